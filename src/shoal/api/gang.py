@@ -1,0 +1,25 @@
+"""The marks that tie a pod to its gang, written by the controllers and read by the scheduler.
+
+A gang is bound whole or not at all: the scheduler holds pods that carry these annotations until `SIZE` of them exist
+and all can be placed. They are ours alone; values that a user put there are dropped before we write.
+"""
+
+PREFIX = "shoal.dev/"
+
+GANG_NAME = PREFIX + "gang-name"
+"""Kind, namespace and name of the gang, for people: `AppWrapper/default/train`."""
+
+GANG_UID = PREFIX + "gang-uid"
+"""UID of the object that was admitted. The scheduler groups by this, never by name."""
+
+GANG_SIZE = PREFIX + "gang-size"
+"""How many pods belong to the gang at its start, as a decimal number."""
+
+NODE_PIN = PREFIX + "planned-node"
+"""The node that the plan chose for this pod, when pinning is on."""
+
+SUPPLY = PREFIX + "supply"
+"""`fit` or `aggregate` on an AppWrapper: how its supply is judged."""
+
+CREATED_BY = PREFIX + "created-by"
+"""User, uid, groups and extra of the creator as JSON; only admission may write it."""

@@ -1,0 +1,40 @@
+"""Shared by all tests: the fault-proof mode, and nothing else. Fixtures live beside the suites that use them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+FAULT_NAME = re.compile(r"test_f(\d{3})_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults-proof", action="store_true",
+                     help="run the fault tests with their protection removed and expect each to fail")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--faults-proof"):
+        return
+    kept = [item for item in items if _switch(item) is not None]
+    config.hook.pytest_deselected(items=[item for item in items if _switch(item) is None])
+    items[:] = kept
+    for item in kept:
+        item.add_marker(pytest.mark.xfail(strict=True, reason="its protection is removed"))
+
+
+@pytest.fixture(autouse=True)
+def _without_protection(request: pytest.FixtureRequest) -> object:
+    if not request.config.getoption("--faults-proof"):
+        yield
+        return
+    switch = _switch(request.node)
+    with pytest.MonkeyPatch.context() as patch:
+        if switch is not None:
+            switch(patch)
+        yield
+
+
+def _switch(item: pytest.Item) -> object:
+    return getattr(getattr(item, "function", None), "shoal_without", None) if FAULT_NAME.match(item.name) else None
