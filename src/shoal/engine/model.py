@@ -1,0 +1,281 @@
+"""The nouns of every decision: facts that go in, plans that come out.
+
+Controllers, the simulator and the tests build facts and read plans; the rest of the engine only passes them on. Everything
+here is frozen data. Amounts are exact integers (cpu in milli, all else in units), moments are microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Amounts = dict[str, int]
+"""Resource name to amount: `{"cpu": 1500, "memory": 2147483648}`."""
+
+Dialect = Literal["mcad", "kueue"]
+Supply = Literal["fit", "aggregate", "off"]
+"""How room is judged: pods packed onto nodes, cluster-wide sums, or not at all (quota alone decides)."""
+
+State = Literal["waiting", "reserved", "admitted", "stopping", "finished", "held"]
+"""waiting: wants to start. reserved: has quota, awaits its last checks. admitted: holds quota and room, started or about to be.
+stopping: being taken back, holds its room until its pods are gone. finished: holds nothing. held: asked not to be
+considered (a stopped queue, a deactivated gang)."""
+
+
+class Taint(msgspec.Struct, frozen=True):
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """As in a pod spec. An empty key with `Exists` tolerates everything; an empty effect matches every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    port: int
+    protocol: str = "TCP"
+    address: str = "0.0.0.0"
+
+
+class PodSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Identical pods of one gang. `min_count` below `count` allows a partial start, where the dialect has one."""
+
+    name: str
+    count: int
+    min_count: int | None = None
+    requests: Amounts = {}
+    """Of one pod, as the scheduler counts them (init containers and overhead included)."""
+    labels: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    affinity: dict[str, Any] = {}
+    """The pod's `spec.affinity`, untouched."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    topology_request: dict[str, Any] = {}
+    scheduling_gates: tuple[str, ...] = ()
+    opaque: bool = False
+    """True when only amounts are declared and the pod template is not known (MCAD's custompodresources)."""
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """Where a gang sits in one quota tree. `order` is its place among those at the same node, oldest first."""
+
+    node: str
+    order: int = 0
+
+
+class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pod set was given: how many pods, on which flavors (Kueue), and how many on which node (fit)."""
+
+    name: str
+    count: int
+    flavors: dict[str, str] = {}
+    """Resource name to flavor name."""
+    usage: Amounts = {}
+    """What the whole pod set is charged, by resource."""
+    nodes: dict[str, int] = {}
+    """Node name to number of pods planned there; empty when room was not judged by fit."""
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload that starts whole or not at all. `key` is `Kind/namespace/name`."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    dialect: Dialect = "mcad"
+    queue: str = ""
+    """The queue's name (Kueue: the LocalQueue, within `namespace`); MCAD has one queue and leaves it empty."""
+    priority: int = 0
+    priority_slope: float = 0.0
+    """MCAD: priority gained per second since `queued_at`, where dynamic priority is on."""
+    created_at: int = 0
+    queued_at: int = 0
+    """FIFO key and start of ageing (MCAD: `controllerfirsttimestamp`)."""
+    pod_sets: tuple[PodSet, ...] = ()
+    labels: dict[str, str] = {}
+    """The object's labels; MCAD quota trees are named by label key, the leaf by its value."""
+    supply: Supply = "fit"
+    node_selector: dict[str, str] = {}
+    """MCAD's `schedulingSpec.nodeSelector`: only such nodes count."""
+    preemptable: bool = True
+    state: State = "waiting"
+    # Facts of an admission, stored with the object and told again after a restart.
+    admitted_at: int = 0
+    seats: dict[str, Seat] = {}
+    """Quota tree name to seat. Depends on history, therefore stored."""
+    assignment: tuple[PodSetAssignment, ...] = ()
+    stopping_for: str = ""
+    """UID of the gang this one makes room for, while `stopping`."""
+    problem: str = ""
+    """Why these facts cannot be right (set by whoever read them); such a gang is held with this text."""
+    details: dict[str, Any] = {}
+    """What only one dialect needs (Kueue: conditions, requeue state, checks); opaque to the rest of the engine."""
+
+
+class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    allocatable: Amounts = {}
+    """Resources a node does not name are zero; only `pods` is unlimited when absent."""
+    unschedulable: bool = False
+    ready: bool = True
+
+
+class PodFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that exists. `gang` is the UID of the gang at the top of its owner chain, never a name."""
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    node: str = ""
+    requests: Amounts = {}
+    gang: str = ""
+    pod_set: str = ""
+    """Name of its pod set where known; otherwise the engine matches by requests."""
+    phase: str = "Pending"
+    labels: dict[str, str] = {}
+    affinity: dict[str, Any] = {}
+    host_ports: tuple[HostPort, ...] = ()
+    deleting: bool = False
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+class QuotaNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of an MCAD quota tree. A resource absent from `quota` is zero, not unlimited."""
+
+    name: str
+    quota: Amounts = {}
+    hard: bool = False
+    disabled: bool = False
+
+
+class QuotaSubtree(msgspec.Struct, frozen=True, kw_only=True):
+    """One QuotaSubtree object: nodes it adds to a tree below `parent` (empty or `nil`: as roots)."""
+
+    key: str
+    tree: str
+    parent: str = ""
+    nodes: tuple[QuotaNode, ...] = ()
+
+
+class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+    """Labels of a namespace, for affinity terms that select namespaces and for queues that do."""
+
+    name: str
+    labels: dict[str, str] = {}
+
+
+Fact = Gang | NodeFact | PodFact | QuotaSubtree | Namespace
+
+
+# What comes out.
+
+ShortfallKind = Literal[
+    "aggregate", "fragmentation", "selector", "taint", "affinity", "ports", "quota", "order", "bad-fact", "stopping"
+]
+
+
+class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is missing. `place` names where: `nodes`, `tree/node` of a quota forest, a queue, a cohort."""
+
+    kind: ShortfallKind
+    resource: str = ""
+    missing: int = 0
+    needed: int = 0
+    available: int = 0
+    place: str = ""
+    pod_set: str = ""
+    nodes: int = 0
+    """How many nodes were ruled out by this, of those looked at."""
+    message: str = ""
+
+
+class QuotaIncrease(msgspec.Struct, frozen=True):
+    """The least increase of one quota that would admit the gang."""
+
+    place: str
+    amounts: Amounts
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a gang waits, good enough to print. `plan` fills what is cheap; `Engine.explain` fills everything."""
+
+    message: str
+    shortfalls: tuple[Shortfall, ...] = ()
+    place: str = ""
+    position: int = 0
+    """1 is the front of its queue; 0 when not computed."""
+    queue_length: int = 0
+    holders: tuple[str, ...] = ()
+    """Keys of the gangs that hold what is short, largest holder first."""
+    least_increase: QuotaIncrease | None = None
+    release: tuple[str, ...] = ()
+    """The shortest list of running gangs whose end would admit it; empty when no such list exists."""
+
+
+class Admit(msgspec.Struct, frozen=True, kw_only=True):
+    """Start this gang. Store seats and assignment with it before the first object is created."""
+
+    gang: str
+    uid: str
+    seats: dict[str, Seat] = {}
+    assignment: tuple[PodSetAssignment, ...] = ()
+
+
+class Preempt(msgspec.Struct, frozen=True, kw_only=True):
+    """Take this gang back, to make room for another. Store `preemptor` with it as `stopping_for`."""
+
+    gang: str
+    uid: str
+    preemptor: str
+    """Key of the gang that gets the room."""
+    preemptor_uid: str
+    cause: str
+    """One word for machines: `quota`, `priority`, `reclaim`, `fair-share`."""
+    message: str = ""
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang waits, and why."""
+
+    gang: str
+    uid: str
+    reason: Literal["resources", "quota", "order", "preempting", "bad-fact", "held"]
+    explanation: Explanation
+
+
+class Reseat(msgspec.Struct, frozen=True, kw_only=True):
+    """A running gang's seats moved (it was pushed up, or slid down). Store them; it goes on running."""
+
+    gang: str
+    uid: str
+    seats: dict[str, Seat]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not everyone who waits."""
+
+    admits: tuple[Admit, ...] = ()
+    preempts: tuple[Preempt, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    reseats: tuple[Reseat, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Facts that could not be used, each naming the object at fault."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to do; holds alone change nothing."""
+        return not (self.admits or self.preempts or self.reseats)
