@@ -6,11 +6,12 @@ what we never read is never altered.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, dataclass_transform
 
 import msgspec
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Part(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True, gc=False):
     """Base of every typed shape: camelCase on the wire, defaults left out, frozen."""
 

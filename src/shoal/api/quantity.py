@@ -1,8 +1,8 @@
 """Kubernetes quantities, exactly.
 
 A quantity is text in manifests and an integer everywhere in Shoal: milli-units for cpu, whole units for all else, both
-rounded up as Kubernetes' `MilliValue()` and `Value()` do. No floats, no 32-bit traps. Called wherever a manifest meets a
-sum; `show` is the way back.
+rounded up as Kubernetes' `MilliValue()` and `Value()` do. No floats, no 32-bit traps. Called wherever a manifest meets
+a sum; `show` is the way back.
 """
 
 from __future__ import annotations

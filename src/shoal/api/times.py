@@ -11,9 +11,7 @@ from datetime import UTC, datetime, timedelta
 from shoal.errors import BadInput
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PATTERN = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
-)
+_PATTERN = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 
 
 def seconds_text(moment: int) -> str:
