@@ -1,12 +1,12 @@
 """The client: verbs on kinds, over any transport.
 
-Thin on purpose: one method per verb, typed errors, bytes decoded by msgspec into whatever type the caller names (plain
-dictionaries by default). It does not cache, retry writes or decide anything.
+Thin on purpose: one method per verb, typed errors, bytes decoded by msgspec into whatever type the caller names
+(plain dictionaries by default). It does not cache, retry writes or decide anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar, overload
 
@@ -30,6 +30,7 @@ CONTENT_TYPES: dict[str, str] = {
 }
 
 _JSON = {"accept": "application/json"}
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
 class ListMeta(msgspec.Struct, rename="camel", frozen=True):
@@ -59,8 +60,14 @@ _event_decoder = msgspec.json.Decoder(WatchEvent)
 class Client:
     """Verbs on kinds. `manager` is the field manager that our writes are recorded under."""
 
-    def __init__(self, transport: Transport, *, manager: str = "shoal", timeout: float = 30.0,
-                 headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        manager: str = "shoal",
+        timeout: float = 30.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.transport = transport
         self.manager = manager
         self.timeout = timeout
@@ -78,49 +85,104 @@ class Client:
     # --- reading
 
     @overload
-    async def get(self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Json: ...
+    async def get(
+        self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None
+    ) -> Json: ...
     @overload
-    async def get(self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None,
-                  type: type[T]) -> T: ...
-    async def get(self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None,
-                  type: Any = dict) -> Any:
+    async def get(
+        self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None, type: type[T]
+    ) -> T: ...
+    async def get(
+        self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None, type: Any = dict
+    ) -> Any:
         answer = await self.request("GET", kind.path(namespace, name, subresource))
         return msgspec.json.decode(answer.body, type=type)
 
-    async def list_raw(self, kind: Kind, namespace: str | None = None, *, label_selector: str = "",
-                       field_selector: str = "", limit: int = 0, continue_: str = "", resource_version: str = "",
-                       resource_version_match: str = "") -> RawList:
-        """One page, items undecoded."""
-        query = _query(labelSelector=label_selector, fieldSelector=field_selector, limit=str(limit) if limit else "",
-                       resourceVersion=resource_version, resourceVersionMatch=resource_version_match)
+    async def list_raw(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_: str = "",
+        resource_version: str = "",
+        resource_version_match: str = "",
+        metadata_only: bool = False,
+    ) -> RawList:
+        """One page, items undecoded. `metadata_only` asks for no more than metadata; a server may send all the same."""
+        query = _query(
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            limit=str(limit) if limit else "",
+            resourceVersion=resource_version,
+            resourceVersionMatch=resource_version_match,
+        )
         query.update(_query(**{"continue": continue_}))
-        answer = await self.request("GET", kind.path(namespace), query=query)
+        answer = await self.request(
+            "GET", kind.path(namespace), query=query, accept=_METADATA_ONLY if metadata_only else "application/json"
+        )
         return _list_decoder.decode(answer.body)
 
-    async def list(self, kind: Kind, namespace: str | None = None, *, label_selector: str = "",
-                   field_selector: str = "", type: Any = dict) -> list[Any]:
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: Any = dict,
+    ) -> list[Any]:
         """All items, decoded; pages followed. For caches use `list_raw`."""
         items: list[Any] = []
         continue_ = ""
         while True:
-            page = await self.list_raw(kind, namespace, label_selector=label_selector, field_selector=field_selector,
-                                       limit=500, continue_=continue_)
+            page = await self.list_raw(
+                kind,
+                namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                limit=500,
+                continue_=continue_,
+            )
             items += [msgspec.json.decode(item, type=type) for item in page.items or ()]
             continue_ = page.metadata.continue_
             if not continue_:
                 return items
 
-    async def watch(self, kind: Kind, namespace: str | None = None, *, resource_version: str = "",
-                    label_selector: str = "", field_selector: str = "", timeout_seconds: int = 0,
-                    send_initial_events: bool = False, idle_timeout: float | None = None) -> AsyncIterator[WatchEvent]:
-        """Events as they come, bookmarks included; ends when the server ends the watch. ERROR events raise."""
-        query = _query(watch="1", allowWatchBookmarks="true", resourceVersion=resource_version,
-                       labelSelector=label_selector, fieldSelector=field_selector,
-                       timeoutSeconds=str(timeout_seconds) if timeout_seconds else "")
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int = 0,
+        send_initial_events: bool = False,
+        idle_timeout: float | None = None,
+        opened: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Events as they come, bookmarks included; ends when the server ends the watch. ERROR events raise.
+
+        `opened` is called once the server has accepted the watch. Close the generator (`contextlib.aclosing`) when
+        leaving it early.
+        """
+        query = _query(
+            watch="1",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            timeoutSeconds=str(timeout_seconds) if timeout_seconds else "",
+        )
         if send_initial_events:
             query.update(sendInitialEvents="true", resourceVersionMatch="NotOlderThan")
         request = Request(method="GET", path=kind.path(namespace), query=query, headers={**self.headers, **_JSON})
         async with self._open(request, idle_timeout) as stream:
+            if opened is not None:
+                opened()
             async for line in lines(stream):
                 event = _event_decoder.decode(line)
                 if event.type == "ERROR":
@@ -128,48 +190,110 @@ class Client:
                     raise from_status(int(status.get("code") or 500), status)
                 yield event
 
-    async def logs(self, name: str, namespace: str, *, container: str = "", follow: bool = False, previous: bool = False,
-                   tail_lines: int | None = None, since_seconds: int | None = None,
-                   timestamps: bool = False) -> AsyncIterator[bytes]:
+    async def logs(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        container: str = "",
+        follow: bool = False,
+        previous: bool = False,
+        tail_lines: int | None = None,
+        since_seconds: int | None = None,
+        timestamps: bool = False,
+    ) -> AsyncIterator[bytes]:
         """A pod's log as chunks of bytes."""
-        query = _query(container=container, follow="true" if follow else "", previous="true" if previous else "",
-                       tailLines="" if tail_lines is None else str(tail_lines),
-                       sinceSeconds="" if since_seconds is None else str(since_seconds),
-                       timestamps="true" if timestamps else "")
+        query = _query(
+            container=container,
+            follow="true" if follow else "",
+            previous="true" if previous else "",
+            tailLines="" if tail_lines is None else str(tail_lines),
+            sinceSeconds="" if since_seconds is None else str(since_seconds),
+            timestamps="true" if timestamps else "",
+        )
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/log"
-        async with self._open(Request(method="GET", path=path, query=query, headers=dict(self.headers)), None) as stream:
+        async with self._open(
+            Request(method="GET", path=path, query=query, headers=dict(self.headers)), None
+        ) as stream:
             async for chunk in stream:
                 yield chunk
 
     # --- writing
 
-    async def create(self, kind: Kind, body: Any, namespace: str | None = None, *, subresource: str | None = None,
-                     name: str | None = None, dry_run: bool = False, type: Any = dict) -> Any:
+    async def create(
+        self,
+        kind: Kind,
+        body: Any,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+        type: Any = dict,
+    ) -> Any:
         """Create from a dictionary or a typed object. `name` is only for subresources (binding, eviction, token)."""
         path = kind.path(namespace, name, subresource)
         answer = await self.request("POST", path, query=self._write_query(dry_run), body=msgspec.json.encode(body))
         return msgspec.json.decode(answer.body, type=type)
 
-    async def update(self, kind: Kind, body: Any, name: str, namespace: str | None = None, *,
-                     subresource: str | None = None, dry_run: bool = False, type: Any = dict) -> Any:
+    async def update(
+        self,
+        kind: Kind,
+        body: Any,
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+        type: Any = dict,
+    ) -> Any:
         """Replace. The body's resourceVersion makes it conditional; without one the server takes it as it is."""
-        answer = await self.request("PUT", kind.path(namespace, name, subresource), query=self._write_query(dry_run),
-                                    body=msgspec.json.encode(body))
+        answer = await self.request(
+            "PUT",
+            kind.path(namespace, name, subresource),
+            query=self._write_query(dry_run),
+            body=msgspec.json.encode(body),
+        )
         return msgspec.json.decode(answer.body, type=type)
 
-    async def patch(self, kind: Kind, name: str, namespace: str | None, body: Any, *, patch_type: PatchType = "merge",
-                    subresource: str | None = None, force: bool = False, dry_run: bool = False, type: Any = dict) -> Any:
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None,
+        body: Any,
+        *,
+        patch_type: PatchType = "merge",
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        type: Any = dict,
+    ) -> Any:
         """Change some fields. `apply` is server-side apply; `force` takes fields over from other managers."""
         query = self._write_query(dry_run)
         if patch_type == "apply" and force:
             query["force"] = "true"
-        answer = await self.request("PATCH", kind.path(namespace, name, subresource), query=query,
-                                    body=msgspec.json.encode(body), content_type=CONTENT_TYPES[patch_type])
+        answer = await self.request(
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            query=query,
+            body=msgspec.json.encode(body),
+            content_type=CONTENT_TYPES[patch_type],
+        )
         return msgspec.json.decode(answer.body, type=type)
 
-    async def delete(self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = "",
-                     resource_version: str = "", propagation: Propagation | None = None,
-                     grace_seconds: int | None = None, dry_run: bool = False) -> Json:
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation | None = None,
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> Json:
         """Delete; with `uid` only that very object (a stranger of the same name answers Conflict)."""
         options: Json = {"kind": "DeleteOptions", "apiVersion": "v1"}
         preconditions = _query(uid=uid, resourceVersion=resource_version)
@@ -186,10 +310,19 @@ class Client:
 
     # --- the one way out
 
-    async def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: bytes = b"",
-                      content_type: str = "application/json", timeout: float | None = None) -> Response:
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = "application/json",
+        timeout: float | None = None,
+        accept: str = "application/json",
+    ) -> Response:
         """Send one request and return a 2xx answer; anything else raises its typed error."""
-        headers = {**self.headers, **_JSON}
+        headers = {**self.headers, "accept": accept}
         if body:
             headers["content-type"] = content_type
         request = Request(method=method, path=path, query=query or {}, headers=headers, body=body)

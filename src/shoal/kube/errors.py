@@ -1,7 +1,7 @@
 """What can go wrong between us and an API server, as types that callers can match.
 
-`ApiError` is the server's own refusal and carries its Status. `Unsent` and `Unknown` are the transport's: the difference
-decides whether a write may be repeated.
+`ApiError` is the server's own refusal and carries its Status. `Unsent` and `Unknown` are the transport's: the
+difference decides whether a write may be repeated.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ class Unknown(KubeError):
 class ApiError(KubeError):
     """The server answered with an error. `status` is its Status object where it sent one."""
 
-    def __init__(self, code: int, reason: str, message: str, status: dict[str, Any] | None = None,
-                 retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        status: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
@@ -83,7 +89,13 @@ class ServerError(ApiError):
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
-    400: BadRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid,
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
     429: TooManyRequests,
 }
 

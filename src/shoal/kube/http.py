@@ -1,6 +1,7 @@
 """The HTTPS transport: aiohttp underneath, bytes above.
 
-Knows which failures leave a write's fate open: a refused connection never reached the server, a cut or a timeout may have.
+Knows which failures leave a write's fate open: a refused connection never reached the server, a cut or a timeout
+may have.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ TokenSource = Callable[[], Awaitable[str]]
 class HttpTransport:
     """One API server over HTTPS. `token` is asked before every request, so that rotating credentials just work."""
 
-    def __init__(self, server: str, *, tls: ssl.SSLContext | None = None, token: TokenSource | None = None,
-                 connections: int = 64) -> None:
+    def __init__(
+        self, server: str, *, tls: ssl.SSLContext | None = None, token: TokenSource | None = None, connections: int = 64
+    ) -> None:
         self.server = server.rstrip("/")
         self._tls = tls
         self._token = token
@@ -35,22 +37,36 @@ class HttpTransport:
         session = self._opened()
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
-            async with session.request(request.method, self._url(request), headers=await self._headers(request),
-                                       data=request.body or None, timeout=limit, allow_redirects=False) as answer:
+            async with session.request(
+                request.method,
+                self._url(request),
+                headers=await self._headers(request),
+                data=request.body or None,
+                timeout=limit,
+                allow_redirects=False,
+            ) as answer:
                 body = await answer.read()
                 return Response(answer.status, _lowered(answer.headers), body)
         except aiohttp.ClientConnectorError as error:
             raise Unsent(f"cannot reach {self.server}: {error}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unknown(f"no answer from {self.server} to {request.method} {request.path}: {error or 'timeout'}") from error
+            raise Unknown(
+                f"no answer from {self.server} to {request.method} {request.path}: {error or 'timeout'}"
+            ) from error
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         session = self._opened()
         limit = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=idle_timeout)
         try:
-            async with session.request(request.method, self._url(request), headers=await self._headers(request),
-                                       data=request.body or None, timeout=limit, allow_redirects=False) as answer:
+            async with session.request(
+                request.method,
+                self._url(request),
+                headers=await self._headers(request),
+                data=request.body or None,
+                timeout=limit,
+                allow_redirects=False,
+            ) as answer:
                 yield HttpStream(answer, self.server)
         except aiohttp.ClientConnectorError as error:
             raise Unsent(f"cannot reach {self.server}: {error}") from error

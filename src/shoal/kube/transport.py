@@ -1,7 +1,7 @@
 """The seam below the client: one request in, one answer or one stream out.
 
-The same client runs over HTTPS (`http.py`), in-process against the embedded server, and over transports that inject faults.
-A transport moves bytes; it knows nothing of kinds, retries or decoding.
+The same client runs over HTTPS (`http.py`), in-process against the embedded server, and over transports that inject
+faults. A transport moves bytes; it knows nothing of kinds, retries or decoding.
 """
 
 from __future__ import annotations

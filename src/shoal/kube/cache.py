@@ -1,0 +1,307 @@
+"""A live copy of one kind: what controllers read instead of asking the server.
+
+`Cache` holds decoded objects with indexes and tells subscribers what changed; `feed.py` keeps it filled by list and
+watch. It never invents a state: an object is applied only when it is newer than what is held, an object that does
+not decode leaves the last good one in place, and an older list never removes what was seen later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from random import Random
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Object
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.feed import Feed, FeedSettings, Trouble
+from shoal.kube.revisions import Mark, newer, read_mark
+from shoal.kube.selectors import label_selector as parse_labels
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+Index = Callable[[Any], Iterable[str]]
+REMEMBERED_REMOVALS = 4096
+
+
+class Change(msgspec.Struct, frozen=True):
+    """`old` is None for "added", `new` is None for "removed". A name taken by a new UID is removed, then added."""
+
+    kind: Literal["added", "changed", "removed"]
+    key: Key
+    old: Any
+    new: Any
+
+
+class Cache(Generic[T]):
+    """Objects of one kind by key. `type` is `dict`, or a Struct extending `api.meta.Object` that names what is read."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        type: type[T] = dict,  # type: ignore[assignment]
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        indexes: Mapping[str, Index] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        settings: FeedSettings | None = None,
+        report: Callable[[Trouble], None] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self.undecodable: dict[Key, str] = {}
+        """Objects that do not decode, with the reason; the last good state of each stays in the cache."""
+        self._type = type
+        self._decoder = msgspec.json.Decoder(type)
+        self._objects: dict[Key, T] = {}
+        self._index_functions = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_functions}
+        self._subscribers: list[Callable[[Change], None]] = []
+        self._removed: OrderedDict[Key, tuple[str, str]] = OrderedDict()
+        self._selects_labels = parse_labels(label_selector)
+        self._selects_fields = bool(field_selector)
+        self._namespace = namespace
+        self._report = report
+        self.feed = Feed(
+            client,
+            kind,
+            self,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            clock=clock or SystemClock(),
+            random=random or Random(),
+            settings=settings or FeedSettings(),
+            report=report,
+        )
+
+    # --- reading
+
+    def get(self, key: Key) -> T | None:
+        return self._objects.get(key)
+
+    def list(self, namespace: str | None = None) -> builtins.list[T]:
+        if namespace is None:
+            return [*self._objects.values()]
+        return [obj for key, obj in self._objects.items() if key.namespace == namespace]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def by_index(self, name: str, value: str) -> builtins.list[T]:
+        return [self._objects[key] for key in self._indexes[name].get(value, ())]
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the cache is not being kept up to date, in words for a condition; None when all is well."""
+        return self.feed.trouble
+
+    # --- being told
+
+    def subscribe(self, function: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `function` for every change from now on, and at once for all that is held. Returns how to end it."""
+        self._subscribers.append(function)
+        for key, obj in [*self._objects.items()]:
+            self._tell_one(function, Change("added", key, None, obj))
+        return lambda: self._subscribers.remove(function)
+
+    async def run(self) -> None:
+        """Keep the cache filled until cancelled."""
+        await self.feed.run()
+
+    # --- our own writes
+
+    def note_write(self, obj: Any) -> None:
+        """Take over the answer to a write of ours, so that the next look sees it before the watch brings it."""
+        try:
+            converted = obj if isinstance(obj, self._type) else self._converted(obj)
+            mark = self._mark_of(converted)
+        except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
+            log.debug("%s: a written object is left to the watch: %s", self.kind.resource, error)
+            return
+        if not mark.name or (self._namespace and mark.namespace != self._namespace):
+            return
+        key = mark.key
+        if key not in self._objects and (self._selects_fields or not self._selects_labels(self._labels(converted))):
+            return
+        self._apply(key, mark, converted)
+
+    def note_delete(self, obj: Any) -> None:
+        """A delete of this very object was acknowledged as final (no finalizer or grace period keeps it)."""
+        mark = self._mark_of(obj)
+        key = mark.key
+        held = self._objects.get(key)
+        if held is not None and self._mark_of(held).uid == mark.uid:
+            self._remember_removed(key, mark.uid, self._mark_of(held).resource_version)
+            self._remove(key)
+
+    # --- what the feed brings
+
+    def take(self, raw: msgspec.Raw, *, forced: bool = False) -> Mark | None:
+        """Apply one object as the server sent it. Returns its mark even when the rest does not decode."""
+        data = bytes(raw)  # a copy, so that Raw fields of the object do not keep a whole page of a list alive
+        try:
+            obj = self._filled(self._decoder.decode(data))
+            mark = self._mark_of(obj)
+        except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
+            return self._cannot_decode(data, error)
+        self._apply(mark.key, mark, obj, forced=forced)
+        return mark
+
+    def drop(self, raw: msgspec.Raw) -> Mark | None:
+        """Apply a DELETED event, unless what is held is newer (deleted and made again since)."""
+        try:
+            mark = read_mark(raw)
+        except msgspec.MsgspecError as error:
+            return self._cannot_decode(bytes(raw), error)
+        key = mark.key
+        self.undecodable.pop(key, None)
+        held = self._objects.get(key)
+        if held is not None and newer(self._mark_of(held).resource_version, mark.resource_version):
+            return mark
+        self._remember_removed(key, mark.uid, mark.resource_version)
+        if held is not None:
+            self._remove(key)
+        return mark
+
+    def keep_only(self, listed: set[Key], revision: str, *, forced: bool = False) -> None:
+        """End of a full list at `revision`: what it did not name is gone, unless it was seen after that revision."""
+        for key in [key for key in self._objects if key not in listed]:
+            mark = self._mark_of(self._objects[key])
+            if forced or not newer(mark.resource_version, revision):
+                self._remember_removed(key, mark.uid, revision)
+                self._remove(key)
+        for key in [key for key in self.undecodable if key not in listed]:
+            del self.undecodable[key]
+        self.synced.set()
+
+    def revision_of(self, key: Key) -> str | None:
+        held = self._objects.get(key)
+        return None if held is None else self._mark_of(held).resource_version
+
+    # --- inside
+
+    def _apply(self, key: Key, mark: Mark, obj: T, *, forced: bool = False) -> None:
+        old = self._objects.get(key)
+        if not forced and self._is_stale(key, mark, old):
+            return
+        try:
+            values = {name: [*dict.fromkeys(index(obj))] for name, index in self._index_functions.items()}
+        except Exception as error:  # an index that cannot read this object must not stop the others
+            self._quarantine(key, f"its index failed: {error!r}")
+            return
+        self.undecodable.pop(key, None)
+        self._removed.pop(key, None)
+        if old is not None and self._mark_of(old).uid != mark.uid:
+            self._remove(key)
+            old = None
+        elif old is not None:
+            self._unindex(key, old)
+        self._objects[key] = obj
+        for name, entries in values.items():
+            for value in entries:
+                self._indexes[name].setdefault(value, {})[key] = None
+        self._tell(Change("added" if old is None else "changed", key, old, obj))
+
+    def _is_stale(self, key: Key, mark: Mark, old: T | None) -> bool:
+        if old is not None:
+            return not newer(mark.resource_version, self._mark_of(old).resource_version)
+        removed_uid, removed_at = self._removed.get(key, ("", ""))
+        return bool(removed_at) and (mark.uid == removed_uid or not newer(mark.resource_version, removed_at))
+
+    def _remove(self, key: Key) -> None:
+        old = self._objects.pop(key)
+        self._unindex(key, old)
+        self._tell(Change("removed", key, old, None))
+
+    def _unindex(self, key: Key, obj: T) -> None:
+        for name, index in self._index_functions.items():
+            entries = self._indexes[name]
+            for value in index(obj):
+                keys = entries.get(value)
+                if keys is not None:
+                    keys.pop(key, None)
+                    if not keys:
+                        del entries[value]
+
+    def _remember_removed(self, key: Key, uid: str, revision: str) -> None:
+        """So that an event that arrives late does not bring a removed object back."""
+        self._removed[key] = (uid, revision)
+        self._removed.move_to_end(key)
+        if len(self._removed) > REMEMBERED_REMOVALS:
+            self._removed.popitem(last=False)
+
+    def _tell(self, change: Change) -> None:
+        for function in [*self._subscribers]:
+            self._tell_one(function, change)
+
+    def _tell_one(self, function: Callable[[Change], None], change: Change) -> None:
+        try:
+            function(change)
+        except Exception:  # one subscriber's mistake must not stop the watch for the others
+            log.exception("%s %s: a subscriber failed", self.kind.resource, change.key)
+
+    def _cannot_decode(self, data: bytes, error: Exception) -> Mark | None:
+        try:
+            mark = read_mark(data)
+        except msgspec.MsgspecError:
+            mark = None
+        self._quarantine(mark.key if mark else None, str(error))
+        return mark
+
+    def _quarantine(self, key: Key | None, reason: str) -> None:
+        known = self.undecodable.get(key) if key else None
+        if key is not None:
+            self.undecodable[key] = reason
+        if known == reason:
+            return
+        name = f"{self.kind.resource} {key or '(unnamed)'}"
+        message = f"{name} cannot be read and is left alone: {reason}. Correct or delete it."
+        log.warning("%s", message)
+        if self._report is not None:
+            self._report(Trouble("Undecodable", message, key))
+
+    def _converted(self, obj: Any) -> T:
+        plain = msgspec.to_builtins(obj) if isinstance(obj, msgspec.Struct) else obj
+        return self._filled(msgspec.convert(plain, self._type))
+
+    def _filled(self, obj: T) -> T:
+        """Items of a list come without kind and apiVersion; give every object the same shared texts."""
+        if isinstance(obj, Object):
+            msgspec.structs.force_setattr(obj, "api_version", self.kind.api_version)
+            msgspec.structs.force_setattr(obj, "kind", self.kind.kind)
+        elif isinstance(obj, dict):
+            obj["apiVersion"] = self.kind.api_version
+            obj["kind"] = self.kind.kind
+        return obj
+
+    def _mark_of(self, obj: Any) -> Mark:
+        if isinstance(obj, dict):
+            metadata = obj["metadata"]
+            return Mark(
+                metadata.get("name", ""),
+                metadata.get("namespace", ""),
+                metadata.get("uid", ""),
+                metadata.get("resourceVersion", ""),
+            )
+        metadata = obj.metadata
+        return Mark(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+
+    def _labels(self, obj: Any) -> Mapping[str, str]:
+        found = obj["metadata"].get("labels") if isinstance(obj, dict) else obj.metadata.labels
+        return found or {}

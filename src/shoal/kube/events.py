@@ -1,0 +1,194 @@
+"""Events on objects, for `kubectl describe`: sent in the background, repeated ones counted, floods thinned.
+
+Called by reconcilers at state changes. Telling never blocks and never fails the caller; an event that cannot be
+sent is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+
+from shoal.api.kinds import EVENT
+from shoal.api.meta import Json
+from shoal.api.times import seconds_text
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.errors import Forbidden, KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+EventType = Literal["Normal", "Warning"]
+
+REMEMBERED = 4096
+WAITING = 1000
+SIMILAR_UNTIL_COMBINED = 10
+SIMILAR_WINDOW = 600.0
+BURST = 25
+REFILL = 300.0
+"""One more event per object in so many seconds once its burst is used up."""
+MESSAGE_LIMIT = 1024
+
+
+class _Sent(msgspec.Struct):
+    name: str
+    namespace: str
+    count: int
+    first: int
+
+
+class _Similar(msgspec.Struct):
+    since: float
+    count: int = 0
+
+
+class _Allowance(msgspec.Struct):
+    at: float
+    left: float = float(BURST)
+
+
+class Recorder:
+    """`event(obj, "Normal" | "Warning", reason, message)`. Objects may be dictionaries, typed kinds or references."""
+
+    def __init__(self, client: Client, component: str, *, clock: Clock | None = None) -> None:
+        self._client = client
+        self._component = component
+        self._clock: Clock = clock or SystemClock()
+        self._queue: asyncio.Queue[tuple[Json, EventType, str, str, int]] = asyncio.Queue(WAITING)
+        self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
+        self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+        self._denied = False
+        self.dropped = 0
+
+    def event(self, obj: Any, type: EventType, reason: str, message: str) -> None:
+        """Tell; returns at once."""
+        try:
+            self._queue.put_nowait((reference(obj), type, reason, message[:MESSAGE_LIMIT], self._clock.now()))
+        except asyncio.QueueFull:
+            self.dropped += 1
+            return
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send_for_ever())
+
+    async def flush(self) -> None:
+        """Wait until all that was told has been sent or dropped."""
+        await self._queue.join()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+
+    async def _send_for_ever(self) -> None:
+        while True:
+            told = await self._queue.get()
+            try:
+                await self._send(*told)
+            except Forbidden as error:
+                if not self._denied:
+                    log.warning(
+                        "events cannot be written: grant create and patch on events. The server says: %s", error
+                    )
+                self._denied = True
+                self.dropped += 1
+            except KubeError as error:
+                self.dropped += 1
+                log.debug("an event was dropped: %s", error)
+            finally:
+                self._queue.task_done()
+
+    async def _send(self, about: Json, type: EventType, reason: str, message: str, moment: int) -> None:
+        if not self._allowed(about["uid"] or f"{about['kind']}/{about['namespace']}/{about['name']}"):
+            self.dropped += 1
+            return
+        group = (about["uid"], about["kind"], about["namespace"], about["name"], type, reason)
+        message = self._combined(group, message)
+        same = (*group, message)
+        sent = self._sent.get(same)
+        if sent is not None:
+            sent.count += 1
+            change = {"count": sent.count, "lastTimestamp": seconds_text(moment)}
+            try:
+                await self._client.patch(EVENT, sent.name, sent.namespace, change)
+                return
+            except NotFound:  # the server forgets events after an hour
+                del self._sent[same]
+        fresh = _Sent(f"{about['name'][:200]}.{uuid4().hex[:16]}", about["namespace"] or "default", 1, moment)
+        await self._client.create(EVENT, self._body(fresh, about, type, reason, message), fresh.namespace)
+        _remember(self._sent, same, fresh)
+
+    def _body(self, sent: _Sent, about: Json, type: EventType, reason: str, message: str) -> Json:
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": sent.name, "namespace": sent.namespace},
+            "involvedObject": {name: value for name, value in about.items() if value},
+            "type": type,
+            "reason": reason,
+            "message": message,
+            "count": sent.count,
+            "firstTimestamp": seconds_text(sent.first),
+            "lastTimestamp": seconds_text(sent.first),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._component,
+        }
+
+    def _combined(self, group: tuple[str, ...], message: str) -> str:
+        """Many events that differ only in their text become one that is counted."""
+        now = self._clock.monotonic()
+        similar = self._similar.get(group)
+        if similar is None or now - similar.since > SIMILAR_WINDOW:
+            similar = _Similar(now)
+        similar.count += 1
+        _remember(self._similar, group, similar)
+        return message if similar.count <= SIMILAR_UNTIL_COMBINED else "(combined from similar events)"
+
+    def _allowed(self, who: str) -> bool:
+        now = self._clock.monotonic()
+        allowance = self._allowances.get(who) or _Allowance(now)
+        allowance.left = min(float(BURST), allowance.left + (now - allowance.at) / REFILL)
+        allowance.at = now
+        _remember(self._allowances, who, allowance)
+        if allowance.left < 1:
+            return False
+        allowance.left -= 1
+        return True
+
+
+def reference(obj: Any) -> Json:
+    """What an event, or an owner reference, names an object by."""
+    if isinstance(obj, dict):
+        metadata = obj.get("metadata") or obj  # a reference has the fields at its top
+        return {
+            "apiVersion": obj.get("apiVersion", ""),
+            "kind": obj.get("kind", ""),
+            "namespace": metadata.get("namespace") or "",
+            "name": metadata.get("name") or "",
+            "uid": metadata.get("uid") or "",
+            "resourceVersion": metadata.get("resourceVersion") or "",
+        }
+    metadata = obj.metadata
+    return {
+        "apiVersion": obj.api_version,
+        "kind": obj.kind,
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "resourceVersion": metadata.resource_version,
+    }
+
+
+def _remember(table: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > REMEMBERED:
+        table.popitem(last=False)

@@ -1,0 +1,211 @@
+"""The loop around a reconciler: a work queue, workers, retries.
+
+A key is worked on by one worker at a time; requests for a key that is waiting coalesce; one that arrives while the
+key is being worked on runs once more afterwards. An error in one key is logged, delays that key, and never ends the
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from random import Random
+from typing import Generic, TypeVar
+
+import msgspec
+
+from shoal.kube.backoff import asked_to_wait
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.errors import Conflict, KubeError
+
+K = TypeVar("K", bound=Hashable)
+log = logging.getLogger(__name__)
+
+
+class WorkQueue(Generic[K]):
+    """Keys to work on, now or later. Each is handed out to one taker at a time."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._ready: deque[K] = deque()
+        self._waiting: set[K] = set()
+        self._busy: set[K] = set()
+        self._again: set[K] = set()
+        self._delayed: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
+        self._order = itertools.count()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._sooner = asyncio.Event()
+
+    def add(self, key: K, after: float = 0.0) -> None:
+        """Hand the key out after so many seconds; of several requests the earliest counts."""
+        if after > 0:
+            due = self._clock.monotonic() + after
+            if key not in self._waiting and due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                heapq.heappush(self._delayed, (due, next(self._order), key))
+                self._sooner.set()
+            return
+        self._due.pop(key, None)
+        if key in self._busy:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.append(key)
+            self._wake_one()
+
+    async def take(self) -> K:
+        """The next key; call `done` with it afterwards."""
+        while not self._ready:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._takers:
+                    self._takers.remove(waiter)
+                elif self._ready:
+                    self._wake_one()  # pass on the wake-up that we cannot use
+                raise
+        key = self._ready.popleft()
+        self._waiting.discard(key)
+        self._busy.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        self._busy.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    async def run(self) -> None:
+        """Move delayed keys over as they fall due, until cancelled."""
+        while True:
+            self._sooner.clear()
+            now = self._clock.monotonic()
+            while self._delayed and self._delayed[0][0] <= now:
+                due, _, key = heapq.heappop(self._delayed)
+                if self._due.get(key) == due:
+                    self.add(key)
+            while self._delayed and self._due.get(self._delayed[0][2]) != self._delayed[0][0]:
+                heapq.heappop(self._delayed)  # asked for again sooner, or handed out meanwhile
+            if not self._delayed:
+                await self._sooner.wait()
+                continue
+            await self._sleep_or_sooner(self._delayed[0][0] - now)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing ready and nothing in work (delayed keys aside)."""
+        return not self._ready and not self._busy
+
+    def _wake_one(self) -> None:
+        while self._takers:
+            waiter = self._takers.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _sleep_or_sooner(self, seconds: float) -> None:
+        pause = asyncio.ensure_future(self._clock.sleep(seconds))
+        sooner = asyncio.ensure_future(self._sooner.wait())
+        try:
+            await asyncio.wait({pause, sooner}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pause.cancel()
+            sooner.cancel()
+
+
+class Counts(msgspec.Struct):
+    """For metrics."""
+
+    reconciled: int = 0
+    failed: int = 0
+
+
+class Controller(Generic[K]):
+    """Calls `reconcile(key)` for every key asked for. It returns seconds until it wants to be called again, or None."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[float | None]],
+        *,
+        workers: int = 8,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        first_retry: float = 0.05,
+        retry_cap: float = 60.0,
+    ) -> None:
+        self.name = name
+        self.counts = Counts()
+        self.queue: WorkQueue[K] = WorkQueue(clock)
+        self._reconcile = reconcile
+        self._workers = workers
+        self._random = random or Random()
+        self._first_retry = first_retry
+        self._retry_cap = retry_cap
+        self._failures: dict[K, int] = {}
+        self._idle_waiters: list[asyncio.Future[None]] = []
+
+    def enqueue(self, key: K, after: float = 0.0) -> None:
+        self.queue.add(key, after)
+
+    async def run(self) -> None:
+        """Until cancelled; a reconcile in work is cancelled with it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.run())
+            for _ in range(self._workers):
+                tasks.create_task(self._work())
+
+    async def until_idle(self) -> None:
+        """Wait until nothing is ready or in work."""
+        while not self.queue.idle:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            again: float | None = None
+            try:
+                again = await self._reconcile(key)
+                self.counts.reconciled += 1
+                self._failures.pop(key, None)
+            except Exception as error:  # this loop owns the key: whatever went wrong, the others go on
+                again = self._failed(key, error)
+            finally:
+                self.queue.done(key)
+                if again is not None:
+                    self.queue.add(key, max(again, 0.0))
+                self._tell_idle()
+
+    def _failed(self, key: K, error: Exception) -> float:
+        """Log and return how long to leave this key alone."""
+        self.counts.failed += 1
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        step = min(self._retry_cap, self._first_retry * 2.0 ** min(failures, 30))
+        wait = max(step * (0.5 + 0.5 * self._random.random()), asked_to_wait(error))
+        if isinstance(error, Conflict):
+            log.debug("%s %s: changed meanwhile, looking again: %s", self.name, key, error)
+        elif isinstance(error, KubeError):
+            log.warning("%s %s: %s (again in %.1f s)", self.name, key, error, wait)
+        else:
+            log.error("%s %s failed (again in %.1f s)", self.name, key, wait, exc_info=error)
+        return wait
+
+    def _tell_idle(self) -> None:
+        if self.queue.idle:
+            waiters, self._idle_waiters = self._idle_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)

@@ -1,0 +1,164 @@
+"""The cache as controllers use it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from shoal.api.kind import Key
+from shoal.api.kinds import CONFIG_MAP, POD
+from shoal.api.meta import Object, Part
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import VirtualClock
+from shoal.kube.feed import FeedSettings
+from shoal.kube.memory import MemoryServer
+
+from .conftest import Start
+from .samples import config_map, pod
+
+
+class PodSpec(Part):
+    node_name: str = ""
+
+
+class Pod(Object):
+    spec: PodSpec = PodSpec()
+
+
+def names(cache: Cache[object]) -> list[str]:
+    return sorted(key.name for key in cache)
+
+
+async def test_it_holds_what_the_server_holds_and_follows_changes(
+    client: Client, clock: VirtualClock, start: Start
+) -> None:
+    await client.create(CONFIG_MAP, config_map("a", colour="red"), "team")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+    seen: list[Change] = []
+    cache.subscribe(seen.append)
+    start(cache.run())
+    await cache.synced.wait()
+    assert cache.get(Key("team", "a"))["data"] == {"colour": "red"}
+
+    await client.patch(CONFIG_MAP, "a", "team", {"data": {"colour": "blue"}})
+    await client.create(CONFIG_MAP, config_map("b"), "team")
+    await client.delete(CONFIG_MAP, "a", "team")
+    await clock.settle()
+
+    assert [(change.kind, change.key.name) for change in seen] == [
+        ("added", "a"), ("changed", "a"), ("added", "b"), ("removed", "a")
+    ]  # fmt: skip
+    assert seen[1].old["data"] == {"colour": "red"} and seen[1].new["data"] == {"colour": "blue"}
+    assert seen[3].new is None
+    assert names(cache) == ["b"]
+
+
+async def test_a_late_subscriber_is_told_what_is_there(client: Client, clock: VirtualClock, start: Start) -> None:
+    await client.create(CONFIG_MAP, config_map("a"), "team")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    seen: list[Change] = []
+    end = cache.subscribe(seen.append)
+    assert [change.key.name for change in seen] == ["a"]
+    end()
+    await client.delete(CONFIG_MAP, "a", "team")
+    await clock.settle()
+    assert len(seen) == 1
+
+
+async def test_typed_objects_and_indexes(client: Client, clock: VirtualClock, start: Start) -> None:
+    for name, node in [("a", "n1"), ("b", "n1"), ("c", "n2")]:
+        await client.create(POD, pod(name, node=node), "team")
+    cache = Cache(client, POD, Pod, clock=clock, indexes={"node": lambda pod: [pod.spec.node_name]})
+    start(cache.run())
+    await cache.synced.wait()
+    assert [found.metadata.name for found in cache.by_index("node", "n1")] == ["a", "b"]
+    assert cache.get(Key("team", "a")).kind == "Pod"
+
+    await client.patch(POD, "b", "team", {"spec": {"nodeName": "n2"}})
+    await clock.settle()
+    assert [found.metadata.name for found in cache.by_index("node", "n1")] == ["a"]
+    assert sorted(found.metadata.name for found in cache.by_index("node", "n2")) == ["b", "c"]
+    assert cache.by_index("node", "elsewhere") == []
+
+
+async def test_selectors_and_namespaces_narrow_it(client: Client, clock: VirtualClock, start: Start) -> None:
+    await client.create(CONFIG_MAP, config_map("a", labels={"app": "web"}), "team")
+    await client.create(CONFIG_MAP, config_map("b"), "team")
+    await client.create(CONFIG_MAP, config_map("c", namespace="other", labels={"app": "web"}), "other")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock, namespace="team", label_selector="app=web")
+    start(cache.run())
+    await cache.synced.wait()
+    assert names(cache) == ["a"]
+    await client.patch(CONFIG_MAP, "a", "team", {"metadata": {"labels": {"app": "db"}}})
+    await clock.settle()
+    assert names(cache) == []  # it left the selection
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_it_loads_from_servers_with_and_without_streaming_lists(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start, streaming: bool
+) -> None:
+    server.streaming_lists = streaming
+    for number in range(3):
+        await client.create(CONFIG_MAP, config_map(f"c{number}"), "team")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    await client.create(CONFIG_MAP, config_map("later"), "team")
+    await clock.settle()
+    assert len(cache) == 4
+    assert cache.feed.counts.lists == 1
+
+
+async def test_long_lists_come_in_pages(client: Client, clock: VirtualClock, start: Start) -> None:
+    for number in range(2100):
+        await client.create(CONFIG_MAP, config_map(f"c{number}"), "team")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock, settings=FeedSettings(streaming_lists=False))
+    start(cache.run())
+    await cache.synced.wait()
+    assert len(cache) == 2100
+
+
+async def test_a_deleted_and_remade_object_is_removed_then_added(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    await client.create(CONFIG_MAP, config_map("a"), "team")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    seen: list[Change] = []
+    cache.subscribe(seen.append)
+    await client.delete(CONFIG_MAP, "a", "team")
+    await client.create(CONFIG_MAP, config_map("a"), "team")
+    await clock.settle()
+    assert [change.kind for change in seen] == ["added", "removed", "added"]
+
+
+async def test_raw_fields_keep_only_their_own_object_alive(client: Client, clock: VirtualClock, start: Start) -> None:
+    class Templated(Object):
+        spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+    await client.create(POD, pod("a"), "team")
+    cache = Cache(client, POD, Templated, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    assert msgspec.json.decode(cache.get(Key("team", "a")).spec)["containers"][0]["name"] == "main"
+
+
+async def test_a_failing_subscriber_does_not_stop_the_others(client: Client, clock: VirtualClock, start: Start) -> None:
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+
+    def bad(change: Change) -> None:
+        raise RuntimeError("mine")
+
+    seen: list[Change] = []
+    cache.subscribe(bad)
+    cache.subscribe(seen.append)
+    start(cache.run())
+    await cache.synced.wait()
+    await client.create(CONFIG_MAP, config_map("a"), "team")
+    await clock.settle()
+    assert [change.key.name for change in seen] == ["a"]

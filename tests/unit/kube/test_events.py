@@ -1,0 +1,40 @@
+"""Events: sent in the background, repeated ones counted, floods thinned."""
+
+from __future__ import annotations
+
+from shoal.api.kinds import EVENT, POD
+from shoal.kube.client import Client
+from shoal.kube.clock import VirtualClock
+from shoal.kube.events import Recorder
+
+from .samples import pod
+
+
+async def test_repeated_events_are_counted(client: Client, clock: VirtualClock) -> None:
+    about = await client.create(POD, pod("a"), "team")
+    recorder = Recorder(client, "shoal", clock=clock)
+    recorder.event(about, "Normal", "Held", "3 CPUs short")
+    await clock.advance(5)
+    recorder.event(about, "Normal", "Held", "3 CPUs short")
+    recorder.event(about, "Normal", "Held", "2 CPUs short")
+    await recorder.flush()
+    found = await client.list(EVENT, "team")
+    by_message = {event["message"]: event for event in found}
+    assert {message: event["count"] for message, event in by_message.items()} == {"3 CPUs short": 2, "2 CPUs short": 1}
+    counted = by_message["3 CPUs short"]
+    assert counted["involvedObject"]["uid"] == about["metadata"]["uid"]
+    assert counted["firstTimestamp"] != counted["lastTimestamp"]
+    await recorder.close()
+
+
+async def test_a_flood_about_one_object_is_thinned(client: Client, clock: VirtualClock) -> None:
+    about = await client.create(POD, pod("a"), "team")
+    recorder = Recorder(client, "shoal", clock=clock)
+    for number in range(200):
+        recorder.event(about, "Warning", "Failed", f"attempt {number}")
+    await recorder.flush()
+    found = await client.list(EVENT, "team")
+    assert len(found) == 11  # ten texts, then one that is counted
+    assert sum(event["count"] for event in found) == 25
+    assert recorder.dropped == 175
+    await recorder.close()
