@@ -1,7 +1,8 @@
 """The nouns of every decision: facts that go in, plans that come out.
 
-Controllers, the simulator and the tests build facts and read plans; the rest of the engine only passes them on. Everything
-here is frozen data. Amounts are exact integers (cpu in milli, all else in units), moments are microseconds since the epoch.
+Controllers, the simulator and the tests build facts and read plans; the rest of the engine only passes them on.
+Everything here is frozen data. Amounts are exact integers (cpu in milli, all else in units), moments are microseconds
+since the epoch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ Supply = Literal["fit", "aggregate", "off"]
 """How room is judged: pods packed onto nodes, cluster-wide sums, or not at all (quota alone decides)."""
 
 State = Literal["waiting", "reserved", "admitted", "stopping", "finished", "held"]
-"""waiting: wants to start. reserved: has quota, awaits its last checks. admitted: holds quota and room, started or about to be.
-stopping: being taken back, holds its room until its pods are gone. finished: holds nothing. held: asked not to be
-considered (a stopped queue, a deactivated gang)."""
+"""waiting: wants to start. reserved: has quota, awaits its last checks. admitted: holds quota and room, started or
+about to be. stopping: being taken back, holds its room until its pods are gone. finished: holds nothing. held: asked
+not to be considered (a stopped queue, a deactivated gang)."""
 
 
 class Taint(msgspec.Struct, frozen=True):
@@ -179,6 +180,21 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Fact = Gang | NodeFact | PodFact | QuotaSubtree | Namespace
+
+
+def key_of(fact: Fact) -> str:
+    """The name under which `Engine.remove` knows a fact: a gang's own key, `Node/<name>`, `Pod/<uid>`, …"""
+    match fact:
+        case Gang():
+            return fact.key
+        case PodFact():
+            return f"Pod/{fact.uid}"
+        case NodeFact():
+            return f"Node/{fact.name}"
+        case QuotaSubtree():
+            return f"QuotaSubtree/{fact.key}"
+        case Namespace():
+            return f"Namespace/{fact.name}"
 
 
 # What comes out.

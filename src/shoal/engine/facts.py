@@ -1,0 +1,128 @@
+"""From Kubernetes objects to facts: what the scheduler would count.
+
+Called by controllers and the pod scheduler with objects as the API server stored them (plain dictionaries). Reads only;
+raises BadInput naming the field at fault where a number cannot be read. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.api import gang as marks
+from shoal.api.quantity import amounts
+from shoal.engine.model import Amounts, HostPort, NodeFact, PodFact, PodSet, Taint, Toleration
+
+_POD_LEVEL = ("cpu", "memory")  # and hugepages: what `spec.resources` may set for the whole pod
+
+
+def node_fact(node: Mapping[str, Any]) -> NodeFact:
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    conditions = {entry.get("type"): entry.get("status") for entry in status.get("conditions") or []}
+    return NodeFact(
+        name=node["metadata"]["name"],
+        labels=dict(node["metadata"].get("labels") or {}),
+        taints=tuple(
+            Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
+            for taint in spec.get("taints") or []
+        ),
+        allocatable=amounts(status.get("allocatable") or status.get("capacity")),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=conditions.get("Ready", "True") == "True",
+    )
+
+
+def pod_fact(pod: Mapping[str, Any], *, gang: str = "", pod_set: str = "") -> PodFact:
+    """`gang` is the UID found by following owners; the gang annotation is used where none is given."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    return PodFact(
+        uid=metadata["uid"],
+        namespace=metadata.get("namespace") or "",
+        name=metadata.get("name") or "",
+        node=spec.get("nodeName") or "",
+        requests=pod_requests(spec),
+        gang=gang or (metadata.get("annotations") or {}).get(marks.GANG_UID, ""),
+        pod_set=pod_set,
+        phase=status.get("phase") or "Pending",
+        labels=dict(metadata.get("labels") or {}),
+        affinity=dict(spec.get("affinity") or {}),
+        host_ports=host_ports(spec),
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def pod_set(name: str, count: int, template: Mapping[str, Any], *, min_count: int | None = None) -> PodSet:
+    """A pod set from a pod template (or a pod): `metadata.labels` and `spec` are read."""
+    spec = template.get("spec") or {}
+    return PodSet(
+        name=name,
+        count=count,
+        min_count=min_count,
+        requests=pod_requests(spec),
+        labels=dict((template.get("metadata") or {}).get("labels") or {}),
+        node_selector=dict(spec.get("nodeSelector") or {}),
+        affinity=dict(spec.get("affinity") or {}),
+        tolerations=tolerations(spec),
+        host_ports=host_ports(spec),
+        scheduling_gates=tuple(gate.get("name", "") for gate in spec.get("schedulingGates") or []),
+    )
+
+
+def pod_requests(spec: Mapping[str, Any]) -> Amounts:
+    """As the scheduler: containers and sidecars together, or the largest init phase if that is more, plus overhead."""
+    total: Amounts = {}
+    for container in spec.get("containers") or []:
+        _add(total, container_requests(container))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or []:
+        wanted = container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, wanted)
+            _add(sidecars, wanted)
+            phase = dict(sidecars)
+        else:
+            phase = dict(wanted)
+            _add(phase, sidecars)
+        for resource, value in phase.items():
+            peak[resource] = max(peak.get(resource, 0), value)
+    for resource, value in peak.items():
+        total[resource] = max(total.get(resource, 0), value)
+    for resource, value in container_requests(spec).items():  # `spec.resources`: the pod as a whole
+        if resource in _POD_LEVEL or resource.startswith("hugepages-"):
+            total[resource] = value
+    _add(total, amounts(spec.get("overhead")))
+    return {resource: value for resource, value in total.items() if value}
+
+
+def container_requests(container: Mapping[str, Any]) -> Amounts:
+    """Requests, with a limit standing in where no request is written, as the API server defaults them."""
+    resources = container.get("resources") or {}
+    return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
+
+
+def tolerations(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(
+            entry.get("key") or "",
+            entry.get("operator") or "Equal",
+            entry.get("value") or "",
+            entry.get("effect") or "",
+        )
+        for entry in spec.get("tolerations") or []
+    )
+
+
+def host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
+    found = []
+    for container in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]:
+        for entry in container.get("ports") or []:
+            port = entry.get("hostPort") or (entry.get("containerPort") if spec.get("hostNetwork") else 0)
+            if port:
+                found.append(HostPort(int(port), entry.get("protocol") or "TCP", entry.get("hostIP") or "0.0.0.0"))
+    return tuple(found)
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for resource, value in more.items():
+        total[resource] = total.get(resource, 0) + value

@@ -1,0 +1,250 @@
+"""Where a gang's pods can go.
+
+Called by the planner just before a gang is started, by `explain` to say why not, and by the local pod scheduler to bind
+pods by the same rules. Pure: takes the free room as it is told and leaves it as it was. It never looks at queues or
+quota; those said yes already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.engine.affinity import Company, Guests, company_of
+from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfall
+from shoal.engine.room import Ints, Room
+from shoal.engine.shape import Shape, shape_of
+from shoal.engine.shortfall import shortfalls, unschedulable
+
+_ORDERS = 6  # how many orders of pod sets are tried before a gang is called unfitting
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """For every pod set, in order: node name to number of pods there."""
+
+    pod_sets: tuple[dict[str, int], ...]
+
+    def assignment(self, gang: Gang) -> tuple[PodSetAssignment, ...]:
+        return tuple(
+            PodSetAssignment(
+                name=pod_set.name,
+                count=pod_set.count,
+                usage={resource: value * pod_set.count for resource, value in pod_set.requests.items()},
+                nodes=nodes,
+            )
+            for pod_set, nodes in zip(gang.pod_sets, self.pod_sets, strict=True)
+        )
+
+
+class Unplaced(msgspec.Struct, frozen=True):
+    """A pod that no node takes now."""
+
+    message: str
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One pod set made ready for placing."""
+
+    index: int
+    name: str
+    count: int
+    shape: Shape
+    row: int
+    company: Company
+    alone: bool
+    """True when other pods do not matter to it: such pods are placed many at a time."""
+    requests: tuple[tuple[int, int], ...]
+    """Resource row and amount."""
+
+
+def place(gang: Gang, room: Room) -> Placement | tuple[Shortfall, ...]:
+    """Pack the hardest pod set first; within one, the fullest node that still holds the pod.
+
+    Fullest-first keeps whole nodes, and whole GPU nodes above all, free for the next large gang. All or nothing.
+    """
+    parts = parts_of(gang, room)
+    for part in parts:
+        if part.alone and room.totals[part.row] < part.count:
+            return shortfalls(room, parts_demand(parts), part.row, part.name, part.count)
+    stuck = parts[0] if parts else None
+    for order in _orders(parts, room):
+        chosen, failed = _attempt(order, room)
+        if failed is None:
+            return Placement(tuple(chosen[index] for index in range(len(parts))))
+        stuck = failed
+    if stuck is None:
+        return Placement(())
+    return shortfalls(room, parts_demand(parts), stuck.row, stuck.name, stuck.count, together=True)
+
+
+def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
+    """The node for one more pod of this set, or why there is none, in the kube-scheduler's words."""
+    part = _part(0, pod_set, shape_of(pod_set), company_of(pod_set, namespace), room, alone=False)
+    room.flush()
+    open_nodes, why = Guests(room.around).open_to(part.company)
+    candidates = room.name_order[((room.capacity[part.row] > 0) & open_nodes)[room.name_order]]
+    if not len(candidates):
+        return Unplaced(unschedulable(room, part.row, ~open_nodes, why))
+    return room.slots[int(candidates[np.argmin(_preference(part, candidates, room.free, room))])].name
+
+
+def parts_of(gang: Gang, room: Room) -> list[Part]:
+    """Raises BadInput when an affinity stanza cannot be read; the engine has asked for that beforehand."""
+    companies = [company_of(pod_set, gang.namespace) for pod_set in gang.pod_sets]
+    avoided = {term for company in companies for term in company.keeps_away}
+    parts = []
+    for index, (pod_set, company) in enumerate(zip(gang.pod_sets, companies, strict=True)):
+        alone = not room.around.concerns(company) and not any(
+            room.around.matches(term, company.namespace, company.labels) for term in avoided
+        )
+        parts.append(_part(index, pod_set, shape_of(pod_set, gang.node_selector), company, room, alone))
+    room.flush()
+    return parts
+
+
+def _part(index: int, pod_set: PodSet, shape: Shape, company: Company, room: Room, alone: bool) -> Part:
+    row = room.row(shape)
+    requests = tuple((room.resources[resource], amount) for resource, amount in shape.requests)
+    return Part(index, pod_set.name, max(0, pod_set.count), shape, row, company, alone, requests)
+
+
+def parts_demand(parts: Sequence[Part]) -> Amounts:
+    demand: Amounts = {}
+    for part in parts:
+        for resource, amount in part.shape.requests:
+            demand[resource] = demand.get(resource, 0) + amount * part.count
+    return demand
+
+
+def _orders(parts: list[Part], room: Room) -> Iterator[list[Part]]:
+    """Hardest first; if that fails, other orders. With one pod set the first answer is exact."""
+    if len(parts) <= 1:
+        yield parts
+        return
+    by_hardness = sorted(parts, key=lambda part: (_hardness(part, room), part.index))
+    yield by_hardness
+    seen = {tuple(part.index for part in by_hardness)}
+    by_slack = sorted(parts, key=lambda part: (int(room.totals[part.row]) // max(1, part.count), part.index))
+    for order in [by_slack, *(list(order) for order in permutations(by_hardness, len(parts)) if len(parts) <= 4)]:
+        indices = tuple(part.index for part in order)
+        if indices not in seen:
+            seen.add(indices)
+            yield order
+        if len(seen) >= _ORDERS:
+            return
+
+
+def _hardness(part: Part, room: Room) -> tuple[int, int, float]:
+    """Small sorts first: pods that need accelerators, then pods with terms, then pods that few fit of on a node."""
+    accelerated = any(is_accelerator(resource) for resource, _ in part.shape.requests)
+    holding = room.capacity[part.row]
+    nodes = int(np.count_nonzero(holding))
+    per_node = float(room.totals[part.row]) / nodes if nodes else 0.0
+    return (0 if accelerated else 1, 1 if part.alone else 0, per_node)
+
+
+def _attempt(order: list[Part], room: Room) -> tuple[dict[int, dict[str, int]], Part | None]:
+    """Place pod sets in this order. Returns what was chosen, and the pod set that found no place, if any."""
+    free: Ints = room.free if len(order) == 1 and order[0].alone else room.free.copy()
+    guests = Guests(room.around)
+    chosen: dict[int, dict[str, int]] = {}
+    for position, part in enumerate(order):
+        holding = room.capacity[part.row].copy()
+        if position:
+            np.minimum(holding, room.holds(part.row, free), out=holding)
+        if part.shape.host_ports:
+            for earlier in order[:position]:
+                if earlier.shape.host_ports:  # two pod sets with ports never share a node: simple, and never too bold
+                    holding[[room.by_name[name].index for name in chosen[earlier.index]]] = 0
+        pack = _pack(part, holding, free, room) if part.alone else _pack_singly(part, holding, free, room, guests)
+        if pack is None:
+            return chosen, part
+        chosen[part.index] = {room.slots[index].name: count for index, count in pack}
+        if part.alone and position + 1 < len(order):
+            for index, count in pack:
+                for row, amount in part.requests:
+                    free[row, index] -= amount * count
+                guests.add(room.slots[index].name, part.company)
+    return chosen, None
+
+
+def _pack(part: Part, holding: NDArray[np.int32], free: Ints, room: Room) -> list[tuple[int, int]] | None:
+    """All pods of a set at once: nodes in order of preference, each filled before the next."""
+    if not part.count:
+        return []
+    candidates = room.name_order[holding[room.name_order] > 0]
+    ranked = candidates[np.argsort(_preference(part, candidates, free, room), kind="stable")]
+    filled = np.cumsum(holding[ranked], dtype=np.int64)
+    if not len(filled) or filled[-1] < part.count:
+        return None
+    last = int(np.searchsorted(filled, part.count))
+    before = int(filled[last - 1]) if last else 0
+    nodes = [(int(index), int(holding[index])) for index in ranked[:last]]
+    nodes.append((int(ranked[last]), part.count - before))
+    return nodes
+
+
+def _pack_singly(
+    part: Part, holding: NDArray[np.int32], free: Ints, room: Room, guests: Guests
+) -> list[tuple[int, int]] | None:
+    """Pods that look at other pods: each placement may open or close nodes for the next. Changes `free`."""
+    chosen: dict[int, int] = {}
+    for _ in range(part.count):
+        open_nodes, _ = guests.open_to(part.company)
+        candidates = room.name_order[(holding[room.name_order] > 0) & open_nodes[room.name_order]]
+        if not len(candidates):
+            return None
+        best = int(candidates[np.argmin(_preference(part, candidates, free, room))])
+        chosen[best] = chosen.get(best, 0) + 1
+        for row, amount in part.requests:
+            free[row, best] -= amount
+        holding[best] -= 1
+        guests.add(room.slots[best].name, part.company)
+    return list(chosen.items())
+
+
+def _preference(part: Part, candidates: Ints, free: Ints, room: Room) -> Ints:
+    """Small is filled first: nodes without spare accelerators, then the fullest. Candidates come in order of name."""
+    asked = {row for row, _ in part.requests}
+    spare = np.zeros(len(candidates), dtype=np.int64)
+    for resource, row in room.resources.items():
+        if is_accelerator(resource):
+            left = np.minimum(free[row, candidates], 2**20)
+            # A pod that needs accelerators goes where few are left; one that needs none, where none are left.
+            spare += np.maximum(left, 0) if row in asked else np.where(left > 0, 2**21 + left, 0)
+    main = _main_resource(part, room)
+    fullness = np.clip(free[main, candidates], 0, 2**40 - 1)
+    keys: Ints = np.minimum(spare, 2**22) * 2**40 + fullness
+    return keys
+
+
+def _main_resource(part: Part, room: Room) -> int:
+    """What a node of this cluster runs out of first, for such a pod: the row by which fullness is measured."""
+    named = [(row, amount) for row, amount in part.requests if row != room.resources.get("pods")]
+    if not named:
+        return room.resources["pods"]
+    cpu = room.resources.get("cpu")
+    return next((row for row, _ in named if row == cpu), named[0][0])
+
+
+def is_accelerator(resource: str) -> bool:
+    """Scarce devices, known by the Kubernetes convention for extended resources: a vendor's domain before the name."""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
+
+
+def demand_of(pod_sets: Sequence[PodSet]) -> Amounts:
+    """What a whole gang asks for, summed; `pods` included."""
+    demand: Amounts = {}
+    for pod_set in pod_sets:
+        if pod_set.count <= 0:
+            continue
+        for resource, amount in pod_set.requests.items():
+            if resource != "pods" and amount:
+                demand[resource] = demand.get(resource, 0) + amount * pod_set.count
+        demand["pods"] = demand.get("pods", 0) + pod_set.count
+    return demand

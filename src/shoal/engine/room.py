@@ -1,0 +1,420 @@
+"""What is free on which node, as arrays.
+
+The ledger writes here, the fit code reads. Each node keeps exact integers of what its pods and its planned pods take;
+from those follow one matrix of free amounts and, per pod shape, how many such pods each node would still hold. A change
+touches one column of both, so its cost does not depend on how many gangs wait. It never knows gangs or queues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.engine.affinity import Neighbourhood
+from shoal.engine.model import Amounts, HostPort, NodeFact
+from shoal.engine.selectors import Requirement
+from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for, is_eligible, ports_conflict
+
+LARGEST = 2**62  # arrays are 64 bits wide; exact sums are Python's, and only their clipped image goes into an array
+MANY = 2**30  # a node's capacity for pods that ask for nothing
+_FEW = 48  # up to so many changed nodes are updated one by one, more of them shape by shape
+_UNUSED_SHAPES = 256
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Slot:
+    """One node: its fact, and exactly what is taken there. Exists without a fact while pods name an unknown node."""
+
+    __slots__ = ("bound", "fact", "index", "name", "planned", "ports")
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name = name
+        self.index = index
+        self.fact: NodeFact | None = None
+        self.bound: Amounts = {}
+        self.planned: Amounts = {}
+        self.ports: Counter[HostPort] = Counter()
+
+    def free(self, resource: str) -> int:
+        if self.fact is None:
+            return 0
+        if resource == "pods" and "pods" not in self.fact.allocatable:
+            return LARGEST
+        taken = self.bound.get(resource, 0) + self.planned.get(resource, 0)
+        return max(0, self.fact.allocatable.get(resource, 0)) - taken
+
+
+class Room:
+    """All nodes. Call `flush` after changes and before reading arrays."""
+
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+        self.by_name: dict[str, Slot] = {}
+        self.resources: dict[str, int] = {}
+        self.free: Ints = np.zeros((4, 16), dtype=np.int64)
+        self.alive: Mask = np.zeros(16, dtype=bool)
+        self.name_order: Ints = np.zeros(0, dtype=np.int64)
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.around = Neighbourhood(self)
+        self.version = 0
+        """Grows with every flushed change."""
+        self._vacant: list[int] = []
+        self._changed: set[int] = set()
+        self._relabelled: set[int] = set()
+        self._renamed = False
+        self._columns: dict[str, tuple[NDArray[np.int32], dict[str, int]]] = {}
+        # Per shape: a row each.
+        self.shapes: list[Shape | None] = []
+        self._shape_rows: dict[Shape, int] = {}
+        self._vacant_rows: list[int] = []
+        self._pins: Counter[int] = Counter()
+        self._unused: dict[int, None] = {}
+        self.eligible: Mask = np.zeros((4, 16), dtype=bool)
+        self.capacity: NDArray[np.int32] = np.zeros((4, 16), dtype=np.int32)
+        self.totals: Ints = np.zeros(4, dtype=np.int64)
+        self._wanted: Ints = np.zeros((4, 4), dtype=np.int64)  # resource × shape
+        self._port_rows: set[int] = set()
+        self._helped: set[int] = set()
+
+    # Facts about nodes
+
+    def set_node(self, fact: NodeFact) -> None:
+        slot = self.slot(fact.name)
+        old = slot.fact
+        if old == fact:
+            return
+        slot.fact = fact
+        self._changed.add(slot.index)
+        for resource in fact.allocatable:
+            self._resource_row(resource)
+        if old is None or (old.labels, old.taints, old.unschedulable, old.ready) != (
+            fact.labels,
+            fact.taints,
+            fact.unschedulable,
+            fact.ready,
+        ):
+            self._relabelled.add(slot.index)
+            self._write_columns(slot)
+            self.around.relabelled()
+        if old is None:
+            self._renamed = True
+
+    def drop_node(self, name: str) -> None:
+        slot = self.by_name.get(name)
+        if slot is None or slot.fact is None:
+            return
+        slot.fact = None
+        self._changed.add(slot.index)
+        self._relabelled.add(slot.index)
+        self._write_columns(slot)
+        self.around.relabelled()
+        self._renamed = True
+
+    def slot(self, name: str) -> Slot:
+        found = self.by_name.get(name)
+        if found is None:
+            index = self._vacant.pop() if self._vacant else len(self.slots)
+            found = self.by_name[name] = Slot(name, index)
+            if index < len(self.slots):
+                self.slots[index] = found
+            else:
+                self.slots.append(found)
+            if index >= self.alive.shape[0]:
+                self._widen(2 * self.alive.shape[0])
+        return found
+
+    @property
+    def facts(self) -> Iterable[NodeFact]:
+        return (slot.fact for slot in self.slots if slot.fact is not None)
+
+    @property
+    def node_count(self) -> int:
+        return len(self.name_order)
+
+    # What is taken
+
+    def take(self, node: str, requests: Mapping[str, int], count: int, planned: bool) -> None:
+        """Charge `count` pods to a node; a negative count gives back. Planned pods are those not bound yet."""
+        slot = self.slot(node)
+        side = slot.planned if planned else slot.bound
+        for resource, value in requests.items():
+            if resource == "pods" or value <= 0:
+                continue
+            left = side.get(resource, 0) + value * count
+            if left:
+                side[resource] = left
+            else:
+                side.pop(resource, None)
+        pods = side.get("pods", 0) + count
+        if pods:
+            side["pods"] = pods
+        else:
+            side.pop("pods", None)
+        self._changed.add(slot.index)
+
+    def take_ports(self, node: str, ports: Iterable[HostPort], count: int) -> None:
+        slot = self.slot(node)
+        for port in ports:
+            slot.ports[port] += count
+            if slot.ports[port] <= 0:
+                del slot.ports[port]
+            self._changed.add(slot.index)
+
+    # Shapes
+
+    def row(self, shape: Shape) -> int:
+        """The row of a shape, made on first sight. Rows that nobody pins are forgotten when they become many."""
+        found = self._shape_rows.get(shape)
+        if found is not None:
+            return found
+        self.flush()
+        row = self._vacant_rows.pop() if self._vacant_rows else len(self.shapes)
+        if row == len(self.shapes):
+            self.shapes.append(shape)
+            if row >= self.totals.shape[0]:
+                self._deepen(2 * self.totals.shape[0])
+        else:
+            self.shapes[row] = shape
+        self._shape_rows[shape] = row
+        self._wanted[:, row] = 0
+        for resource, value in shape.requests:
+            self._wanted[self._resource_row(resource), row] = min(value, LARGEST + 1)
+        if shape.host_ports:
+            self._port_rows.add(row)
+        self.eligible[row] = self._eligibility(shape)
+        self._fill(row)
+        self._unused[row] = None
+        if len(self._unused) > _UNUSED_SHAPES:
+            self._forget(next(iter(self._unused)))
+        return row
+
+    def pin(self, row: int) -> None:
+        self._pins[row] += 1
+        self._unused.pop(row, None)
+
+    def unpin(self, row: int) -> None:
+        self._pins[row] -= 1
+        if self._pins[row] <= 0:
+            del self._pins[row]
+            self._unused[row] = None
+
+    def _forget(self, row: int) -> None:
+        shape = self.shapes[row]
+        if shape is not None:
+            del self._shape_rows[shape]
+        self.shapes[row] = None
+        self._wanted[:, row] = 0
+        self.eligible[row] = False
+        self.capacity[row] = 0
+        self.totals[row] = 0
+        self._port_rows.discard(row)
+        self._unused.pop(row, None)
+        self._vacant_rows.append(row)
+
+    # Bringing arrays up to date
+
+    def flush(self) -> None:
+        """Carry all changes into the arrays and note which shapes they helped."""
+        if self._renamed:
+            self._renamed = False
+            known = sorted(slot.name for slot in self.slots if slot.fact is not None)
+            self.name_order = np.array([self.by_name[name].index for name in known], dtype=np.int64)
+        if not self._changed:
+            return
+        changed, relabelled = sorted(self._changed), self._relabelled
+        self._changed, self._relabelled = set(), set()
+        self.version += 1
+        for index in changed:
+            self._write_free(self.slots[index])
+        if len(changed) <= _FEW:
+            for index in changed:
+                self._refresh_column(index, index in relabelled)
+        else:
+            self._refresh_rows(bool(relabelled))
+        for index in changed:
+            self._reclaim(self.slots[index])
+
+    def _reclaim(self, slot: Slot) -> None:
+        """A node that is gone, with nothing left on it, gives its column to the next new one."""
+        empty = slot.fact is None and not slot.bound and not slot.planned and not slot.ports
+        if empty and self.by_name.pop(slot.name, None) is not None:
+            self._vacant.append(slot.index)
+
+    def take_helped(self) -> set[int]:
+        """Rows of shapes for which some node can hold more than when last asked."""
+        helped, self._helped = self._helped, set()
+        return helped
+
+    def _write_free(self, slot: Slot) -> None:
+        column = self.free[:, slot.index]
+        column[:] = 0
+        self.alive[slot.index] = slot.fact is not None
+        if slot.fact is not None:
+            for resource, row in self.resources.items():
+                column[row] = min(max(slot.free(resource), -LARGEST), LARGEST)
+
+    def _refresh_column(self, index: int, relabelled: bool) -> None:
+        """One node changed: its capacity for all shapes at once."""
+        count = len(self.shapes)
+        if not count:
+            return
+        slot = self.slots[index]
+        if relabelled:
+            for row, shape in enumerate(self.shapes):
+                self.eligible[row, index] = (
+                    shape is not None and slot.fact is not None and is_eligible(shape, slot.fact)
+                )
+        used = len(self.resources)
+        wanted = self._wanted[:used, :count]
+        free = self.free[:used, index, None]
+        fits = np.where(wanted > 0, free // np.maximum(wanted, 1), MANY).min(axis=0, initial=MANY)
+        new = np.where(self.eligible[:count, index], np.clip(fits, 0, MANY), 0).astype(np.int32)
+        for row in self._port_rows:
+            new[row] = min(int(new[row]), self._port_capacity(row, slot))
+        old = self.capacity[:count, index]
+        self._helped.update(np.flatnonzero(new > old).tolist())
+        self.totals[:count] += new.astype(np.int64) - old
+        self.capacity[:count, index] = new
+
+    def _refresh_rows(self, relabelled: bool) -> None:
+        """Many nodes changed: all nodes, shape by shape."""
+        for row, shape in enumerate(self.shapes):
+            if shape is None:
+                continue
+            if relabelled:
+                self.eligible[row] = self._eligibility(shape)
+            old = self.capacity[row].copy()
+            self._fill(row)
+            if bool((self.capacity[row] > old).any()):
+                self._helped.add(row)
+
+    def _fill(self, row: int) -> None:
+        self.capacity[row] = self.holds(row, self.free)
+        for port_row in self._port_rows & {row}:
+            for slot in self.slots:
+                here = int(self.capacity[port_row, slot.index])
+                self.capacity[port_row, slot.index] = min(here, self._port_capacity(port_row, slot))
+        self.totals[row] = int(self.capacity[row].sum(dtype=np.int64))
+
+    def holds(self, row: int, free: Ints) -> NDArray[np.int32]:
+        """How many pods of a shape each node holds, given these free amounts. Ports are not looked at."""
+        wanted = self._wanted[:, row]
+        fits = np.full(free.shape[1], MANY, dtype=np.int64)
+        for resource in np.flatnonzero(wanted):
+            asked = int(wanted[resource])
+            np.minimum(fits, free[resource] if asked == 1 else free[resource] // asked, out=fits)
+        np.clip(fits, 0, MANY, out=fits)
+        fits[~self.eligible[row]] = 0
+        return fits.astype(np.int32)
+
+    def _port_capacity(self, row: int, slot: Slot) -> int:
+        shape = self.shapes[row]
+        if shape is None:
+            return 0
+        return 0 if any(ports_conflict(want, taken) for want in shape.host_ports for taken in slot.ports) else 1
+
+    # Eligibility over all nodes at once
+
+    def _eligibility(self, shape: Shape) -> Mask:
+        mask = self.alive.copy()
+        verdicts: dict[object, bool] = {}
+        for slot in self.slots:
+            fact = slot.fact
+            if fact is None or not (fact.taints or fact.unschedulable or not fact.ready):
+                mask[slot.index] = fact is not None
+                continue
+            about = (fact.taints, fact.unschedulable, fact.ready)
+            if about not in verdicts:
+                verdicts[about] = not is_cordoned_for(shape, fact) and blocking_taint(shape, fact) is None
+            mask[slot.index] = verdicts[about]
+        for key, value in shape.node_selector:
+            mask &= self._satisfies(Requirement(key, "In", (value,)))
+        if shape.node_terms is not None:
+            terms = np.zeros_like(mask)
+            for term in shape.node_terms:
+                if not term.labels and not term.fields:
+                    continue
+                matched = self.alive.copy()
+                for requirement in term.labels:
+                    matched &= self._satisfies(requirement)
+                for requirement in term.fields:
+                    named = [slot.fact is not None and requirement.accepts(slot.name) for slot in self.slots]
+                    matched[: len(named)] &= np.array(named, dtype=bool)
+                terms |= matched
+            mask &= terms
+        return mask
+
+    def _satisfies(self, requirement: Requirement) -> Mask:
+        ids, values = self.column(requirement.key)
+        accepted = [number for value, number in values.items() if requirement.accepts(value)]
+        mask = np.isin(ids, np.array(accepted, dtype=np.int32))
+        if requirement.accepts(None):
+            mask |= ids < 0
+        return mask
+
+    def column(self, key: str) -> tuple[NDArray[np.int32], dict[str, int]]:
+        """A label key as numbers: per node the id of its value (-1: absent), and the ids by value."""
+        found = self._columns.get(key)
+        if found is None:
+            ids = np.full(self.alive.shape[0], -1, dtype=np.int32)
+            found = self._columns[key] = (ids, {})
+            for slot in self.slots:
+                self._write_column(slot, key)
+        return found
+
+    def _write_columns(self, slot: Slot) -> None:
+        for key in self._columns:
+            self._write_column(slot, key)
+
+    def _write_column(self, slot: Slot, key: str) -> None:
+        ids, values = self._columns[key]
+        value = None if slot.fact is None else slot.fact.labels.get(key)
+        ids[slot.index] = -1 if value is None else values.setdefault(value, len(values))
+
+    # Growth
+
+    def _resource_row(self, resource: str) -> int:
+        row = self.resources.get(resource)
+        if row is not None:
+            return row
+        row = self.resources[resource] = len(self.resources)
+        if row >= self.free.shape[0]:
+            self.free = _grown(self.free, 0, 2 * self.free.shape[0])
+            self._wanted = _grown(self._wanted, 0, 2 * self._wanted.shape[0])
+        for slot in self.slots:
+            if slot.fact is not None:
+                self.free[row, slot.index] = min(max(slot.free(resource), -LARGEST), LARGEST)
+        return row
+
+    def _widen(self, width: int) -> None:
+        self.free = _grown(self.free, 1, width)
+        self.alive = _grown(self.alive, 0, width)
+        self.eligible = _grown(self.eligible, 1, width)
+        self.capacity = _grown(self.capacity, 1, width)
+        for key, (ids, values) in self._columns.items():
+            wider = np.full(width, -1, dtype=np.int32)
+            wider[: ids.shape[0]] = ids
+            self._columns[key] = (wider, values)
+
+    def _deepen(self, depth: int) -> None:
+        self.eligible = _grown(self.eligible, 0, depth)
+        self.capacity = _grown(self.capacity, 0, depth)
+        self.totals = _grown(self.totals, 0, depth)
+        self._wanted = _grown(self._wanted, 1, depth)
+
+
+_T = TypeVar("_T", bound=np.generic)
+
+
+def _grown(array: NDArray[_T], axis: int, size: int) -> NDArray[_T]:
+    shape = list(array.shape)
+    shape[axis] = size
+    larger = np.zeros(shape, dtype=array.dtype)
+    larger[tuple(slice(0, length) for length in array.shape)] = array
+    return larger

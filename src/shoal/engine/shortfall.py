@@ -1,0 +1,159 @@
+"""Why pods cannot be placed, in the words a user gets.
+
+Called by the fit code when it failed, and by the pod scheduler for its message. Looks at the room, never changes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from shoal.api.quantity import show
+from shoal.engine.model import Amounts, Shortfall
+from shoal.engine.room import LARGEST, Mask, Room
+from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for, is_selected, ports_conflict
+
+
+def shortfalls(
+    room: Room, demand: Amounts, row: int, pod_set: str, count: int, *, together: bool = False
+) -> tuple[Shortfall, ...]:
+    """What keeps `count` pods of a shape out. `together`: they fit alone, but not beside the gang's other pods."""
+    shape = room.shapes[row]
+    if shape is None:
+        return ()
+    eligible = room.eligible[row]
+    if not eligible.any():
+        return (_nowhere(room, shape, pod_set, count),)
+    found = []
+    everywhere = room.alive
+    for resource, amount in shape.requests:
+        needed = demand.get(resource, amount * count) if together else amount * count
+        here = _sum(room, resource, eligible)
+        if here >= needed:
+            continue
+        ruled_out = int(np.count_nonzero(everywhere & ~eligible))
+        elsewhere = _sum(room, resource, everywhere)
+        kind, why = _ruling(room, shape) if elsewhere >= needed and ruled_out else ("aggregate", "")
+        message = f"{show(resource, needed)} {resource} needed, {show(resource, max(0, here))} free"
+        if why:
+            message += f" on the nodes it may use; {ruled_out} node(s) {why}"
+        found.append(
+            Shortfall(
+                kind="taint" if kind == "taint" else "selector" if kind == "selector" else "aggregate",
+                resource=resource,
+                missing=needed - here,
+                needed=needed,
+                available=max(0, here),
+                place="nodes",
+                pod_set=pod_set,
+                nodes=ruled_out,
+                message=message,
+            )
+        )
+    return tuple(found) if found else (_fragments(room, shape, row, pod_set, count),)
+
+
+def _nowhere(room: Room, shape: Shape, pod_set: str, count: int) -> Shortfall:
+    kind, why = _ruling(room, shape)
+    total = room.node_count
+    message = f"none of {total} node(s) may run pod set {pod_set}: they {why}" if total else "the cluster has no nodes"
+    return Shortfall(
+        kind="taint" if kind == "taint" else "selector" if kind == "selector" else "aggregate",
+        resource="pods",
+        missing=count,
+        needed=count,
+        place="nodes",
+        pod_set=pod_set,
+        nodes=total,
+        message=message,
+    )
+
+
+def _ruling(room: Room, shape: Shape) -> tuple[str, str]:
+    """What rules most nodes out: `taint` or `selector`, and the words for it."""
+    causes: Counter[tuple[str, str]] = Counter()
+    for fact in room.facts:
+        taint = blocking_taint(shape, fact)
+        if is_cordoned_for(shape, fact):
+            causes["taint", "are unschedulable"] += 1
+        elif taint is not None:
+            causes["taint", f"have the taint {{{taint.key}: {taint.value}}}"] += 1
+        elif not is_selected(shape, fact):
+            causes["selector", "do not match its node selector or affinity"] += 1
+    if not causes:
+        return "aggregate", ""
+    return max(causes.items(), key=lambda item: (item[1], item[0]))[0]
+
+
+def _fragments(room: Room, shape: Shape, row: int, pod_set: str, count: int) -> Shortfall:
+    """Sums are enough, no arrangement is: name the resource that most nodes are short of for one more pod."""
+    short: Counter[str] = Counter()
+    for resource, amount in shape.requests:
+        free = room.free[room.resources[resource]]
+        short[resource] = int(np.count_nonzero(room.eligible[row] & (free < min(amount, LARGEST))))
+    resource, nodes = max(short.items(), key=lambda item: (item[1], item[0]))
+    able = min(int(room.totals[row]), count)
+    largest = _largest(room, resource, row)
+    amount = dict(shape.requests)[resource]
+    return Shortfall(
+        kind="fragmentation",
+        resource=resource,
+        missing=count - able,
+        needed=count,
+        available=able,
+        place="nodes",
+        pod_set=pod_set,
+        nodes=nodes,
+        message=(
+            f"enough {resource} is free in total, but not in large enough pieces: at most {able} of {count} pod(s) of "
+            f"{pod_set} can be placed; each needs {show(resource, amount)}, the largest free piece is "
+            f"{show(resource, largest)}"
+        ),
+    )
+
+
+def _largest(room: Room, resource: str, row: int) -> int:
+    free = room.free[room.resources[resource]][room.eligible[row]]
+    return int(free.max(initial=0))
+
+
+def _sum(room: Room, resource: str, mask: Mask) -> int:
+    """Exact: beyond what 64 bits can sum, Python's integers do it."""
+    row = room.resources.get(resource)
+    if row is None:
+        return 0
+    free = np.maximum(room.free[row][mask], 0)
+    if not len(free):
+        return 0
+    if int(free.max()) <= LARGEST // len(free):
+        return int(free.sum())
+    return sum(int(value) for value in free)
+
+
+def unschedulable(room: Room, row: int, closed: Mask | None, why: str) -> str:
+    """The kube-scheduler's sentence for a pod that fits nowhere. `closed`: nodes that other pods keep it off, `why`."""
+    shape = room.shapes[row]
+    reasons: Counter[str] = Counter()
+    total = 0
+    for slot in room.slots:
+        if slot.fact is None or shape is None:
+            continue
+        total += 1
+        taint = blocking_taint(shape, slot.fact)
+        if is_cordoned_for(shape, slot.fact):
+            reasons["node(s) were unschedulable"] += 1
+        elif taint is not None:
+            reasons[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] += 1
+        elif not is_selected(shape, slot.fact):
+            reasons["node(s) didn't match Pod's node affinity/selector"] += 1
+        elif any(ports_conflict(want, taken) for want in shape.host_ports for taken in slot.ports):
+            reasons["node(s) didn't have free ports for the requested pod ports"] += 1
+        else:
+            short = [resource for resource, amount in shape.requests if slot.free(resource) < amount]
+            for resource in short:
+                reasons["Too many pods" if resource == "pods" else f"Insufficient {resource}"] += 1
+            if not short and closed is not None and closed[slot.index]:
+                reasons[why] += 1
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{total} nodes are available: {listed}." if listed else f"0/{total} nodes are available."
