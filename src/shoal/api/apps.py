@@ -5,20 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.api.fields import ABSENT, PodTemplate
-from shoal.api.meta import Condition, Object, Part
-
-
-class LabelRequirement(Part):
-    key: str
-    operator: str = ""
-    values: tuple[str, ...] | None = None
-
-
-class LabelSelector(Part):
-    """metav1.LabelSelector. None of it set matches everything; a missing selector matches nothing."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[LabelRequirement, ...] | None = None
+from shoal.api.meta import Condition, LabelSelector, Object, Part
 
 
 class ReplicasStatus(Part):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.api.apps import LabelSelector
 from shoal.api.fields import ABSENT, PodTemplate
-from shoal.api.meta import Object, Part
+from shoal.api.meta import LabelSelector, Object, Part
 
 
 class JobSpec(Part):

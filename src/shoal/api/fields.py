@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from shoal.api.meta import ObjectMeta, Part
+from shoal.api.meta import Condition, Part
 
 
 class Rule:
@@ -94,14 +94,24 @@ Timestamp = Annotated[str, Rule(format="date-time")]
 Int32 = Annotated[int, Rule(format="int32")]
 Int64 = Annotated[int, Rule(format="int64")]
 
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Rule(max_items=16, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["type"]),
+]
+"""Standard conditions, one per type."""
+
+Immutable = (("self == oldSelf", "field is immutable"),)
+"""The CEL rule of a field that keeps its first value."""
+
 __all__ = [
     "ABSENT",
     "Amount",
+    "Conditions",
     "Embedded",
+    "Immutable",
     "Int32",
     "Int64",
     "IntOrString",
-    "ObjectMeta",
     "OpaqueList",
     "OpaqueMap",
     "PartialMeta",

@@ -60,6 +60,19 @@ class Condition(Part):
     observed_generation: int = 0
 
 
+class LabelRequirement(Part):
+    key: str
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(Part):
+    """metav1.LabelSelector. None of it set matches everything; a missing selector matches nothing."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[LabelRequirement, ...] | None = None
+
+
 Json = dict[str, Any]
 """An object as decoded JSON, where all of it must survive."""
 

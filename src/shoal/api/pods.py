@@ -1,8 +1,8 @@
 """What a pod asks of its node, computed the way kube-scheduler does, as exact integers.
 
 The ledger, the fit and the pod scheduler all call this, so that what is reserved is what is later placed. Sums are
-taken in billionths and rounded up once, as Kubernetes sums quantities before it rounds. It never guesses: an amount that does
-not parse or is negative raises BadInput with its container and resource.
+taken in billionths and rounded up once, as Kubernetes sums quantities before it rounds. It never guesses: an amount
+that does not parse or is negative raises BadInput with its container and resource.
 """
 
 from __future__ import annotations

@@ -1,0 +1,601 @@
+"""Kueue's dialect at v1beta2, the version that Shoal stores and computes with.
+
+Controllers and the engine's facts come from these types only; v1beta1 objects are converted first (`kueue_convert`).
+Pod templates of a Workload stay raw. Limits and enums are Kueue's, because its users rely on being refused early.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from shoal.api.core import Taint, Toleration
+from shoal.api.fields import (
+    ABSENT,
+    Amount,
+    Conditions,
+    Immutable,
+    Int32,
+    Int64,
+    OpaqueMap,
+    PodTemplate,
+    Resources,
+    Rule,
+    Timestamp,
+)
+from shoal.api.meta import LabelSelector, Object, Part
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
+FINALIZER = "kueue.x-k8s.io/resource-in-use"
+PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
+MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
+
+_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+Reference = Annotated[str, Rule(max_length=253, pattern=_SUBDOMAIN)]
+PodSetName = Annotated[str, Rule(max_length=63, pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$")]
+CheckName = Annotated[str, Rule(max_length=316)]
+StopPolicy = Annotated[str, Rule(enum=["None", "Hold", "HoldAndDrain"], default="None")]
+NonNegative = Annotated[Int32, Rule(minimum=0)]
+
+
+class FairSharing(Part):
+    """`weight` against which shares are compared; absent is 1, zero never borrows ahead of anyone."""
+
+    weight: Amount = "1"
+
+
+class FairSharingStatus(Part):
+    weighted_share: Int64 = 0
+
+
+# --- quota: shared by ClusterQueue and Cohort
+
+
+class ResourceQuota(Part):
+    name: Annotated[str, Rule(required=True)] = ""
+    nominal_quota: Annotated[Amount, Rule(required=True)] = "0"
+    borrowing_limit: Amount | None = None
+    lending_limit: Amount | None = None
+
+
+class FlavorQuotas(Part):
+    name: Annotated[Reference, Rule(required=True)] = ""
+    resources: Annotated[
+        tuple[ResourceQuota, ...],
+        Rule(
+            required=True, min_items=1, max_items=64, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]
+        ),
+    ] = ()
+
+
+class ResourceGroup(Part):
+    """Resources that are assigned together from one of the flavors, tried in order."""
+
+    rules: ClassVar = (
+        (
+            "self.flavors.all(x, size(x.resources) == size(self.coveredResources))",
+            "flavors must have the same number of resources as the coveredResources",
+        ),
+    )
+
+    covered_resources: Annotated[
+        tuple[Annotated[str, Rule(max_length=317)], ...], Rule(required=True, min_items=1, max_items=64)
+    ] = ()
+    flavors: Annotated[
+        tuple[FlavorQuotas, ...],
+        Rule(
+            required=True, min_items=1, max_items=64, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]
+        ),
+    ] = ()
+
+
+ResourceGroups = Annotated[tuple[ResourceGroup, ...], Rule(max_items=16, x_kubernetes_list_type="atomic")]
+
+
+class ResourceUsage(Part):
+    name: Annotated[str, Rule(required=True)] = ""
+    total: Amount = "0"
+    borrowed: Amount = "0"
+
+
+class FlavorUsage(Part):
+    name: Annotated[Reference, Rule(required=True)] = ""
+    resources: Annotated[
+        tuple[ResourceUsage, ...],
+        Rule(required=True, max_items=64, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+    ] = ()
+
+
+FlavorUsages = Annotated[
+    tuple[FlavorUsage, ...],
+    Rule(max_items=256, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+]
+
+# --- ClusterQueue
+
+
+class FlavorFungibility(Part):
+    """Whether to try the next flavor before borrowing in, or preempting for, this one."""
+
+    when_can_borrow: Annotated[str, Rule(enum=["MayStopSearch", "TryNextFlavor"], default="MayStopSearch")] = (
+        "MayStopSearch"
+    )
+    when_can_preempt: Annotated[str, Rule(enum=["MayStopSearch", "TryNextFlavor"], default="TryNextFlavor")] = (
+        "TryNextFlavor"
+    )
+    preference: Annotated[str, Rule(enum=["BorrowingOverPreemption", "PreemptionOverBorrowing"])] | None = None
+
+
+class BorrowWithinCohort(Part):
+    policy: Annotated[str, Rule(enum=["Never", "LowerPriority"], default="Never")] = "Never"
+    max_priority_threshold: Int32 | None = None
+
+
+class Preemption(Part):
+    rules: ClassVar = (
+        (
+            "!(self.reclaimWithinCohort == 'Never' && has(self.borrowWithinCohort) && "
+            "self.borrowWithinCohort.policy != 'Never')",
+            "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
+        ),
+    )
+
+    reclaim_within_cohort: Annotated[str, Rule(enum=["Never", "LowerPriority", "Any"], default="Never")] = "Never"
+    within_cluster_queue: Annotated[
+        str, Rule(enum=["Never", "LowerPriority", "LowerOrNewerEqualPriority"], default="Never")
+    ] = "Never"
+    borrow_within_cohort: BorrowWithinCohort | None = None
+
+
+class AdmissionCheckRule(Part):
+    """A check for workloads that get one of `onFlavors`, or any flavor when that is empty."""
+
+    name: Annotated[CheckName, Rule(required=True)] = ""
+    on_flavors: Annotated[tuple[Reference, ...], Rule(max_items=64, x_kubernetes_list_type="set")] | None = None
+
+
+class AdmissionChecksStrategy(Part):
+    admission_checks: (
+        Annotated[
+            tuple[AdmissionCheckRule, ...],
+            Rule(min_items=1, max_items=64, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+
+
+class AdmissionScope(Part):
+    admission_mode: Annotated[
+        str, Rule(required=True, enum=["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"])
+    ] = ""
+
+
+class MigrationConstraints(Part):
+    last_acceptable_flavor_name: Reference = ""
+
+
+class ConcurrentMigration(Part):
+    mode: Annotated[str, Rule(enum=["TryPreferredFlavors", "RetainFirstAdmission"])] | None = None
+    constraints: MigrationConstraints | None = None
+
+
+class ConcurrentAdmissionPolicy(Part):
+    migration: ConcurrentMigration | None = None
+
+
+class ClusterQueueSpec(Part):
+    rules: ClassVar = (
+        (
+            "!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, "
+            "f.resources.all(r, !has(r.borrowingLimit)))) : true",
+            "borrowingLimit must be nil when cohort is empty",
+        ),
+    )
+
+    resource_groups: ResourceGroups | None = None
+    cohort_name: Reference = ""
+    queueing_strategy: Annotated[str, Rule(enum=["StrictFIFO", "BestEffortFIFO"], default="BestEffortFIFO")] = (
+        "BestEffortFIFO"
+    )
+    namespace_selector: LabelSelector | None = None
+    flavor_fungibility: Annotated[FlavorFungibility, Rule(default={})] = FlavorFungibility()
+    preemption: Annotated[Preemption, Rule(default={})] = Preemption()
+    admission_checks_strategy: AdmissionChecksStrategy | None = None
+    stop_policy: StopPolicy = "None"
+    fair_sharing: FairSharing | None = None
+    admission_scope: AdmissionScope | None = None
+    concurrent_admission_policy: Annotated[ConcurrentAdmissionPolicy, Rule(cel=Immutable)] | None = None
+
+
+class ClusterQueueStatus(Part):
+    conditions: Conditions | None = None
+    flavors_reservation: FlavorUsages | None = None
+    flavors_usage: FlavorUsages | None = None
+    pending_workloads: Int32 = 0
+    reserving_workloads: Int32 = 0
+    admitted_workloads: Int32 = 0
+    fair_sharing: FairSharingStatus | None = None
+
+
+class ClusterQueue(Object):
+    spec: ClusterQueueSpec = ClusterQueueSpec()
+    status: ClusterQueueStatus = ClusterQueueStatus()
+
+
+# --- LocalQueue
+
+
+class LocalQueueSpec(Part):
+    cluster_queue: Annotated[Reference, Rule(cel=Immutable)] = ""
+    stop_policy: StopPolicy = "None"
+    fair_sharing: FairSharing | None = None
+
+
+class AdmissionFairSharingStatus(Part):
+    consumed_resources: Resources | None = None
+    last_update: Timestamp | None = None
+
+
+class LocalQueueFairSharingStatus(Part):
+    weighted_share: Int64 = 0
+    admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
+
+
+class LocalQueueStatus(Part):
+    conditions: Conditions | None = None
+    pending_workloads: Int32 = 0
+    reserving_workloads: Int32 = 0
+    admitted_workloads: Int32 = 0
+    flavors_reservation: FlavorUsages | None = None
+    flavors_usage: FlavorUsages | None = None
+    fair_sharing: LocalQueueFairSharingStatus | None = None
+
+
+class LocalQueue(Object):
+    spec: LocalQueueSpec = LocalQueueSpec()
+    status: LocalQueueStatus = LocalQueueStatus()
+
+
+# --- Cohort
+
+
+class CohortSpec(Part):
+    parent_name: Reference = ""
+    resource_groups: ResourceGroups | None = None
+    fair_sharing: FairSharing | None = None
+
+
+class CohortStatus(Part):
+    fair_sharing: FairSharingStatus | None = None
+
+
+class Cohort(Object):
+    """A node of the quota tree. One that is only referred to exists too, without quota or limits."""
+
+    spec: CohortSpec = CohortSpec()
+    status: CohortStatus = CohortStatus()
+
+
+# --- ResourceFlavor
+
+
+class ResourceFlavorSpec(Part):
+    """Labels both constrain and are injected; taints must be tolerated; tolerations are injected."""
+
+    rules: ClassVar = (
+        (
+            "!has(self.topologyName) || (has(self.nodeLabels) && self.nodeLabels.size() >= 1)",
+            "at least one nodeLabel is required when topology is set",
+        ),
+    )
+
+    node_labels: Annotated[dict[str, str], Rule(max_properties=8)] | None = None
+    node_taints: (
+        Annotated[
+            tuple[Taint, ...],
+            Rule(
+                max_items=8,
+                x_kubernetes_list_type="atomic",
+                cel=(
+                    (
+                        "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+                        "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
+                    ),
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    tolerations: Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic")] | None = None
+    topology_name: Annotated[Reference, Rule(cel=Immutable)] = ""
+
+
+class ResourceFlavor(Object):
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+# --- AdmissionCheck, ProvisioningRequestConfig, WorkloadPriorityClass
+
+
+class CheckParameters(Part):
+    api_group: Annotated[str, Rule(required=True, max_length=253)] = ""
+    kind: Annotated[str, Rule(required=True, max_length=63)] = ""
+    name: Annotated[str, Rule(required=True, max_length=63)] = ""
+
+
+class AdmissionCheckSpec(Part):
+    controller_name: Annotated[str, Rule(required=True, min_length=1, max_length=253, cel=Immutable)] = ""
+    parameters: CheckParameters | None = None
+    retry_delay_minutes: Int64 | None = None
+
+
+class AdmissionCheckStatus(Part):
+    conditions: Conditions | None = None
+
+
+class AdmissionCheck(Object):
+    spec: AdmissionCheckSpec = AdmissionCheckSpec()
+    status: AdmissionCheckStatus = AdmissionCheckStatus()
+
+
+class RetryStrategy(Part):
+    backoff_limit_count: Annotated[Int32, Rule(default=3, minimum=0)] = 3
+    backoff_base_seconds: Annotated[Int32, Rule(default=60, minimum=0)] = 60
+    backoff_max_seconds: Annotated[Int32, Rule(default=1800, minimum=0)] = 1800
+
+
+class NodeSelectorUpdate(Part):
+    key: Annotated[str, Rule(required=True, max_length=317)] = ""
+    value_from_provisioning_class_detail: Annotated[str, Rule(required=True, max_length=32768)] = ""
+
+
+class PodSetUpdates(Part):
+    node_selector: (
+        Annotated[
+            tuple[NodeSelectorUpdate, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["key"]),
+        ]
+        | None
+    ) = None
+
+
+class ProvisioningRequestConfigSpec(Part):
+    provisioning_class_name: Annotated[Reference, Rule(required=True)] = ""
+    parameters: Annotated[dict[str, Annotated[str, Rule(max_length=255)]], Rule(max_properties=100)] | None = None
+    managed_resources: Annotated[tuple[str, ...], Rule(max_items=100, x_kubernetes_list_type="set")] | None = None
+    retry_strategy: Annotated[
+        RetryStrategy, Rule(default={"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800})
+    ] = RetryStrategy()
+    pod_set_updates: PodSetUpdates | None = None
+    pod_set_merge_policy: (
+        Annotated[str, Rule(enum=["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"])] | None
+    ) = None
+
+
+class ProvisioningRequestConfig(Object):
+    spec: ProvisioningRequestConfigSpec = ProvisioningRequestConfigSpec()
+
+
+class WorkloadPriorityClass(Object):
+    value: Annotated[Int32, Rule(required=True)] = 0
+    description: Annotated[str, Rule(max_length=2048)] = ""
+
+
+# --- Workload
+
+
+class TopologyConstraint(Part):
+    topology: Annotated[str, Rule(required=True, max_length=63)] = ""
+    size: Annotated[Int32, Rule(required=True, minimum=1)] = 1
+
+
+class TopologyRequest(Part):
+    required: Annotated[str, Rule(max_length=63)] | None = None
+    preferred: Annotated[str, Rule(max_length=63)] | None = None
+    unconstrained: bool | None = None
+    pod_index_label: Annotated[str, Rule(max_length=317)] | None = None
+    sub_group_index_label: Annotated[str, Rule(max_length=317)] | None = None
+    sub_group_count: Int32 | None = None
+    pod_set_group_name: str | None = None
+    pod_set_slice_required_topology: str | None = None
+    pod_set_slice_size: Int32 | None = None
+    podset_slice_required_topology_constraints: (
+        Annotated[tuple[TopologyConstraint, ...], Rule(max_items=3, x_kubernetes_list_type="atomic")] | None
+    ) = None
+
+
+class PodSet(Part):
+    """`count` like pods; `minCount` allows a smaller start."""
+
+    rules: ClassVar = (
+        (
+            "has(self.minCount) ? self.minCount <= self.count : true",
+            "minCount should be positive and less or equal to count",
+        ),
+    )
+
+    name: Annotated[PodSetName, Rule(default="main")] = "main"
+    template: Annotated[PodTemplate, Rule(required=True)] = ABSENT
+    count: Annotated[Int32, Rule(required=True, default=1, minimum=0)] = 1
+    min_count: Annotated[Int32, Rule(minimum=1)] | None = None
+    topology_request: TopologyRequest | None = None
+
+
+class PriorityClassRef(Part):
+    rules: ClassVar = (
+        (
+            "(self.group == 'kueue.x-k8s.io' && self.kind == 'WorkloadPriorityClass') || "
+            "(self.group == 'scheduling.k8s.io' && self.kind == 'PriorityClass')",
+            "must name a WorkloadPriorityClass of kueue.x-k8s.io or a PriorityClass of scheduling.k8s.io",
+        ),
+    )
+
+    group: Annotated[str, Rule(required=True, enum=["kueue.x-k8s.io", "scheduling.k8s.io"])] = ""
+    kind: Annotated[str, Rule(required=True, enum=["WorkloadPriorityClass", "PriorityClass"])] = ""
+    name: Annotated[Reference, Rule(required=True)] = ""
+
+
+class PreemptionGate(Part):
+    name: Annotated[str, Rule(required=True, max_length=316)] = ""
+
+
+PodSets = Annotated[
+    tuple[PodSet, ...],
+    Rule(min_items=1, max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+]
+
+
+class WorkloadSpec(Part):
+    rules: ClassVar = (
+        (
+            "has(self.priorityClassRef) ? has(self.priority) : true",
+            "priority should not be nil when priorityClassRef is set",
+        ),
+    )
+
+    pod_sets: PodSets = ()
+    queue_name: Reference = ""
+    priority_class_ref: PriorityClassRef | None = None
+    priority: Int32 | None = None
+    active: Annotated[bool, Rule(default=True)] = True
+    maximum_execution_time_seconds: Annotated[Int32, Rule(minimum=1)] | None = None
+    preemption_gates: (
+        Annotated[
+            tuple[PreemptionGate, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+
+
+class PodSetAssignment(Part):
+    """What a pod set was given: a flavor per resource, the usage of all its pods, its count."""
+
+    name: Annotated[PodSetName, Rule(default="main")] = "main"
+    flavors: dict[str, Reference] | None = None
+    resource_usage: Resources | None = None
+    count: Annotated[Int32, Rule(minimum=0)] | None = None
+    topology_assignment: OpaqueMap = ABSENT
+    delayed_topology_request: Annotated[str, Rule(enum=["Pending", "Ready"])] | None = None
+
+
+class Admission(Part):
+    cluster_queue: Annotated[Reference, Rule(required=True)] = ""
+    pod_set_assignments: Annotated[
+        tuple[PodSetAssignment, ...],
+        Rule(required=True, max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+    ] = ()
+
+
+class RequeueState(Part):
+    count: Annotated[Int32, Rule(minimum=0)] | None = None
+    requeue_at: Timestamp | None = None
+
+
+class ReclaimablePod(Part):
+    name: Annotated[PodSetName, Rule(required=True)] = ""
+    count: Annotated[Int32, Rule(required=True, minimum=0)] = 0
+
+
+class PodSetUpdate(Part):
+    """What an admission check adds to a pod set's template at the start."""
+
+    name: Annotated[PodSetName, Rule(required=True)] = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic")] | None = None
+
+
+class CheckState(Part):
+    name: Annotated[CheckName, Rule(required=True)] = ""
+    state: Annotated[str, Rule(required=True, enum=["Pending", "Ready", "Retry", "Rejected"])] = ""
+    last_transition_time: Annotated[Timestamp, Rule(required=True)] | None = None
+    message: Annotated[str, Rule(required=True, max_length=32768)] = ""
+    requeue_after_seconds: Int32 | None = None
+    retry_count: Annotated[Int32, Rule(minimum=0)] | None = None
+    pod_set_updates: Annotated[tuple[PodSetUpdate, ...], Rule(max_items=18, x_kubernetes_list_type="atomic")] | None = (
+        None
+    )
+
+
+class PodSetRequest(Part):
+    name: Annotated[PodSetName, Rule(default="main")] = "main"
+    resources: Resources | None = None
+
+
+class EvictionCount(Part):
+    reason: Annotated[str, Rule(required=True, max_length=316)] = ""
+    underlying_cause: Annotated[str, Rule(required=True, max_length=316)] = ""
+    count: Annotated[Int32, Rule(required=True, minimum=0)] = 0
+
+
+class SchedulingStats(Part):
+    evictions: (
+        Annotated[
+            tuple[EvictionCount, ...],
+            Rule(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["reason", "underlyingCause"]),
+        ]
+        | None
+    ) = None
+
+
+class UnhealthyNode(Part):
+    name: Annotated[str, Rule(required=True)] = ""
+
+
+class PreemptionGateState(Part):
+    name: Annotated[str, Rule(required=True, max_length=316)] = ""
+    position: str = ""
+    last_transition_time: Timestamp | None = None
+
+
+class WorkloadStatus(Part):
+    conditions: Conditions | None = None
+    admission: Admission | None = None
+    requeue_state: RequeueState | None = None
+    reclaimable_pods: (
+        Annotated[
+            tuple[ReclaimablePod, ...],
+            Rule(max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    admission_checks: (
+        Annotated[
+            tuple[CheckState, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    resource_requests: (
+        Annotated[
+            tuple[PodSetRequest, ...],
+            Rule(max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    accumulated_past_execution_time_seconds: Int32 | None = None
+    scheduling_stats: SchedulingStats | None = None
+    nominated_cluster_names: Annotated[tuple[str, ...], Rule(max_items=20, x_kubernetes_list_type="set")] | None = None
+    cluster_name: str | None = None
+    unhealthy_nodes: (
+        Annotated[
+            tuple[UnhealthyNode, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    preemption_gates: (
+        Annotated[
+            tuple[PreemptionGateState, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+
+
+class Workload(Object):
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
