@@ -10,8 +10,11 @@ FAULT_NAME = re.compile(r"test_f(\d{3})_")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--faults-proof", action="store_true",
-                     help="run the fault tests with their protection removed and expect each to fail")
+    parser.addoption(
+        "--faults-proof",
+        action="store_true",
+        help="run the fault tests with their protection removed and expect each to fail",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,69 @@
+# Everything a newcomer needs. `make demo` and `make test` do all their own set-up.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup demo test test-fast test-integration test-e2e lint format bench faults faults-proof crds requirements clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+setup: $(READY) ## own .venv with pinned, hashed packages (idempotent)
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Shoal needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 1; }
+	@echo "setting up .venv (once, about a minute) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+	@echo "ready: $(BIN)/shoal"
+
+demo: setup ## the main job on this machine: queue two Ray clusters, run one, hand over to the next
+	@$(BIN)/python demo/demo.py
+
+test: lint test-fast test-integration test-e2e ## everything: lint, unit, real control plane, real Ray
+
+test-fast: setup ## unit and in-process tests only (under a minute)
+	@echo "— unit and in-process tests"
+	@$(BIN)/python -m pytest -q -n 2 tests/unit tests/conformance
+
+test-integration: setup ## against the real kube-apiserver and etcd (built once into the cache)
+	@$(BIN)/python -m tests.controlplane.build
+	@echo "— integration tests on the real control plane"
+	@$(BIN)/python -m pytest -q tests/integration
+
+test-e2e: setup ## real Ray in real processes
+	@echo "— end-to-end tests with real Ray"
+	@$(BIN)/python -m pytest -q tests/e2e
+
+lint: setup ## ruff, mypy strict on api, engine, kube, and the floor plan
+	@$(BIN)/ruff check src tests bench demo
+	@$(BIN)/ruff format --check -q src tests bench demo || { echo "error: run make format"; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## let ruff write the layout
+	@$(BIN)/ruff format src tests bench demo
+	@$(BIN)/ruff check --fix src tests bench demo
+
+bench: setup ## all benchmarks, with the baselines measured in the same run
+	@for one in bench/*.py; do echo "— $$one"; $(BIN)/python $$one; done
+
+faults: setup ## write docs/faults.md from the fault tests' own docstrings
+	@$(BIN)/python -m tests.faults_table
+
+faults-proof: setup ## run each fault test with its protection removed; every one must fail
+	@$(BIN)/python -m pytest -q --faults-proof tests
+
+crds: setup ## write the CRDs from the types
+	@$(BIN)/python -m shoal.api.crds
+
+requirements: setup ## pin and hash the packages anew
+	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench -o requirements.txt pyproject.toml
+
+clean: ## remove the environment and caches of this folder
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

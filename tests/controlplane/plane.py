@@ -1,0 +1,321 @@
+"""One real control plane on loopback: etcd, kube-apiserver, and as asked controller-manager, scheduler and KWOK.
+
+Started fresh on free ports with its own certificates; several run side by side; `stop` leaves nothing behind. Tests use the
+`control_plane` fixture, people use run.py. Its processes die with the test run (parent-death signal) unless told to stay.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.controlplane import build, certificates
+
+START_LIMIT = 90.0  # seconds; a loaded machine takes 5
+
+
+class ControlPlane:
+    """`controllers`, `scheduler` and `kwok` add those processes; `nodes` creates that many simulated Node objects."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        controllers: bool = False,
+        scheduler: bool = False,
+        kwok: bool = False,
+        nodes: int = 0,
+        audit: bool = False,
+        stay: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.controllers = controllers
+        self.scheduler = scheduler
+        self.kwok = kwok or nodes > 0
+        self.nodes = nodes
+        self.audit = audit
+        self.stay = stay
+        self.kubeconfig = folder / "kubeconfig"
+        self.audit_log = folder / "audit.log"
+        self.port = 0
+        self.etcd_port = 0
+        self._peer_port = 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def start(self) -> ControlPlane:
+        wanted = ["etcd", "kube-apiserver", "kubectl"]
+        wanted += ["kube-controller-manager"] if self.controllers else []
+        wanted += ["kube-scheduler"] if self.scheduler else []
+        wanted += ["kwok"] if self.kwok else []
+        self._binaries = build.binaries(*wanted)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        certificates.write_all(self.folder)
+        self.port, self.etcd_port, self._peer_port = free_ports(3)
+        self._write_kubeconfig()
+        self.restart_etcd()
+        self.restart_apiserver()
+        if self.controllers:
+            self._start_controllers()
+        if self.scheduler:
+            self._start_scheduler()
+        if self.kwok:
+            self._start_kwok()
+        for number in range(self.nodes):
+            self.add_node(f"node-{number}")
+        self._write_state()
+        return self
+
+    def stop(self) -> None:
+        for name in ("kwok", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+            self.kill(name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self, name: str) -> None:
+        """kill −9, and wait until it is gone."""
+        process = self._processes.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def kill_apiserver(self) -> None:
+        self.kill("kube-apiserver")
+
+    def kill_etcd(self) -> None:
+        self.kill("etcd")
+
+    def restart_etcd(self) -> None:
+        client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._spawn(
+            "etcd",
+            "--data-dir",
+            str(self.folder / "etcd"),
+            "--listen-client-urls",
+            client,
+            "--advertise-client-urls",
+            client,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            peer,
+            "--initial-cluster",
+            f"default={peer}",
+            "--log-level=error",
+        )
+        self._until_ready("etcd", f"{client}/health")
+
+    def restart_apiserver(self) -> None:
+        path = self._path
+        flags = [
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={path('server.crt')}",
+            f"--tls-private-key-file={path('server.key')}",
+            f"--client-ca-file={path('ca.crt')}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={path('sa.pub')}",
+            f"--service-account-signing-key-file={path('sa.key')}",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            "--disable-admission-plugins=ServiceAccount",
+            f"--cert-dir={path('certs')}",
+            "--profiling=false",
+            "--allow-privileged=true",
+        ]
+        if self.audit:
+            policy = self.folder / "audit-policy.yaml"
+            policy.write_text(
+                "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n"
+                "rules: [{level: RequestResponse}]\n"
+            )
+            flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
+        self._spawn("kube-apiserver", *flags)
+        self._until_ready("kube-apiserver", f"{self.server}/readyz")
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run the pinned kubectl against this control plane; a refusal raises with what it said."""
+        command = [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
+        outcome = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
+        if outcome.returncode:
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {outcome.stderr.strip()}")
+        return outcome.stdout
+
+    def add_node(self, name: str, **capacity: str) -> None:
+        """A bare Node object; with KWOK it becomes ready by itself, without it this marks it ready."""
+        sizes = {"cpu": "8", "memory": "32Gi", "pods": "110", **capacity}
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {
+                "capacity": sizes,
+                "allocatable": sizes,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        }
+        self.kubectl("create", "-f", "-", stdin=json.dumps(node))
+        self.kubectl(
+            "patch", "node", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": node["status"]})
+        )
+
+    # --- processes
+
+    def _start_controllers(self) -> None:
+        self._spawn(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            f"--service-account-private-key-file={self._path('sa.key')}",
+            f"--root-ca-file={self._path('ca.crt')}",
+            "--use-service-account-credentials=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--secure-port=0",
+        )
+
+    def _start_scheduler(self) -> None:
+        configuration = self.folder / "scheduler.yaml"
+        configuration.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "kubescheduler.config.k8s.io/v1",
+                    "kind": "KubeSchedulerConfiguration",
+                    "leaderElection": {"leaderElect": False},
+                    "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 500, "burst": 1000},
+                }
+            )
+        )
+        self._spawn(
+            "kube-scheduler",
+            f"--config={configuration}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--secure-port=0",
+        )
+
+    def _start_kwok(self) -> None:
+        stages = self.folder / "stages.yaml"
+        stages.write_text("\n---\n".join(path.read_text() for path in build.kwok_stages()))
+        self._spawn(
+            "kwok",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={stages}",
+            "--manage-all-nodes=true",
+            "--node-ip=127.0.0.1",
+            "--node-lease-duration-seconds=40",
+            env={"KWOK_WORKDIR": str(self.folder)},
+        )
+
+    def _spawn(self, name: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+        log = (self.folder / f"{name}.log").open("ab")
+        self._processes[name] = subprocess.Popen(
+            [str(self._binaries[name]), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=self.folder,
+            env={**os.environ, **(env or {})},
+            preexec_fn=None if self.stay else _die_with_parent,
+        )
+        log.close()
+
+    def _until_ready(self, name: str, url: str) -> None:
+        context = ssl.create_default_context(cafile=self._path("ca.crt")) if url.startswith("https") else None
+        if context is not None:
+            context.load_cert_chain(self._path("admin.crt"), self._path("admin.key"))
+        deadline = time.monotonic() + START_LIMIT
+        while time.monotonic() < deadline:
+            if self._processes[name].poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(url, timeout=2, context=context):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.05)
+        said = (self.folder / f"{name}.log").read_text(errors="replace")[-800:]
+        raise RuntimeError(f"{name} did not become ready; its log ends with: {said}")
+
+    def _path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def _write_kubeconfig(self) -> None:
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "test",
+                    "clusters": [
+                        {
+                            "name": "test",
+                            "cluster": {"server": self.server, "certificate-authority": self._path("ca.crt")},
+                        }
+                    ],
+                    "users": [
+                        {
+                            "name": "admin",
+                            "user": {
+                                "client-certificate": self._path("admin.crt"),
+                                "client-key": self._path("admin.key"),
+                            },
+                        }
+                    ],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+                }
+            )
+        )
+
+    def _write_state(self) -> None:
+        pids = {name: [process.pid, start_time(process.pid)] for name, process in self._processes.items()}
+        (self.folder / "state.json").write_text(json.dumps({"port": self.port, "processes": pids}))
+
+
+def stop_by_state(folder: Path) -> None:
+    """End what `run.py start` left running: only processes whose start time still matches."""
+    state = json.loads((folder / "state.json").read_text())
+    for pid, started in reversed(list(state["processes"].values())):
+        if start_time(pid) == started:
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which a process started: with the pid, its identity."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
