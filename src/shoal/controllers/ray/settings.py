@@ -1,0 +1,100 @@
+"""What an operator decides once for all Ray clusters: one typed object, read at the entry point and passed down.
+
+The names of the environment switches are KubeRay's, so that an existing deployment keeps its meaning. Nothing below the entry
+point looks at the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+GATES_ON = frozenset(
+    {"RayClusterStatusConditions", "RayJobDeletionPolicy", "RayMultiHostIndexing", "RayServiceIncrementalUpgrade"}
+)
+EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
+NETWORK_POLICY = "RayClusterNetworkPolicy"
+SIDECAR_RESTART = "SidecarSubmitterRestart"
+DELETION_POLICY = "RayJobDeletionPolicy"
+
+CONTROLLER_NAME = "ray.io/kuberay-operator"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Operator-wide choices. Defaults are KubeRay's where it has the switch."""
+
+    version: str = "shoal-0.1"
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to look at; none means all."""
+    workers: int = 10
+    """Reconciles at the same time."""
+    gates: frozenset[str] = GATES_ON
+    cluster_domain: str = "cluster.local"
+    login_shell: bool = False
+    inject_probes: bool = True
+    inject_wait_for_head: bool = True
+    fixed_head_name: bool = False
+    head_cluster_ip: bool = False
+    random_pod_delete: bool = False
+    redis_cleanup: bool = True
+    delete_finished_rayjob: bool = False
+    default_auth_token: bool = False
+    """Give every cluster a token that asks for none itself (an open dashboard runs anyone's code)."""
+    default_image: str = "rayproject/ray:2.60.0"
+    default_ray_version: str = "2.60.0"
+    container_env: tuple[dict[str, Any], ...] = ()
+    """Variables for every Ray container; the user's own win."""
+    status_check_timeout: float = 300.0
+    """Seconds of dashboard errors after which a running job counts as lost."""
+    transition_grace: float = 300.0
+    """Seconds a job may be terminal in Ray before its RayJob must be."""
+    submitter_grace: float = 30.0
+    """Seconds after the submitter's end in which the Ray job must become terminal."""
+    cluster_lost_grace: float = 10.0
+    """Seconds without a head pod after which a running job counts as lost."""
+    stop_timeout: float = 30.0
+    """Seconds that suspend and deadlines wait for Ray to stop a job."""
+    drain_workers: bool = False
+    """Workers drain their Ray node before they stop (a preStop hook); off keeps the published pod shape."""
+    create_limit: int = 16
+    """Pods of one cluster created at the same time."""
+    dashboard_proxy: bool = False
+    """Reach dashboards through the API server's service proxy."""
+
+    def gate(self, name: str) -> bool:
+        return name in self.gates
+
+
+def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> Settings:
+    """Settings as KubeRay's environment switches and feature gates describe them."""
+    enabled = set(GATES_ON)
+    for name, on in (gates or {}).items():
+        (enabled.add if on else enabled.discard)(name)
+    return Settings(
+        gates=frozenset(enabled),
+        cluster_domain=environment.get("CLUSTER_DOMAIN") or "cluster.local",
+        login_shell=_on(environment, "ENABLE_LOGIN_SHELL", False),
+        inject_probes=_on(environment, "ENABLE_PROBES_INJECTION", True),
+        inject_wait_for_head=_on(environment, "ENABLE_INIT_CONTAINER_INJECTION", True),
+        fixed_head_name=_on(environment, "ENABLE_DETERMINISTIC_HEAD_POD_NAME", False),
+        head_cluster_ip=_on(environment, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", False),
+        random_pod_delete=_on(environment, "ENABLE_RANDOM_POD_DELETE", False),
+        redis_cleanup=_on(environment, "ENABLE_GCS_FT_REDIS_CLEANUP", True),
+        delete_finished_rayjob=_on(environment, "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES", False),
+        status_check_timeout=_seconds(environment, "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", 300.0),
+        transition_grace=_seconds(environment, "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS", 300.0),
+    )
+
+
+def _on(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environment.get(name, "").strip().lower()
+    return default if not text else text in ("true", "1", "yes")
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        return float(environment.get(name) or default)
+    except ValueError:
+        return default
