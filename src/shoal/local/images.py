@@ -1,0 +1,104 @@
+"""What an image name means on a machine without images: which environment its containers get.
+
+Asked by the process runtime for every container. Matches the last path component only, whatever registry, tag or digest;
+never pulls anything. Names it does not know are refused with the words that say how to map them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shoal.errors import BadInput
+
+Family = Literal["ray", "shell", "echo", "pause"]
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_RAY = {"ray", "ray-ml", "ray-llm", "autoscaler"}
+_SHELL = {
+    "ubuntu",
+    "debian",
+    "busybox",
+    "alpine",
+    "ubi",
+    "ubi-minimal",
+    "ubi-micro",
+    "ubi8",
+    "ubi9",
+    "python",
+    "bash",
+    "fedora",
+    "centos",
+}
+_ECHO = {"echo", "echo-server", "echoserver", "http-echo"}
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment for containers: where commands are found, what runs when the manifest names no command."""
+
+    name: str
+    family: Family
+    path: str
+    command: tuple[str, ...] = ()
+
+
+class ImageTable:
+    """The built-in names, and the user's own: `name` to a directory of a Python environment, or to a built-in name."""
+
+    def __init__(self, mapped: dict[str, str] | None = None, python: str = sys.executable) -> None:
+        self._mapped = dict(mapped or {})
+        self._python_bin = str(Path(python).parent)
+
+    def find(self, reference: str) -> Image | None:
+        """The environment for an image reference; None when nobody said what it is."""
+        name = short_name(reference)
+        target = self._mapped.get(reference) or self._mapped.get(name)
+        if target is not None and "/" in target:
+            return Image(name=name, family="ray" if _has_ray(target) else "shell", path=f"{target}/bin:{SYSTEM_PATH}")
+        return self._built_in(target or name)
+
+    def refusal(self, reference: str) -> str:
+        """Why this image cannot run, and what to do."""
+        return (
+            f'Container image "{reference}" is not known on this machine and images are never pulled here; map it to '
+            f"a Python environment or to a known name: shoal up --image {short_name(reference)}=ray (or =/path/to/venv)"
+        )
+
+    def _built_in(self, name: str) -> Image | None:
+        if name in _RAY:
+            return Image(name=name, family="ray", path=f"{self._python_bin}:{SYSTEM_PATH}")
+        if name in _ECHO:
+            return Image(name=name, family="echo", path=f"{self._python_bin}:{SYSTEM_PATH}")
+        if name == "pause":
+            return Image(name=name, family="pause", path=SYSTEM_PATH, command=("sleep", "infinity"))
+        if name == "python":
+            return Image(name=name, family="shell", path=f"{self._python_bin}:{SYSTEM_PATH}", command=("python3",))
+        if name in _SHELL:
+            return Image(name=name, family="shell", path=SYSTEM_PATH, command=("sh",))
+        return None
+
+
+def parse_mapping(text: str) -> tuple[str, str]:
+    """One `name=target` of the user's table."""
+    name, sign, target = text.partition("=")
+    if not sign or not name or not target:
+        raise BadInput(f"image mapping {text!r} must read name=target, such as glue=ray or glue=/opt/venv")
+    if "/" in target and not os.path.isdir(target):
+        raise BadInput(
+            f"image mapping {text!r}: {target} is not a directory; name a Python environment or a known image"
+        )
+    return name, target
+
+
+def short_name(reference: str) -> str:
+    """`quay.io/x/ray:2.5.0-py38@sha256:…` is `ray`."""
+    return reference.partition("@")[0].rsplit("/", 1)[-1].partition(":")[0]
+
+
+def _has_ray(environment: str) -> bool:
+    return os.path.exists(os.path.join(environment, "bin", "ray"))

@@ -1,0 +1,45 @@
+"""What all pods of one agent share: where state lies, how pods are kept apart, what images mean, who hears of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.api.meta import Json
+from shoal.kube.clock import Clock, SystemClock
+from shoal.local.images import ImageTable
+from shoal.local.runtime.gate import StartGate
+from shoal.local.runtime.limits import Limits, NoLimits
+from shoal.local.runtime.sources import Sources
+from shoal.local.sandbox import Sandbox
+
+Announce = Callable[[Json, str, str, str], None]
+"""An event about a pod: the pod, Normal or Warning, reason, message."""
+
+
+def _silent(pod: Json, kind: str, reason: str, message: str) -> None:
+    return None
+
+
+@dataclass
+class Host:
+    directory: Path
+    sandbox: Sandbox
+    sources: Sources
+    images: ImageTable = field(default_factory=ImageTable)
+    gate: StartGate = field(default_factory=StartGate)
+    clock: Clock = field(default_factory=SystemClock)
+    announce: Announce = _silent
+    limits: Limits = field(default_factory=NoLimits)
+    restart_base: float = 10.0
+    """First pause before a restart, doubled up to `restart_cap`: the kubelet's figures."""
+    restart_cap: float = 300.0
+
+    @property
+    def pods(self) -> Path:
+        return self.directory / "pods"
+
+    @property
+    def claims(self) -> Path:
+        return self.directory / "claims"

@@ -1,0 +1,118 @@
+"""Reading a container's log files: whole, tail, since, with times, and following.
+
+Serves `kubectl logs`. Opens files below the container's own directory only, by handles that follow no link.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+
+from shoal.api.times import parse_time
+from shoal.kube.clock import Clock
+
+_FOLLOW_PERIOD = 0.2
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`kubectl logs` as options. `since` is a moment in microseconds."""
+
+    follow: bool = False
+    previous: bool = False
+    tail: int | None = None
+    since: int | None = None
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+async def read_log(
+    directory: Path, options: LogOptions, ended: Callable[[], bool], clock: Clock
+) -> AsyncIterator[bytes]:
+    """The log of one run as chunks. Follows until `ended` says that nothing more can come."""
+    left = options.limit_bytes
+    for chunk in _shown(_kept(directory, options), options):
+        if left is not None:
+            chunk, left = chunk[:left], left - len(chunk)
+        yield chunk
+        if left is not None and left <= 0:
+            return
+    if not options.follow:
+        return
+    position = _size(directory)
+    rest = b""
+    while True:
+        last = ended()
+        data, position = _from(directory, position)
+        *lines, rest = (rest + data).split(b"\n")
+        text = b"".join(_shown([line for line in lines if line], options))
+        if text:
+            yield text
+        if last:
+            return
+        await clock.sleep(_FOLLOW_PERIOD)
+
+
+def last_lines(directory: Path, lines: int, length: int) -> str:
+    """The end of a log, for a termination message."""
+    options = LogOptions(tail=lines)
+    return b"".join(_shown(_kept(directory, options), options)).decode(errors="replace")[-length:]
+
+
+def _kept(directory: Path, options: LogOptions) -> list[bytes]:
+    lines: list[bytes] = []
+    for name in ("log.1", "log"):
+        lines += _read(directory, name).split(b"\n")
+    lines = [line for line in lines if line]
+    if options.since is not None:
+        lines = [line for line in lines if _moment(line) >= options.since]
+    if options.tail is not None:
+        lines = lines[-options.tail :] if options.tail > 0 else []
+    return lines
+
+
+def _shown(lines: list[bytes], options: LogOptions) -> list[bytes]:
+    """`time stream F text` becomes what a user sees; a part of a line has no newline of its own."""
+    chunks = []
+    for line in lines:
+        stamp, _, rest = line.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        mark, _, text = rest.partition(b" ")
+        shown = stamp + b" " + text if options.timestamps else text
+        chunks.append(shown if mark == b"P" else shown + b"\n")
+    return chunks
+
+
+def _moment(line: bytes) -> int:
+    return parse_time(line.partition(b" ")[0].decode(errors="replace"))
+
+
+def _read(directory: Path, name: str, position: int = 0) -> bytes:
+    try:
+        with os.fdopen(os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            file.seek(position)
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _size(directory: Path) -> int:
+    try:
+        return os.stat(directory / "log", follow_symlinks=False).st_size
+    except OSError:
+        return 0
+
+
+def _from(directory: Path, position: int) -> tuple[bytes, int]:
+    size = _size(directory)
+    if size < position:
+        position = 0  # rotated
+    data = _read(directory, "log", position) if size > position else b""
+    return data, position + len(data)
+
+
+async def drained(chunks: AsyncIterator[bytes]) -> bytes:
+    """All of a log at once."""
+    return b"".join([chunk async for chunk in chunks])

@@ -1,0 +1,132 @@
+"""From a container's manifest to what the shim runs: image, command, environment, mounts, limits.
+
+Called once per run of a container, so that a restart sees changed config maps and a fresh /tmp.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from shoal.api import quantity
+from shoal.api.meta import Json
+from shoal.errors import BadInput, ShoalError
+from shoal.local.images import Image
+from shoal.local.runtime import echo, rayenv, waitport
+from shoal.local.runtime.environment import command_line, expand, variables
+from shoal.local.runtime.host import Host
+from shoal.local.runtime.process import ContainerProcess, Plan
+from shoal.local.runtime.sources import ConfigError
+from shoal.local.runtime.volumes import Volumes
+from shoal.local.sandbox import Address
+
+RAY_HOME = "/home/ray"
+
+
+class UnknownImage(ShoalError):
+    """Nobody said what this image is on this machine."""
+
+
+async def plan(
+    host: Host, pod: Json, container: Json, address: Address, volumes: Volumes, extra: dict[str, str], directory: Path
+) -> Plan:
+    """Everything decided before the first process exists. Raises ConfigError or UnknownImage."""
+    image = host.images.find(container.get("image", ""))
+    if image is None:
+        raise UnknownImage(host.images.refusal(container.get("image", "")))
+    memory = memory_limit(container)
+    base = base_variables(pod, image, memory, host)
+    base.update(extra)
+    environment = await variables(pod, container, base, host.sources)
+    argv = own_stand_in(command_line(container, image.command, environment), image, container)
+    if not argv:
+        raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")
+    directory.mkdir(parents=True, exist_ok=True)
+    made = Plan(
+        argv=argv,
+        env=environment,
+        cwd=expand(container.get("workingDir") or "", environment) or _home(image),
+        grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
+        hostname=pod["spec"].get("hostname") or pod["metadata"]["name"][:63],
+    )
+    if memory:
+        made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
+    if host.sandbox.isolates:
+        made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
+        made.mounts = [*_own_mounts(directory, container), *volumes.mounts(container, environment)]
+    return made
+
+
+def own_stand_in(argv: list[str], image: Image, container: Json) -> list[str]:
+    """Commands that this machine does better itself: an echo server without a command, a wait for Ray's GCS."""
+    if image.family == "echo" and not container.get("command"):
+        ports = container.get("ports") or [{"containerPort": 8080}]
+        return [sys.executable, "-I", str(Path(echo.__file__)), str(ports[0]["containerPort"])]
+    waited = rayenv.waits_for(argv)
+    if waited is not None and rayenv.gate_weight(argv) == 0:
+        return [sys.executable, "-I", "-S", str(Path(waitport.__file__)), waited[0], str(waited[1])]
+    return argv
+
+
+def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> dict[str, str]:
+    """What every container gets before the manifest speaks."""
+    values = {
+        "PATH": image.path,
+        "HOME": _home(image) if image.family == "ray" else "/root",
+        "LANG": "C.UTF-8",
+        "HOSTNAME": pod["metadata"]["name"],
+        "NO_PROXY": "127.0.0.0/8,10.0.0.0/8,localhost,.svc,.local",
+    }
+    api = host.sources.api_address()
+    if api is not None:
+        values.update(
+            {
+                "KUBERNETES_SERVICE_HOST": api[0],
+                "KUBERNETES_SERVICE_PORT": str(api[1]),
+                "KUBERNETES_SERVICE_PORT_HTTPS": str(api[1]),
+                "KUBERNETES_PORT": f"tcp://{api[0]}:{api[1]}",
+            }
+        )
+    if image.family == "ray":
+        values.update(rayenv.ray_variables(memory))
+    return values
+
+
+def _home(image: Image) -> str:
+    return RAY_HOME if image.family == "ray" else "/"
+
+
+def _own_mounts(directory: Path, container: Json) -> list[Json]:
+    """A /tmp of its own, the pod's names, and the place for a last message."""
+    scratch = directory / "tmp"
+    scratch.mkdir(exist_ok=True)
+    os.chmod(scratch, 0o1777)
+    message = directory / "termination-log"
+    message.touch()
+    return [
+        {"source": str(scratch), "target": "/tmp"},
+        {"source": str(directory.parent.parent.parent / "hosts"), "target": "/etc/hosts"},
+        {"source": str(message), "target": container.get("terminationMessagePath") or "/dev/termination-log"},
+    ]
+
+
+def memory_limit(container: Json) -> int | None:
+    text = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    try:
+        return quantity.amount("memory", text) if text is not None else None
+    except BadInput:
+        return None
+
+
+def group_name(address: Address, container: str) -> str:
+    return f"{address.pod_id}-{container}"
+
+
+def argv_of(process: ContainerProcess) -> list[str]:
+    """What a run was told to execute; also for runs that an earlier agent started."""
+    try:
+        return list(json.loads((process.directory / "plan.json").read_bytes())["argv"])
+    except (OSError, ValueError, KeyError):
+        return []

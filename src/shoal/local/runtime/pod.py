@@ -1,0 +1,310 @@
+"""One pod on this machine: sandbox, volumes, init containers in order, containers side by side, the end.
+
+The agent makes one `PodRun` per bound pod and reads `status()`; a restarted agent makes it again over the same directory
+and it goes on where the last one stopped. The pod's manifest is never changed, only its status is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.errors import ShoalError
+from shoal.local.runtime.container import ContainerRun
+from shoal.local.runtime.host import Host
+from shoal.local.runtime.logs import LogOptions, read_log
+from shoal.local.runtime.podstatus import StatusBook
+from shoal.local.runtime.process import ContainerProcess
+from shoal.local.runtime.sources import MountError
+from shoal.local.runtime.volumes import Volumes
+from shoal.local.sandbox import Address
+
+log = logging.getLogger(__name__)
+
+
+class Record(msgspec.Struct):
+    """What must survive the agent: who this directory belongs to, and what was given to it."""
+
+    uid: str
+    namespace: str
+    name: str
+    address: Address | None = None
+    environment: dict[str, str] = {}
+
+
+def pod_id(uid: str) -> str:
+    """Short, because it names network interfaces; from the UID, because names are reused."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:9]
+
+
+class PodRun:
+    """`environment` is what the node adds for this pod alone, such as its GPUs."""
+
+    def __init__(
+        self, host: Host, pod: Json, changed: Callable[[], None], environment: dict[str, str] | None = None
+    ) -> None:
+        self.host = host
+        self.pod = pod
+        self.uid: str = pod["metadata"]["uid"]
+        self.id = pod_id(self.uid)
+        self.directory = host.pods / self.id
+        self.finished = asyncio.Event()
+        self.hosts_changed: Callable[[PodRun], None] = lambda run: None
+        self._changed = changed
+        self._book = StatusBook(pod, host.clock)
+        self._record = self._read_record(environment or {})
+        self._volumes = Volumes(pod, self.directory / "volumes", host.claims, host.sources)
+        self._inits: list[ContainerRun] = []
+        self._mains: list[ContainerRun] = []
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._life: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    # --- what the agent calls
+
+    def start(self) -> None:
+        self._life = asyncio.create_task(self._live(), name=f"pod-{self.id}")
+
+    def stop(self, grace: float) -> None:
+        """End the pod within the grace period; `finished` is set when no process of it is left."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._end(grace))
+
+    async def remove(self) -> None:
+        """Forget the pod: its files and its logs. Only after `finished`."""
+        await asyncio.to_thread(shutil.rmtree, self.directory, True)
+
+    async def detach(self) -> None:
+        """The agent goes away; the processes stay and are found again."""
+        for task in [self._life, self._stopping, *self._tasks.values()]:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def status(self) -> Json:
+        return self._book.status(self._inits, self._mains, self._record.address, self.host.sandbox.host_ip())
+
+    def containers(self) -> list[ContainerRun]:
+        return [*self._inits, *self._mains]
+
+    def container(self, name: str) -> ContainerRun | None:
+        return next((container for container in self.containers() if container.name == name), None)
+
+    @property
+    def address(self) -> Address | None:
+        return self._record.address
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What was given to this pod alone; survives restarts, so that no device is handed out twice."""
+        return self._record.environment
+
+    @property
+    def hosts_file(self) -> Path:
+        return self.directory / "hosts"
+
+    async def logs(self, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        found = self.container(container)
+        directory = found.run_directory(options.previous) if found is not None else None
+        if found is None or directory is None:
+            return
+        process = found.process
+
+        def ended() -> bool:
+            return options.previous or found.process is not process or process is None
+
+        async for chunk in read_log(directory, options, ended, self.host.clock):
+            yield chunk
+
+    # --- its life, top to bottom
+
+    async def _live(self) -> None:
+        try:
+            await self._prepare()
+            self._make_containers()
+            self._changed()
+            if await self._run_inits():
+                await self._run_mains()
+        except ShoalError as error:
+            self._book.fail("Failed", str(error))
+            self.host.announce(self.pod, "Warning", "Failed", str(error))
+        if self._stopping is None:
+            await self._cleared()
+            self.finished.set()
+            self._changed()
+
+    async def _prepare(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._write_record()
+        pause = 0.5
+        while True:
+            try:
+                address = await self.host.sandbox.open(self.id, self._record.address)
+                self._record.address = address
+                self._write_record()
+                self._write_hosts(address)
+                self.pod = {
+                    **self.pod,
+                    "status": {
+                        **(self.pod.get("status") or {}),
+                        "podIP": address.ip,
+                        "hostIP": self.host.sandbox.host_ip(),
+                    },
+                }
+                self._volumes = Volumes(self.pod, self.directory / "volumes", self.host.claims, self.host.sources)
+                await self._volumes.prepare()
+                return
+            except MountError as error:
+                self._book.waiting("ContainerCreating", str(error))
+                self.host.announce(self.pod, "Warning", "FailedMount", str(error))
+            except (ShoalError, OSError) as error:
+                self._book.waiting("ContainerCreating", str(error))
+                self.host.announce(self.pod, "Warning", "FailedCreatePodSandBox", str(error))
+            self._changed()
+            await self.host.clock.sleep(pause)
+            pause = min(60.0, pause * 2)
+
+    def _make_containers(self) -> None:
+        spec = self.pod["spec"]
+        assert self._record.address is not None
+
+        def made(container: Json, role: Any) -> ContainerRun:
+            assert self._record.address is not None
+            return ContainerRun(
+                self.host,
+                self.pod,
+                container,
+                role,
+                self.directory / "containers",
+                self._record.address,
+                self._volumes,
+                self._record.environment,
+                self._changed,
+            )
+
+        self._inits = [
+            made(container, "sidecar" if container.get("restartPolicy") == "Always" else "init")
+            for container in spec.get("initContainers") or ()
+        ]
+        self._mains = [made(container, "main") for container in spec.get("containers") or ()]
+
+    async def _run_inits(self) -> bool:
+        """In order; False when one failed for good, which fails the pod."""
+        for container in self._inits:
+            task = self._tasks[container.name] = asyncio.create_task(container.run())
+            if container.role == "sidecar":
+                continue
+            code = await task
+            self._changed()
+            if code != 0:
+                return False
+        self._book.initialized = True
+        return True
+
+    async def _run_mains(self) -> None:
+        for container in self._mains:
+            self._tasks[container.name] = asyncio.create_task(container.run())
+        seconds = self.pod["spec"].get("activeDeadlineSeconds")
+        mains = [self._tasks[container.name] for container in self._mains]
+        try:
+            async with asyncio.timeout(float(seconds) if seconds else None):
+                await asyncio.gather(*mains)
+        except TimeoutError:
+            self._book.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+            await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
+
+    async def _end(self, grace: float) -> None:
+        await self._stop_containers(grace)
+        if self._life is not None:
+            self._life.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._life
+        await self._cleared()
+        self.finished.set()
+        self._changed()
+
+    async def _stop_containers(self, grace: float) -> None:
+        """All together, as their own grace allows; sidecars after the others."""
+        everyone = self.containers()
+        first = [container for container in everyone if container.role != "sidecar"]
+        last = [container for container in everyone if container.role == "sidecar"]
+        for group in (first, list(reversed(last))):
+            await asyncio.gather(*(container.stop(grace) for container in group))
+            for container in group:
+                task = self._tasks.get(container.name)
+                if task is None:
+                    continue
+                with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(task), 1.0 if container.exit_code is None else 0.1)
+                task.cancel()
+
+    async def _cleared(self) -> None:
+        """Sidecars stopped, address given back, volumes gone. Logs stay until the pod is removed."""
+        await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
+        if self._record.address is not None:
+            with contextlib.suppress(ShoalError):
+                await self.host.sandbox.close(self._record.address)
+        self._volumes.remove()
+
+    # --- its record on disk
+
+    def _read_record(self, environment: dict[str, str]) -> Record:
+        found = read_record(self.directory)
+        if found is not None and found.uid == self.uid:
+            return found
+        metadata = self.pod["metadata"]
+        return Record(self.uid, metadata.get("namespace", ""), metadata["name"], None, environment)
+
+    def _write_record(self) -> None:
+        partial = self.directory / ".record.partial"
+        partial.write_bytes(msgspec.json.encode(self._record))
+        partial.rename(self.directory / "record.json")
+
+    def _write_hosts(self, address: Address) -> None:
+        if not self.hosts_file.exists():
+            self.hosts_file.write_text(own_names(self.pod, address))
+        self.hosts_changed(self)
+
+
+def own_names(pod: Json, address: Address) -> str:
+    """The first lines of a pod's /etc/hosts."""
+    spec, metadata = pod["spec"], pod["metadata"]
+    names = spec.get("hostname") or metadata["name"]
+    if spec.get("subdomain"):
+        names = f"{names}.{spec['subdomain']}.{metadata.get('namespace', 'default')}.svc.cluster.local {names}"
+    aliases = "".join(
+        f"{entry['ip']}\t{' '.join(entry.get('hostnames') or ())}\n" for entry in spec.get("hostAliases") or ()
+    )
+    return f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n{address.ip}\t{names}\n{aliases}"
+
+
+def read_record(directory: Path) -> Record | None:
+    try:
+        return msgspec.json.decode((directory / "record.json").read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+async def remove_stray(host: Host, directory: Path, grace: float = 0.0) -> None:
+    """End and forget a pod of an earlier agent that nobody knows any more."""
+    runs = [path for path in directory.glob("containers/*/*") if path.is_dir()]
+    for path in runs:
+        process = ContainerProcess(path)
+        if process.attach():
+            process.stop(grace)
+            await process.wait()
+    record = read_record(directory)
+    if record is not None and record.address is not None:
+        with contextlib.suppress(ShoalError):
+            await host.sandbox.close(record.address)
+    await asyncio.to_thread(shutil.rmtree, directory, True)

@@ -1,0 +1,189 @@
+"""One run of one container: its directory, its shim, and how it ended.
+
+The pod's lifecycle starts one of these per container and restart; a restarted agent attaches to those that still live.
+The directory is the truth: plan.json (what to run), state.json (who runs), exit.json (how it ended), log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.local.runtime import shim
+from shoal.local.runtime.identity import ProcessIdentity, hold, signal_exactly
+
+SHIM = Path(shim.__file__)
+LOG_CAP = 10 << 20
+"""Bytes of log kept per run, and as much again in the file rotated away."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What the shim is told. Paths are the machine's; `mounts` become the container's."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str = ""
+    grace: float = 30.0
+    log_cap: int = LOG_CAP
+    hostname: str = "localhost"
+    root: str = ""
+    pid_namespace: bool = False
+    net_namespace: str = ""
+    mounts: list[dict[str, Any]] = []
+    cgroups: list[str] = []
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run ended. `error` is set when the main process never started."""
+
+    exit_code: int
+    signal: int
+    started: int | None
+    finished: int
+    error: str = ""
+
+
+class ContainerProcess:
+    """A supervised run in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.identity: ProcessIdentity | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    async def start(self, plan: Plan) -> bool:
+        """Start the shim and wait until the main process runs (True) or could not be started (False)."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "plan.json").write_bytes(msgspec.json.encode(plan))
+        os.chmod(self.directory / "plan.json", 0o600)  # holds the container's environment, secrets included
+        read, write = os.pipe()
+        try:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(SHIM), "run", str(self.directory), str(write)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=(self.directory / "shim.err").open("wb"),
+                pass_fds=(write,),
+                start_new_session=True,
+                cwd="/",
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+            )
+        finally:
+            os.close(write)
+        started = shim.start_time(self._popen.pid)
+        self.identity = ProcessIdentity(self._popen.pid, started)
+        (self.directory / "shim.json").write_text(json.dumps({"pid": self._popen.pid, "start": started}))
+        return await _first_line(read) == b"started\n"
+
+    def attach(self) -> bool:
+        """Find the shim of an earlier agent by pid and start time; False when it is gone."""
+        try:
+            recorded = json.loads((self.directory / "shim.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        identity = ProcessIdentity(recorded["pid"], recorded["start"])
+        descriptor = hold(identity)
+        if descriptor is None:
+            return False
+        os.close(descriptor)
+        self.identity = identity
+        return True
+
+    @property
+    def started_at(self) -> int | None:
+        try:
+            return int(json.loads((self.directory / "state.json").read_bytes())["started"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    async def wait(self) -> Ended:
+        """Until the shim is gone, which is when everything below it is gone."""
+        if self.identity is not None:
+            await _gone(self.identity)
+            if self._popen is not None:
+                self._popen.wait()
+        return self.ended()
+
+    def ended(self) -> Ended:
+        try:
+            found = json.loads((self.directory / "exit.json").read_bytes())
+        except (OSError, ValueError):
+            # the shim itself was killed, or the disk was full when it wrote
+            return Ended(137, 9, self.started_at, shim.micros())
+        return Ended(
+            found.get("exitCode", 128),
+            found.get("signal", 0),
+            found.get("started"),
+            found["finished"],
+            found.get("error", ""),
+        )
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to the main process now, SIGKILL to all that is left after `grace` seconds."""
+        try:
+            (self.directory / "stop").write_text(str(max(0.0, grace)))
+        except OSError:
+            pass  # a full disk: the plan's own grace holds
+        if self.identity is not None:
+            signal_exactly(self.identity, signal.SIGTERM)
+
+    async def enter(self, argv: list[str], timeout: float | None = None) -> tuple[int, bytes]:
+        """Run a command inside the container; its exit code and the end of its output. A timeout kills it: code -1."""
+        process = await asyncio.create_subprocess_exec(
+            *self.entry(argv),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={"PATH": os.defpath},
+            cwd="/",
+        )
+        try:
+            output, _ = await asyncio.wait_for(process.communicate(), timeout)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return -1, b""
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return process.returncode or 0, output[-10240:]
+
+    def entry(self, argv: list[str]) -> list[str]:
+        """The command line that runs `argv` inside the container."""
+        return [sys.executable, "-I", "-S", str(SHIM), "enter", str(self.directory), *argv]
+
+
+async def _first_line(descriptor: int) -> bytes:
+    """The shim's first word, read without a thread."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    os.set_blocking(descriptor, False)
+    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+        return os.read(descriptor, 64)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+async def _gone(identity: ProcessIdentity) -> None:
+    descriptor = hold(identity)
+    if descriptor is None:
+        return
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+    try:
+        await ended
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

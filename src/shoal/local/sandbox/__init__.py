@@ -1,0 +1,46 @@
+"""How a pod is kept apart from the others: network namespaces where the machine allows, loopback addresses where not.
+
+The pod's lifecycle opens one sandbox per pod and asks it for sockets; everything that differs between the two ways is here.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+import msgspec
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a pod lives. `namespace` is the path of its network namespace, empty in the loopback sandbox."""
+
+    pod_id: str
+    ip: str
+    namespace: str = ""
+    port_base: int = 0
+
+
+class Sandbox(Protocol):
+    name: str
+    isolates: bool
+    """Whether pods get namespaces of their own: standard ports, mount paths, a PID namespace."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        """Let go of what the whole cluster shares. Pods are closed before."""
+        ...
+
+    async def open(self, pod_id: str, taken: Address | None = None) -> Address:
+        """Give a pod its address, or take back the one it had before a restart."""
+        ...
+
+    async def close(self, address: Address) -> None: ...
+
+    async def connect(self, address: Address, host: str, port: int) -> socket.socket:
+        """A connected, non-blocking TCP socket to host:port as the pod itself would see it."""
+        ...
+
+    def host_ip(self) -> str:
+        """The node's address as pods see it."""
+        ...

@@ -1,0 +1,210 @@
+"""The sandbox with rights: a network namespace per pod, joined by one bridge per cluster.
+
+Pods keep the ports their manifests name. The API server stays on loopback and is relayed into every pod's own loopback,
+so nothing of it shows on the bridge. Uses the `ip` tool; needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import hashlib
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from shoal.errors import ShoalError
+from shoal.local.sandbox import Address
+
+T = TypeVar("T")
+
+NETNS_DIRECTORY = "/run/netns"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetworkFailed(ShoalError):
+    """The machine refused a change to its network."""
+
+
+class NetnsSandbox:
+    """One bridge and one private network per cluster. `api` is where the API server listens on loopback."""
+
+    name = "netns"
+    isolates = True
+
+    def __init__(self, cluster: str, api: tuple[str, int] | None = None) -> None:
+        mark = hashlib.sha256(cluster.encode()).hexdigest()
+        self.mark = mark[:6]
+        self.bridge = f"shoal{self.mark}"
+        self.api = api
+        self._first_octet = 64 + int(mark[6:8], 16) % 128
+        self._network = ipaddress.ip_network(f"10.{self._first_octet}.0.0/16")
+        self._given: dict[str, str] = {}
+        self._next = 256
+        self._relays: dict[str, asyncio.Server] = {}
+        self._inside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="netns")
+
+    async def start(self) -> None:
+        gateway = self.host_ip()
+        await _ip("link", "add", self.bridge, "type", "bridge", tolerate="File exists")
+        await _ip("addr", "add", f"{gateway}/16", "dev", self.bridge, tolerate="assigned|exists")
+        await _ip("link", "set", self.bridge, "up")
+
+    async def stop(self) -> None:
+        for pod_id in list(self._given):
+            await self.close(Address(pod_id, self._given[pod_id]))
+        for name in self.leftovers():
+            await _ip("netns", "del", name, tolerate="No such")
+        await _ip("link", "del", self.bridge, tolerate="Cannot find")
+        self._inside.shutdown(wait=False)
+
+    def leftovers(self) -> list[str]:
+        """Namespaces of this cluster that no pod holds any more."""
+        held = {self._name(pod_id) for pod_id in self._given}
+        with contextlib.suppress(FileNotFoundError):
+            return [
+                name
+                for name in os.listdir(NETNS_DIRECTORY)
+                if name.startswith(f"shoal-{self.mark}-") and name not in held
+            ]
+        return []
+
+    def host_ip(self) -> str:
+        return str(self._network[1])
+
+    async def open(self, pod_id: str, taken: Address | None = None) -> Address:
+        name = self._name(pod_id)
+        path = f"{NETNS_DIRECTORY}/{name}"
+        if taken is not None and os.path.exists(taken.namespace):
+            self._given[pod_id] = taken.ip
+            await self._relay(pod_id, taken.namespace)
+            return taken
+        address = self._free()
+        self._given[pod_id] = address
+        outside = f"sh{self.mark[:3]}{pod_id[:9]}"
+        try:
+            await _ip("netns", "del", name, tolerate="No such|Cannot remove")
+            await _ip("netns", "add", name)
+            await _batch(
+                f"link add {outside} type veth peer name eth0 netns {name}",
+                f"link set {outside} master {self.bridge} up",
+            )
+            await _batch(
+                "link set lo up",
+                f"addr add {address}/16 dev eth0",
+                "link set eth0 up",
+                f"route add default via {self.host_ip()}",
+                namespace=name,
+            )
+            await self._relay(pod_id, path)
+        except BaseException:
+            self._given.pop(pod_id, None)
+            raise
+        return Address(pod_id, address, path)
+
+    async def close(self, address: Address) -> None:
+        server = self._relays.pop(address.pod_id, None)
+        if server is not None:
+            server.close()
+        await _ip("netns", "del", self._name(address.pod_id), tolerate="No such|Cannot remove")
+        self._given.pop(address.pod_id, None)
+
+    async def connect(self, address: Address, host: str, port: int) -> socket.socket:
+        connection = await self._within(address.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        connection.setblocking(False)
+        try:
+            target = "127.0.0.1" if host in ("localhost", "") else host
+            await asyncio.get_running_loop().sock_connect(connection, (target, port))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _relay(self, pod_id: str, namespace: str) -> None:
+        """Listen on the pod's own loopback and hand every connection to the API server."""
+        if self.api is None:
+            return
+        api = self.api
+        listener = await self._within(namespace, lambda: socket.create_server(("127.0.0.1", api[1]), backlog=64))
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await relay(reader, writer, api)
+
+        self._relays[pod_id] = await asyncio.start_server(serve, sock=listener)
+
+    async def _within(self, namespace: str, make: Callable[[], T]) -> T:
+        """Do something in a pod's network namespace. A socket stays where it was made, so only its making happens there."""
+        return await asyncio.get_running_loop().run_in_executor(self._inside, _in_namespace, namespace, make)
+
+    def _free(self) -> str:
+        taken = set(self._given.values())
+        for _ in range(65000):
+            candidate = str(self._network[self._next])
+            self._next = self._next + 1 if self._next < 65000 else 256
+            if candidate not in taken:
+                return candidate
+        raise NetworkFailed(f"no address left in {self._network}; remove pods")
+
+    def _name(self, pod_id: str) -> str:
+        return f"shoal-{self.mark}-{pod_id}"
+
+
+async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: tuple[str, int]) -> None:
+    """Copy both ways until either side ends."""
+    try:
+        far_reader, far_writer = await asyncio.open_connection(*target)
+    except OSError:
+        writer.close()
+        return
+    try:
+        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+    finally:
+        for end in (writer, far_writer):
+            end.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+def _in_namespace(namespace: str, make: Callable[[], T]) -> T:
+    """Runs in the one thread that may change namespaces; puts it back whatever happens."""
+    with open("/proc/thread-self/ns/net") as home, open(namespace) as there:
+        if _libc.setns(there.fileno(), 0) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+        try:
+            return make()
+        finally:
+            if _libc.setns(home.fileno(), 0) != 0:
+                os.abort()  # a thread lost in a pod's network would answer for the wrong one
+
+
+async def _ip(*arguments: str, tolerate: str = "") -> None:
+    await _run(arguments, b"", tolerate)
+
+
+async def _batch(*lines: str, namespace: str = "") -> None:
+    arguments = ["-n", namespace] if namespace else []
+    await _run((*arguments, "-batch", "-"), "\n".join(lines).encode(), "")
+
+
+async def _run(arguments: tuple[str, ...], text: bytes, tolerate: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        "ip",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate(text)
+    if process.returncode and not (tolerate and any(word in errors.decode() for word in tolerate.split("|"))):
+        raise NetworkFailed(f"ip {' '.join(arguments)} failed: {errors.decode().strip()}; run shoal doctor")
