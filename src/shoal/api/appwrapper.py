@@ -223,6 +223,8 @@ class AppWrapperStatus(Part):
     phase: str = ""
     resetting_count: Int32 = 0
     component_status: tuple[ComponentStatus, ...] | None = None
+    admission: OpaqueMap = ABSENT
+    """Ours: what was admitted (epoch, generation, quota seats, assignment), stored before the first object exists."""
 
 
 class AppWrapper(Object):

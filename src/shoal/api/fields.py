@@ -17,14 +17,18 @@ class Rule:
     """Keywords of the CRD schema for one field, for example `Rule(minimum=0, default=1)`.
 
     `x_kubernetes_…` names become `x-kubernetes-…`. `cel` is a list of (rule, message) pairs. `required` puts the field
-    into its parent's required list although decoding tolerates its absence.
+    into its parent's required list although decoding tolerates its absence. `shape` names the built-in type inside a
+    raw field, so that the strict checker knows its fields although the CRD leaves them open.
     """
 
-    __slots__ = ("cel", "keywords", "required")
+    __slots__ = ("cel", "keywords", "required", "shape")
 
-    def __init__(self, *, required: bool = False, cel: tuple[tuple[str, str], ...] = (), **keywords: Any) -> None:
+    def __init__(
+        self, *, required: bool = False, cel: tuple[tuple[str, str], ...] = (), shape: str = "", **keywords: Any
+    ) -> None:
         self.required = required
         self.cel = cel
+        self.shape = shape
         self.keywords = {_keyword(name): value for name, value in keywords.items()}
 
 
@@ -81,12 +85,14 @@ OpaqueList = Annotated[
 StringList = Annotated[msgspec.Raw, Rule(type="array", items={"type": "string"})]
 """A list of strings kept as bytes."""
 
-PodTemplate = Annotated[msgspec.Raw, Rule(type="object", x_kubernetes_preserve_unknown_fields=True)]
+PodTemplate = Annotated[
+    msgspec.Raw, Rule(type="object", x_kubernetes_preserve_unknown_fields=True, shape="PodTemplateSpec")
+]
 """A PodTemplateSpec kept as bytes. The CRD leaves it open; `shoal.api.strict` knows its fields."""
 
 Embedded = Annotated[
     msgspec.Raw,
-    Rule(type="object", x_kubernetes_preserve_unknown_fields=True, x_kubernetes_embedded_resource=True),
+    Rule(type="object", x_kubernetes_preserve_unknown_fields=True, x_kubernetes_embedded_resource=True, shape="Object"),
 ]
 """A whole object of any kind kept as bytes; the API server asks for its apiVersion and kind."""
 

@@ -84,5 +84,9 @@ WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
 WORKLOAD_PRIORITY_CLASS = Kind(
     "kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False
 )
+TOPOLOGY = Kind("kueue.x-k8s.io", "v1beta2", "Topology", "topologies", namespaced=False)
+MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig", "multikueueconfigs", namespaced=False)
+MULTIKUEUE_CLUSTER = Kind("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster", "multikueueclusters", namespaced=False)
+# other groups with a say in gangs
 PROVISIONING_REQUEST = Kind("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
 POD_GROUP = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")

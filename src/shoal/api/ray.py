@@ -42,7 +42,6 @@ ManagedBy = Annotated[
     ),
 ]
 StartParams = dict[str, str]
-Environment = OpaqueList
 
 # --- RayCluster
 
@@ -86,11 +85,11 @@ class AutoscalerOptions(Part):
     upscaling_mode: Annotated[str, Rule(enum=["Default", "Aggressive", "Conservative"])] | None = None
     image: str = ""
     image_pull_policy: str = ""
-    resources: OpaqueMap = ABSENT
-    security_context: OpaqueMap = ABSENT
-    env: Environment = ABSENT
+    resources: Annotated[OpaqueMap, Rule(shape="ResourceRequirements")] = ABSENT
+    security_context: Annotated[OpaqueMap, Rule(shape="SecurityContext")] = ABSENT
+    env: Annotated[OpaqueList, Rule(shape="[]EnvVar")] = ABSENT
     env_from: OpaqueList = ABSENT
-    volume_mounts: OpaqueList = ABSENT
+    volume_mounts: Annotated[OpaqueList, Rule(shape="[]VolumeMount")] = ABSENT
     command: StringList = ABSENT
     args: StringList = ABSENT
 

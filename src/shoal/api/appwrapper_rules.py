@@ -1,0 +1,167 @@
+"""What an AppWrapper or a QuotaSubtree must satisfy beyond its schema.
+
+Called at admission, by the command line, and by the controller on objects that came in without admission. Whether the
+creator may make the wrapped objects is not judged here: that needs the API server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.api.appwrapper_paths import resolve
+from shoal.api.meta import Json
+from shoal.api.problems import FieldError, check_amounts
+from shoal.errors import BadInput
+
+MOST_POD_SETS = 8
+USER_LABELS = ("workload.codeflare.dev/user", "workload.codeflare.dev/userid")
+_IMMUTABLE = "attempt to change immutable field"
+_BOTH = "exactly one of spec.resources (v1beta1) and spec.components (v1beta2) must be set"
+
+
+def validate_app_wrapper(obj: Json, old: Json | None = None) -> list[FieldError]:
+    """All problems of an AppWrapper of either dialect."""
+    spec = obj.get("spec") or {}
+    if ("resources" in spec) == ("components" in spec):
+        return [FieldError("spec", _BOTH)]
+    namespace = (obj.get("metadata") or {}).get("namespace", "")
+    if "resources" in spec:
+        return _check_items(spec["resources"] or {}, namespace)
+    errors = _check_components(spec["components"] or [], namespace)
+    return errors + (_check_unchanged(obj, old) if old is not None else [])
+
+
+def _check_items(resources: Json, namespace: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for listed, field in (("GenericItems", "generictemplate"), ("Items", "template")):
+        for index, item in enumerate(resources.get(listed) or ()):
+            path = f"spec.resources.{listed}[{index}]"
+            if field not in item:
+                errors.append(FieldError(f"{path}.{field}", "the object to create is missing", "Required"))
+            else:
+                errors += _check_template(item[field], namespace, f"{path}.{field}")
+            for position, pods in enumerate(item.get("custompodresources") or ()):
+                where = f"{path}.custompodresources[{position}]"
+                errors += check_amounts(f"{where}.requests", pods.get("requests"))
+                errors += check_amounts(f"{where}.limits", pods.get("limits"))
+                if not isinstance(pods.get("replicas", 0), int) or pods.get("replicas", 0) < 0:
+                    errors.append(FieldError(f"{where}.replicas", "must be greater than or equal to 0"))
+    return errors
+
+
+def _check_components(components: list[Json], namespace: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    declared = 0
+    for index, component in enumerate(components):
+        path = f"spec.components[{index}]"
+        template = component.get("template")
+        if not isinstance(template, dict):
+            errors.append(FieldError(f"{path}.template", "the object to create is missing", "Required"))
+            continue
+        errors += _check_template(template, namespace, f"{path}.template")
+        if (
+            str(template.get("apiVersion", "")).startswith("workload.codeflare.dev/")
+            and _kind(template) == "AppWrapper"
+        ):
+            errors.append(FieldError(f"{path}.template", "Nested AppWrappers are forbidden", "Forbidden"))
+        pod_sets = component.get("podSets") or []
+        declared += len(pod_sets)
+        errors += _check_paths(pod_sets, template, path)
+    if not components:
+        errors.append(FieldError("spec.components", "at least one component is needed", "Required"))
+    if declared > MOST_POD_SETS:
+        errors.append(FieldError("spec.components", f"more than {MOST_POD_SETS} pod sets", "TooMany"))
+    return errors
+
+
+def _check_paths(pod_sets: list[Json], template: Json, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, pod_set in enumerate(pod_sets):
+        where = f"{path}.podSets[{index}].path"
+        text = str(pod_set.get("path", ""))
+        if text in seen:
+            errors.append(FieldError(where, f"{text!r} is given twice", "Duplicate"))
+        seen.add(text)
+        try:
+            found = resolve(template, text)
+        except BadInput as error:
+            errors.append(FieldError(where, str(error)))
+            continue
+        if not isinstance(found, dict) or not isinstance(found.get("spec"), dict):
+            errors.append(FieldError(where, f"{text!r} does not point at a pod template with a spec"))
+    return errors
+
+
+def _check_template(template: Any, namespace: str, path: str) -> list[FieldError]:
+    if not isinstance(template, dict):
+        return [FieldError(path, "must be an object")]
+    errors = [
+        FieldError(f"{path}.{name}", "is required", "Required")
+        for name in ("apiVersion", "kind")
+        if not isinstance(template.get(name), str) or not template[name]
+    ]
+    own = (template.get("metadata") or {}).get("namespace", "")
+    if namespace and own and own != namespace:
+        errors.append(
+            FieldError(
+                f"{path}.metadata.namespace",
+                f"AppWrappers can not create objects in other namespaces: write {namespace!r} or leave it out",
+                "Forbidden",
+            )
+        )
+    return errors
+
+
+def _check_unchanged(obj: Json, old: Json) -> list[FieldError]:
+    """What may not change after creation; `suspend`, annotations and podSetInfos may."""
+    errors: list[FieldError] = []
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    ours, theirs = spec.get("components") or [], before.get("components") or []
+    if len(ours) != len(theirs):
+        return [FieldError("spec.components", _IMMUTABLE, "Forbidden")]
+    for index, (new, was) in enumerate(zip(ours, theirs, strict=True)):
+        if new.get("template") != was.get("template"):
+            errors.append(FieldError(f"spec.components[{index}].template", _IMMUTABLE, "Forbidden"))
+        if _counted(new) != _counted(was):
+            errors.append(FieldError(f"spec.components[{index}].podSets", _IMMUTABLE, "Forbidden"))
+    if spec.get("managedBy") != before.get("managedBy"):
+        errors.append(FieldError("spec.managedBy", _IMMUTABLE, "Forbidden"))
+    labels, labelled = _labels(obj), _labels(old)
+    errors += [
+        FieldError(f"metadata.labels[{name}]", _IMMUTABLE, "Forbidden")
+        for name in USER_LABELS
+        if labels.get(name) != labelled.get(name)
+    ]
+    return errors
+
+
+def validate_quota_subtree(obj: Json, old: Json | None = None) -> list[FieldError]:
+    """A tree label, and children with distinct names and sound amounts."""
+    errors: list[FieldError] = []
+    if not _labels(obj).get("tree"):
+        errors.append(FieldError("metadata.labels[tree]", "the name of the quota tree is missing", "Required"))
+    seen: set[str] = set()
+    for index, child in enumerate((obj.get("spec") or {}).get("children") or ()):
+        path = f"spec.children[{index}]"
+        name = child.get("name", "")
+        if not name:
+            errors.append(FieldError(f"{path}.name", "is required", "Required"))
+        elif name in seen:
+            errors.append(FieldError(f"{path}.name", f"{name!r} is given twice", "Duplicate"))
+        seen.add(name)
+        errors += check_amounts(f"{path}.quotas.requests", (child.get("quotas") or {}).get("requests"))
+    return errors
+
+
+def _counted(component: Json) -> list[tuple[Any, Any]]:
+    return [(pod_set.get("path"), pod_set.get("replicas", 1)) for pod_set in component.get("podSets") or ()]
+
+
+def _kind(template: Json) -> str:
+    return str(template.get("kind", ""))
+
+
+def _labels(obj: Json) -> Json:
+    labels: Json = (obj.get("metadata") or {}).get("labels") or {}
+    return labels
