@@ -25,6 +25,10 @@ Path = tuple[Any, Any] | None
 """Where we are, as a chain of (parent, name or index): cheap to extend, written out only when something is wrong."""
 
 
+class MapKey(str):
+    """A step into a map, where keys are data: written in brackets."""
+
+
 class FieldError(msgspec.Struct, frozen=True):
     """One fault. `message` has no path in it; `str()` puts it in front."""
 
@@ -58,7 +62,7 @@ def text(path: Path) -> str:
     """`spec.items[0].name`; the root has no name, and Kubernetes prints `<nil>` for it."""
     written = ""
     for token in tokens(path):
-        if isinstance(token, int):
+        if isinstance(token, (int, MapKey)):
             written += f"[{token}]"
         else:
             written += f".{token}" if written else token

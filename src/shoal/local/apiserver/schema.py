@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shoal.local.apiserver.cel import Rules, compile_rules
 from shoal.local.apiserver.field_errors import FieldError, Path, text
 from shoal.local.apiserver.patch import clone, same
 from shoal.local.apiserver.schema_checks import Check, compile_check
@@ -23,6 +24,13 @@ _Default = Callable[[Any], None]
 
 _META = frozenset(("apiVersion", "kind", "metadata"))
 _CONTAINERS = frozenset((dict, list))
+_BLOCKING = frozenset(("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
+_UNCHECKED = FieldError(
+    "<nil>",
+    "Invalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
 
 
 class Structural:
@@ -36,6 +44,7 @@ class Structural:
         self._check: Check | None = compile_check(schema)
         status = (schema.get("properties") or {}).get("status")
         self._check_status: Check | None = compile_check(status) if isinstance(status, dict) else None
+        self.rules: Rules | None = compile_rules(schema)
 
     def prune(self, obj: Json) -> list[str]:
         """Drop what the schema does not name, in place. Returns the paths that were dropped."""
@@ -63,7 +72,15 @@ class Structural:
             self._check(obj, None, errors)
         if errors and old is not None:
             errors = [error for error in errors if not _unchanged(self.schema, obj, old, error.owner)]
+        if self.rules is not None:
+            if any(error.type in _BLOCKING for error in errors):
+                return [*errors, _UNCHECKED]
+            errors += self.rules.check(obj, old)
         return errors
+
+    @property
+    def has_transition_rules(self) -> bool:
+        return self.rules is not None and self.rules.has_transitions
 
 
 # --- pruning

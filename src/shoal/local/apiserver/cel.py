@@ -1,0 +1,398 @@
+"""CEL rules of custom kinds (`x-kubernetes-validations`): compiled once per CRD version, run on every write.
+
+`schema.Structural` calls `compile_rules` and then `Rules.check`. A rule sees its own part of the object as `self`
+and, on an update, what was there before as `oldSelf`. The CEL library is imported only when a schema has rules. A
+rule that fails to evaluate refuses the write; it never ends the request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from shoal.api.times import parse_time
+from shoal.errors import BadInput
+from shoal.local.apiserver.field_errors import FieldError, MapKey, Path, shown, text, tokens
+from shoal.local.apiserver.patch import same
+
+Json = dict[str, Any]
+Adapt = Callable[[Any], Any]
+_Node = Callable[[Any, Any, Path, list[FieldError]], None]
+
+_ABSENT = object()
+_LONGEST_MESSAGE = 5120
+_RESERVED = frozenset(
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
+)
+_LITERAL = re.compile(r"""r?("([^"\\]|\\.)*"|'([^'\\]|\\.)*')""")
+_TAIL = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
+_REASONS = {"FieldValueForbidden": "Forbidden", "FieldValueRequired": "Required", "FieldValueDuplicate": "Duplicate"}
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A rule that cannot be compiled: where in the schema, which expression, and what the compiler said."""
+
+    path: str
+    expression: str
+    message: str
+
+
+class Rules:
+    """All rules of one schema, ready to run."""
+
+    def __init__(self, root: _Node, problems: list[Problem], transitions: bool) -> None:
+        self._root = root
+        self.problems = problems
+        self.has_transitions = transitions
+
+    def check(self, obj: Json, old: Json | None) -> list[FieldError]:
+        """Run every rule that applies. A value that did not change since `old` is judged by transition rules only."""
+        errors: list[FieldError] = []
+        self._root(obj, _ABSENT if old is None else old, None, errors)
+        return errors
+
+
+def compile_rules(schema: Json) -> Rules | None:
+    """The rules of a schema, or None where it has none."""
+    if not _has_rules(schema):
+        return None
+    problems: list[Problem] = []
+    found: list[bool] = []
+    root = _compile(schema, "", problems, found, root=True)
+    return Rules(root or _nothing, problems, any(found))
+
+
+def _has_rules(schema: Json) -> bool:
+    return bool(schema.get("x-kubernetes-validations")) or any(_has_rules(child) for child in _children(schema))
+
+
+def _children(schema: Json) -> list[Json]:
+    inner = list((schema.get("properties") or {}).values())
+    inner += [schema.get("items"), schema.get("additionalProperties")]
+    return [child for child in inner if isinstance(child, dict)]
+
+
+def _nothing(value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
+    return None
+
+
+# --- the walk
+
+
+def _compile(schema: Json, where: str, problems: list[Problem], transitions: list[bool], *, root: bool) -> _Node | None:
+    here = f"{where}.x-kubernetes-validations" if where else "x-kubernetes-validations"
+    rules = [
+        rule
+        for index, written in enumerate(schema.get("x-kubernetes-validations") or ())
+        if (rule := _Rule.compiled(written, f"{here}[{index}]", problems)) is not None
+    ]
+    transitions += [rule.uses_old for rule in rules]
+    adapt = _adapter(schema, root=root)
+    members = {
+        name: node
+        for name, child in (schema.get("properties") or {}).items()
+        if (node := _compile(child, _join(where, f"properties[{name}]"), problems, transitions, root=False)) is not None
+    }
+    rest = schema.get("additionalProperties")
+    others = (
+        _compile(rest, _join(where, "additionalProperties"), problems, transitions, root=False)
+        if isinstance(rest, dict)
+        else None
+    )
+    items = schema.get("items")
+    each = (
+        _compile(items, _join(where, "items"), problems, transitions, root=False) if isinstance(items, dict) else None
+    )
+    if not rules and not members and others is None and each is None:
+        return None
+    keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+    steady = [rule for rule in rules if rule.uses_old]
+    kind = "object" if root else str(schema.get("type") or "")
+
+    def check(value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
+        if value is None:
+            return
+        unchanged = old is not _ABSENT and same(value, old)
+        run = steady if unchanged else rules
+        if run:
+            _run(run, adapt, value, old, path, kind, errors)
+        if type(value) is dict:
+            for name, node in members.items():
+                if name in value:
+                    node(value[name], _member(old, name), (path, name), errors)
+            if others is not None:
+                for name, item in value.items():
+                    others(item, _member(old, name), (path, MapKey(name)), errors)
+        elif type(value) is list and each is not None:
+            for index, item in enumerate(value):
+                each(item, _keyed(old, item, keys), (path, index), errors)
+
+    return check
+
+
+def _join(where: str, part: str) -> str:
+    return f"{where}.{part}" if where else part
+
+
+def _member(old: Any, name: str) -> Any:
+    found = old.get(name, _ABSENT) if type(old) is dict else _ABSENT
+    return _ABSENT if found is None else found
+
+
+def _keyed(old: Any, item: Any, keys: tuple[str, ...]) -> Any:
+    """The item of the old list that has the same keys. Lists without map keys have no memory."""
+    if not keys or type(old) is not list or type(item) is not dict:
+        return _ABSENT
+    for before in old:
+        if type(before) is dict and all(before.get(key) == item.get(key) for key in keys):
+            return before
+    return _ABSENT
+
+
+# --- one rule
+
+
+class _Rule:
+    """One compiled rule and what to say when it fails."""
+
+    def __init__(self, written: Json, expression: Any, unset: Any, message: Any) -> None:
+        self.source = str(written["rule"]).strip()
+        self.message = str(written.get("message") or "").strip()
+        self.field_path = str(written.get("fieldPath") or "")
+        self.reason = _REASONS.get(str(written.get("reason") or ""), "Invalid")
+        self.optional_old = bool(written.get("optionalOldSelf"))
+        self.uses_old = self.optional_old or _uses_old(self.source)
+        self.expression = expression
+        self.unset = unset  # the same rule for when there is no old value, where it says that it can do without
+        self.message_expression = message
+
+    @classmethod
+    def compiled(cls, written: Json, where: str, problems: list[Problem]) -> _Rule | None:
+        source = str(written.get("rule") or "").strip()
+        if not source:
+            return None
+        unset = None
+        if written.get("optionalOldSelf"):
+            expression = _compiled(
+                f"cel.bind(oldSelf, optional.of(previous), {source})", f"{where}.rule", problems, source
+            )
+            unset = _compiled(f"cel.bind(oldSelf, optional.none(), {source})", f"{where}.rule", [], source)
+        else:
+            expression = _compiled(source, f"{where}.rule", problems, source)
+        message = written.get("messageExpression")
+        built = _compiled(str(message), f"{where}.messageExpression", problems, str(message)) if message else None
+        return cls(written, expression, unset, built) if expression is not None else None
+
+
+def _compiled(source: str, where: str, problems: list[Problem], written: str) -> Any:
+    try:
+        return _environment().compile(source)
+    except RuntimeError as error:  # the library's word for a rule that does not parse or check
+        problems.append(Problem(where, written, f"compilation failed: {_TAIL.sub('', str(error))}"))
+        return None
+
+
+def _uses_old(source: str) -> bool:
+    return re.search(r"\boldSelf\b", _LITERAL.sub("''", source)) is not None
+
+
+def _run(
+    rules: list[_Rule], adapt: Adapt | None, value: Any, old: Any, path: Path, kind: str, errors: list[FieldError]
+) -> None:
+    data: Json = {"self": value if adapt is None else adapt(value)}
+    if old is not _ABSENT:
+        data["oldSelf"] = data["previous"] = old if adapt is None else adapt(old)
+    for rule in rules:
+        expression = rule.expression
+        if rule.uses_old and old is _ABSENT:
+            if rule.unset is None:
+                continue
+            expression = rule.unset
+        try:
+            result = expression.eval(data=data)
+            outcome, failed = result.value(), result.type().name() == "ERROR"
+        except RuntimeError as error:  # the iteration budget
+            outcome, failed = error, True
+        if failed:
+            detail = f"{_plain_error(str(outcome))} evaluating rule: {rule.source}"
+            errors.append(FieldError(text(path), "Invalid", f"Invalid value: {shown(kind)}: {detail}", tokens(path)))
+        elif outcome is not True:
+            errors.append(_refusal(rule, data, value, path, kind))
+
+
+def _refusal(rule: _Rule, data: Json, value: Any, path: Path, kind: str) -> FieldError:
+    detail = _built_message(rule, data) or rule.message or f"failed rule: {rule.source}"
+    where = text(path)
+    if rule.field_path:
+        below = re.sub(r"\['([^']*)'\]", r".\1", rule.field_path).lstrip(".")
+        where = below if path is None else f"{where}.{below}"
+    if rule.reason in ("Forbidden", "Required"):
+        words = "Forbidden" if rule.reason == "Forbidden" else "Required value"
+        return FieldError(where, rule.reason, f"{words}: {detail}", tokens(path))  # type: ignore[arg-type]
+    words = "Duplicate value" if rule.reason == "Duplicate" else "Invalid value"
+    if kind not in ("object", "array"):
+        words += f": {shown(value)}"
+    if rule.reason == "Duplicate":
+        return FieldError(where, "Duplicate", words, tokens(path))
+    return FieldError(where, "Invalid", f"{words}: {detail}", tokens(path))
+
+
+def _built_message(rule: _Rule, data: Json) -> str:
+    """The message expression's text, or nothing where it fails: the fixed message then stands in."""
+    if rule.message_expression is None:
+        return ""
+    try:
+        found = rule.message_expression.eval(data=data)
+    except RuntimeError:
+        return ""
+    message = found.value().strip() if found.type().name() == "STRING" else ""
+    return message if len(message) <= _LONGEST_MESSAGE and "\n" not in message else ""
+
+
+def _plain_error(message: str) -> str:
+    missing = re.search(r'Key not found in map : "?([^"]*)"?', message)
+    if missing:
+        return f"no such key: {missing[1]}"
+    if "No matching overloads" in message:
+        return "'no such overload': call arguments did not match a supported operator, function or macro signature"
+    return _TAIL.sub("", message)
+
+
+@cache
+def _environment() -> Any:
+    try:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
+    except ImportError:
+        raise BadInput(
+            "this custom resource definition has validation rules, and the CEL library is not installed; "
+            "install it with: pip install 'shoal-ray[local]'"
+        ) from None
+    from shoal.local.apiserver.cel_functions import extension
+
+    extensions = [
+        ext_strings.ExtStrings(), ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings(),
+        ext_encoders.ExtEncoders(), extension(cel),
+    ]  # fmt: skip
+    names = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, "previous": cel.Type.DYN}
+    return cel.NewEnv(variables=names, extensions=extensions)
+
+
+# --- values as rules see them
+
+
+def _adapter(schema: Json, *, root: bool = False) -> Adapt | None:
+    """How a value must be changed before CEL sees it, or None where it goes in as it is.
+
+    Whole numbers in a `number` field are doubles, timestamps and durations are values of their own, and property names
+    that are no identifiers are escaped (`self.a__dash__b`).
+    """
+    kind = schema.get("type")
+    if kind == "number":
+        return lambda value: float(value) if type(value) is int else value
+    if kind == "string":
+        return _text_adapter(str(schema.get("format") or "").replace("-", ""))
+    if kind == "array" or "items" in schema:
+        items = schema.get("items")
+        each = _adapter(items) if isinstance(items, dict) else None
+        return None if each is None else lambda value: [each(v) for v in value] if type(value) is list else value
+    properties = schema.get("properties") or {}
+    members = {name: adapt for name, child in properties.items() if (adapt := _adapter(child)) is not None}
+    renamed = {name: escaped for name in properties if (escaped := _escaped(name)) != name}
+    rest = schema.get("additionalProperties")
+    others = _adapter(rest) if isinstance(rest, dict) else None
+    if not members and not renamed and others is None and not root:
+        return None
+
+    def adapt_object(value: Any) -> Any:
+        if type(value) is not dict:
+            return value
+        seen: Json = {}
+        for name, item in value.items():
+            inner = members.get(name) if name in properties else others
+            seen[renamed.get(name, name)] = item if inner is None else inner(item)
+        if root and type(seen.get("metadata")) is dict:  # rules may read the name only, and the rest is dear to convert
+            seen["metadata"] = {k: v for k, v in seen["metadata"].items() if k in ("name", "generateName")}
+        return seen
+
+    return adapt_object
+
+
+def _text_adapter(name: str) -> Adapt | None:
+    if name == "byte":
+        return _bytes
+    if name in ("datetime", "date"):
+        return _timestamp
+    if name == "duration":
+        return _duration
+    return None
+
+
+def _bytes(value: Any) -> Any:
+    import base64
+
+    try:
+        return base64.b64decode(value)
+    except (ValueError, TypeError):
+        return value
+
+
+def _timestamp(value: Any) -> Any:
+    from google.protobuf.timestamp_pb2 import Timestamp  # comes with the CEL library
+
+    try:
+        moment = parse_time(value if "T" in value.upper() else f"{value}T00:00:00Z")
+    except (BadInput, TypeError, AttributeError):
+        return value
+    return Timestamp(seconds=moment // 1_000_000, nanos=moment % 1_000_000 * 1000)
+
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+          "d": 86400 * 10**9, "w": 7 * 86400 * 10**9}  # fmt: skip
+
+
+def _duration(value: Any) -> Any:
+    from google.protobuf.duration_pb2 import Duration
+
+    if not isinstance(value, str):
+        return value
+    total = 0
+    for number, unit in re.findall(r"(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|μs|ms|s|m|h|d|w)", value):
+        total += int(float(number) * _UNITS[unit])
+    sign = -1 if value.lstrip().startswith("-") else 1
+    return Duration(seconds=sign * (total // 10**9), nanos=sign * (total % 10**9))
+
+
+def _escaped(name: str) -> str:
+    if name in _RESERVED:
+        return f"__{name}__"
+    if re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and "__" not in name:
+        return name
+    text_ = name.replace("__", "\0").replace(".", "__dot__").replace("-", "__dash__").replace("/", "__slash__")
+    return text_.replace("\0", "__underscores__")
