@@ -23,7 +23,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 def validate_cluster_queue(
     obj: Json, old: Json | None = None, *, reject_stored_flavors: bool = False
 ) -> list[FieldError]:
-    """All problems of a ClusterQueue. `reject_stored_flavors` also refuses unknown `onFlavors` that were stored before."""
+    """All problems of a ClusterQueue; `reject_stored_flavors` also refuses unknown `onFlavors` stored before."""
     spec = upgrade(obj).get("spec") or {}
     errors = _check_groups(spec.get("resourceGroups") or [], spec.get("cohortName", ""), "cohort", cap_lending=True)
     errors += check_selector(spec.get("namespaceSelector"), "spec.namespaceSelector")

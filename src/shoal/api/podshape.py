@@ -46,8 +46,9 @@ _TEXT = {
     "DnsConfig": "nameservers options searches",
     "Named": "name",
     "Volume": "name awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI emptyDir "
-    "ephemeral fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi nfs persistentVolumeClaim "
-    "photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos vsphereVolume",
+    "ephemeral fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi nfs "
+    "persistentVolumeClaim photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos "
+    "vsphereVolume",
 }
 
 

@@ -1,7 +1,7 @@
 """Which function judges which kind, beyond what its schema can say.
 
-Every function takes a plain object (and the one it replaces, on update) and returns all problems found. Ray's own kinds are
-judged by the Ray operator, which also needs its settings for that.
+Every function takes a plain object (and the one it replaces, on update) and returns all problems found. Ray's own kinds
+are judged by the Ray operator, which also needs its settings for that.
 """
 
 from __future__ import annotations

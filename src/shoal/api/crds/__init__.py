@@ -22,9 +22,16 @@ Conversion = Literal["union", "webhook"]
 __all__ = ["DEFINITIONS", "DIRECTORY", "Conversion", "Definition", "load_crds", "render", "yaml_text"]
 
 
-def load_crds(conversion: Conversion = "union", client_config: Json | None = None) -> list[Json]:
-    """Every CRD as a new dictionary, ready to be created; see `render` for the choice of conversion."""
-    return [render(definition, conversion, client_config) for definition in DEFINITIONS]
+def load_crds(
+    conversion: Conversion = "union", client_config: Json | None = None, *, legacy: bool = True
+) -> list[Json]:
+    """Every CRD as a new dictionary, ready to be created; see `render` for the choice of conversion.
+
+    Without `legacy` the groups of old MCAD releases are left out, for clusters where nobody uses them: with both groups
+    there, `kubectl get appwrapper` without a group finds the one that the server lists first.
+    """
+    chosen = [definition for definition in DEFINITIONS if legacy or not definition.legacy]
+    return [render(definition, conversion, client_config) for definition in chosen]
 
 
 def render(definition: Definition, conversion: Conversion = "union", client_config: Json | None = None) -> Json:
@@ -98,7 +105,7 @@ def _versions(definition: Definition, *, own_schemas: bool) -> list[Json]:
                 | ({"priority": column.priority} if column.priority else {})
                 for column in definition.columns
             ]
-        if definition.selectable:
+        if definition.selectable and version.storage:  # on all versions alike, API servers up to 1.36 refuse the CRD
             entry["selectableFields"] = [{"jsonPath": path} for path in definition.selectable]
         versions.append(entry)
     return versions

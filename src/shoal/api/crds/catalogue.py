@@ -31,7 +31,11 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """One CRD. `converts` marks versions of different shape; the others share one stored shape."""
+    """One CRD. `converts` marks versions of different shape; the others share one stored shape.
+
+    `legacy` marks the groups of old MCAD releases. Their kinds have the same names as the current ones, and kubectl takes
+    the group that the server lists first when it is asked for a bare name such as `appwrapper`.
+    """
 
     group: str
     kind: str
@@ -45,6 +49,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     scale: tuple[str, str] | None = None
     selectable: tuple[str, ...] = ()
     converts: bool = False
+    legacy: bool = False
     annotations: Json = {}
 
     @property
@@ -92,15 +97,17 @@ _RAY_JOB_COLUMNS = (
 
 
 def _mcad(group: str) -> tuple[Definition, ...]:
+    legacy = group == "mcad.ibm.com"
     versions: tuple[Version, ...] = (Version("v1beta1", appwrapper.AppWrapper, storage=True),)
-    if group == "workload.codeflare.dev":
+    if not legacy:
         versions = (*versions, Version("v1beta2", appwrapper.AppWrapper))
     return (
         Definition(
             group=group,
             kind="AppWrapper",
             plural="appwrappers",
-            short_names=("aw",),
+            short_names=() if legacy else ("aw",),
+            legacy=legacy,
             versions=versions,
             columns=_APP_WRAPPER_COLUMNS,
         ),
@@ -108,6 +115,7 @@ def _mcad(group: str) -> tuple[Definition, ...]:
             group=group,
             kind="SchedulingSpec",
             plural="schedulingspecs",
+            legacy=legacy,
             versions=(Version("v1beta1", appwrapper.SchedulingSpec, storage=True),),
             status=False,
         ),
@@ -119,7 +127,8 @@ def _quota_subtree(group: str, version: str) -> Definition:
         group=group,
         kind="QuotaSubtree",
         plural="quotasubtrees",
-        short_names=("qst",) if group == "quota.codeflare.dev" else (),
+        short_names=() if group == "ibm.com" else ("qst",),
+        legacy=group == "ibm.com",
         versions=(Version(version, appwrapper.QuotaSubtree, storage=True),),
         status=False,
         columns=(Column("Tree", ".metadata.labels.tree"), Column("Parent", ".spec.parent"), AGE),
