@@ -1,1 +1,3 @@
-"""The real control plane of the integration tests: built once into the user's cache, started fresh for each test module."""
+"""The real control plane of the integration tests: built once into the user's cache, started fresh for each test
+module.
+"""

@@ -1,8 +1,9 @@
 """Builds kube-apiserver, etcd and their company from pinned Go modules, once, into the user's cache.
 
 The folder is keyed by the pins, so a change of version builds anew and an unchanged one starts at once. Binaries in
-KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m tests.controlplane.build`
-to build everything, or with names to build only those (`make demo` asks for kubectl alone).
+KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
+tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
+alone).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One real control plane on loopback: etcd, kube-apiserver, and as asked controller-manager, scheduler and KWOK.
 
-Started fresh on free ports with its own certificates; several run side by side; `stop` leaves nothing behind. Tests use the
-`control_plane` fixture, people use run.py. Its processes die with the test run (parent-death signal) unless told to stay.
+Started fresh on free ports with its own certificates; several run side by side; `stop` leaves nothing behind. Tests
+use the `control_plane` fixture, people use run.py. Its processes die with the test run (parent-death signal) unless
+told to stay.
 """
 
 from __future__ import annotations

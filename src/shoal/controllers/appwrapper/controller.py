@@ -1,0 +1,311 @@
+"""The AppWrapper controller: watch → facts → plan → writes → watch.
+
+`Planner` side: every change becomes a fact, and one plan follows for all changes that came together. `reconcile`
+side: one AppWrapper is brought to where its stored status says it should be. What is stored decides what is created,
+never the other way round: an admission is written before the first object exists, and every step may be repeated
+after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, QuotaSubtree, dialect
+from shoal.api.codec import merge_patch
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.api.quantity import amounts
+from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.dispatch import Refused, create_all, remove_all
+from shoal.controllers.appwrapper.facts import admission_record, gang_fact
+from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.appwrapper.world import World
+from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.engine import Engine
+from shoal.engine.facts import node_fact, pod_fact
+from shoal.engine.model import Admit, Gang, Hold, Preempt
+from shoal.engine.model import QuotaNode as EngineQuotaNode
+from shoal.engine.model import QuotaSubtree as EngineSubtree
+from shoal.errors import BadInput
+from shoal.kube.cache import Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.discovery import Discovery
+from shoal.kube.errors import Conflict, NotFound
+from shoal.kube.events import Recorder
+from shoal.kube.runtime import Controller
+
+log = logging.getLogger(__name__)
+
+Address = tuple[Kind, Key]
+
+
+class AppWrapperController:
+    """One engine, one work queue. `run` until cancelled."""
+
+    def __init__(self, client: Client, settings: AppWrapperSettings, clock: Clock | None = None) -> None:
+        self.client = client
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.world = World(client, self.clock)
+        self.engine = Engine()
+        self.kinds = Discovery(client)
+        self.recorder = Recorder(client, "shoal", clock=self.clock)
+        self.controller: Controller[Address] = Controller("appwrapper", self.reconcile, workers=16, clock=self.clock)
+        self._addresses: dict[str, Address] = {}
+        self._decisions: dict[str, Admit | Hold | Preempt] = {}
+        self._changed = asyncio.Event()
+        self._gang_of_pod: dict[str, str] = {}
+
+    async def run(self) -> None:
+        for kind, cache in self.world.wrappers.items():
+            cache.subscribe(lambda change, kind=kind: self._wrapper_changed(kind, change))  # type: ignore[misc]
+        self.world.nodes.subscribe(self._node_changed)
+        self.world.pods.subscribe(self._pod_changed)
+        for cache in self.world.subtrees.values():
+            cache.subscribe(self._subtree_changed)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.world.run(self._wrapped_changed))
+            tasks.create_task(self.recorder.run())
+            await self.world.synced()
+            tasks.create_task(self.controller.run())
+            tasks.create_task(self._plan_on_change())
+
+    # --- facts in
+
+    def _wrapper_changed(self, kind: Kind, change: Change) -> None:
+        address = (kind, change.key)
+        if change.new is None:
+            self._forget(change.old)
+        else:
+            wrapper: AppWrapper = change.new
+            self._addresses[gang_key(wrapper)] = address
+            self._tell(wrapper)
+        self.controller.enqueue(address)
+        self._changed.set()
+
+    def _tell(self, wrapper: AppWrapper) -> None:
+        """Tell the engine what is stored; a decision that is being written meanwhile stays in force until then."""
+        if dialect(wrapper) != "v1beta1":
+            return
+        fact = gang_fact(wrapper, self.settings, self.clock.now())
+        decision = self._decisions.get(fact.key)
+        if isinstance(decision, Admit) and decision.uid == fact.uid and fact.state == "waiting":
+            fact = _assumed(fact, decision)
+        self.engine.update(fact)
+
+    def _forget(self, wrapper: AppWrapper) -> None:
+        key = gang_key(wrapper)
+        self.engine.remove(key)
+        self._decisions.pop(key, None)
+        self._addresses.pop(key, None)
+
+    def _node_changed(self, change: Change) -> None:
+        if change.new is None:
+            self.engine.remove(f"Node/{change.key.name}")
+        else:
+            try:
+                self.engine.update(node_fact(change.new))
+            except BadInput as error:
+                log.warning("node %s is left out: %s", change.key.name, error)
+                self.engine.remove(f"Node/{change.key.name}")
+        self._changed.set()
+
+    def _pod_changed(self, change: Change) -> None:
+        if change.old is not None and (
+            change.new is None or change.new["metadata"]["uid"] != change.old["metadata"]["uid"]
+        ):
+            uid = change.old["metadata"]["uid"]
+            self.engine.remove(f"Pod/{uid}")
+            self._follow(self._gang_of_pod.pop(uid, ""))
+        if change.new is not None:
+            self._tell_pod(change.new)
+        self._changed.set()
+
+    def _tell_pod(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        gang = self.world.gang_of(pod)
+        try:
+            self.engine.update(pod_fact(pod, gang=gang))
+        except BadInput as error:
+            log.warning("pod %s is left out: %s", pod["metadata"].get("name"), error)
+        if gang:
+            self._gang_of_pod[uid] = gang
+            self._follow(gang)
+
+    def _follow(self, gang_uid: str) -> None:
+        wrapper = self.world.wrapper_by_uid(gang_uid) if gang_uid else None
+        if wrapper is not None:
+            address = self._addresses.get(gang_key(wrapper))
+            if address is not None:
+                self.controller.enqueue(address)
+
+    def _subtree_changed(self, change: Change) -> None:
+        if change.new is None:
+            self.engine.remove(f"QuotaSubtree/{change.key}")
+        else:
+            self.engine.update(_subtree_fact(change.key, change.new))
+        self._changed.set()
+
+    def _wrapped_changed(self, kind: Kind, change: Change) -> None:
+        """A wrapped object (or one between it and its pods) changed: its AppWrapper looks again."""
+        obj = change.new if change.new is not None else change.old
+        for reference in obj.metadata.owner_references or ():
+            self._follow(reference.uid)
+        if change.new is not None and change.old is None:
+            for pod in self.world.pods.by_index("owner", obj.metadata.uid):
+                self._tell_pod(pod)
+
+    # --- plan
+
+    async def _plan_on_change(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(0)  # let everything that arrived together become one plan
+            self._changed.clear()
+            self.plan()
+
+    def plan(self) -> None:
+        plan = self.engine.plan(self.clock.now())
+        for warning in plan.warnings:
+            log.warning("%s", warning)
+        for decision in (*plan.admits, *plan.preempts, *plan.holds):
+            self._decisions[decision.gang] = decision
+            if isinstance(decision, Admit):
+                gang = self.engine.gang(decision.gang)
+                if gang is not None:
+                    self.engine.update(_assumed(gang, decision))
+            address = self._addresses.get(decision.gang)
+            if address is not None:
+                self.controller.enqueue(address)
+
+    # --- one AppWrapper
+
+    async def reconcile(self, address: Address) -> float | None:
+        """Bring one AppWrapper to where its stored state says it should be. Safe to call at any time."""
+        kind, key = address
+        wrapper = self.world.wrapper(kind, key)
+        if wrapper is None or wrapper.metadata.deletion_timestamp:
+            return None
+        status = wrapper.status
+        if dialect(wrapper) != "v1beta1":
+            return None
+        if statuses.is_terminal(status):
+            return await self._clean(wrapper)
+        if status.can_run and status.state in ("", "Pending"):
+            return await self._dispatch(kind, wrapper)
+        if status.can_run:
+            return None
+        if status.state not in ("", "Pending"):
+            return await self._take_back(kind, wrapper)
+        return await self._wait(kind, wrapper)
+
+    async def _wait(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        decision = self._decisions.get(gang_key(wrapper))
+        status = wrapper.status
+        if not status.queue_job_state:
+            status = statuses.first_seen(status, wrapper.spec.priority, self.clock.now)
+        match decision:
+            case Admit() if decision.uid == wrapper.metadata.uid:
+                record = admission_record(decision, wrapper, self.clock.now())
+                status = statuses.admitted(status, record, self.clock.now)
+                stored = await self._store_admission(kind, wrapper, status)
+                return await self._dispatch(kind, stored) if stored is not None else None
+            case Hold() if decision.uid == wrapper.metadata.uid:
+                if not _says(status, decision):
+                    status = statuses.backed_off(
+                        statuses.head_of_line(status, self.clock.now),
+                        self.clock.now,
+                        sender=self.settings.backoff_sender,
+                        explanation=decision.explanation.message,
+                        quota=decision.reason == "quota",
+                    )
+        if status is not wrapper.status:
+            await self._write(kind, wrapper, status)
+        return None
+
+    async def _store_admission(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper | None:
+        """The decision becomes true here. If the object changed meanwhile, the decision is void and made again."""
+        try:
+            return await self._write(kind, wrapper, status)
+        except (Conflict, NotFound):
+            self._withdraw(wrapper)
+            raise
+
+    def _withdraw(self, wrapper: AppWrapper) -> None:
+        self._decisions.pop(gang_key(wrapper), None)
+        current = self.world.wrapper_by_uid(wrapper.metadata.uid)
+        if current is not None:
+            self._tell(current)
+        self._changed.set()
+
+    async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """The admission is stored: create everything. Creating twice is harmless."""
+        self._decisions.pop(gang_key(wrapper), None)
+        refused = await create_all(self.client, self.kinds, wrapper)
+        if not refused:
+            await self._write(kind, wrapper, statuses.dispatched(wrapper.status, self.clock.now))
+            return None
+        permanent = [one for one in refused if one.permanent]
+        if permanent:
+            return await self._fail(kind, wrapper, permanent[0])
+        return 1.0
+
+    async def _fail(self, kind: Kind, wrapper: AppWrapper, refused: Refused) -> float | None:
+        message = f"{refused.name} creation failure: {refused.message}"
+        await self._write(kind, wrapper, statuses.failed(wrapper.status, self.clock.now, message=message))
+        self.recorder.event(wrapper, "Warning", "ItemCreationFailure", message)
+        return await self._clean(wrapper)
+
+    async def _clean(self, wrapper: AppWrapper) -> float | None:
+        """Failed and Deleted leave nothing behind; Completed leaves its objects for the user to read."""
+        if wrapper.status.state == "Completed":
+            return None
+        return None if await remove_all(self.client, self.kinds, wrapper) else 1.0
+
+    async def _take_back(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        if not await remove_all(self.client, self.kinds, wrapper):
+            return 1.0
+        await self._write(kind, wrapper, statuses.queued(statuses.without_admission(wrapper.status), self.clock.now))
+        return None
+
+    async def _write(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:
+        """Store the status if it differs, on the very revision that was read."""
+        patch = merge_patch(wrapper.status, status)
+        if not patch:
+            return wrapper
+        body = {"metadata": {"resourceVersion": wrapper.metadata.resource_version}, "status": patch}
+        stored: AppWrapper = await self.client.patch(
+            kind, wrapper.metadata.name, wrapper.metadata.namespace, body, subresource="status", type=AppWrapper
+        )
+        self.world.wrappers[kind].note_write(stored)
+        return stored
+
+
+def _assumed(gang: Gang, admit: Admit) -> Gang:
+    return msgspec.structs.replace(gang, state="admitted", seats=admit.seats, assignment=admit.assignment)
+
+
+def _says(status: AppWrapperStatus, hold: Hold) -> bool:
+    """True when the stored status already tells this reason."""
+    return status.queue_job_state == "Backoff" and status.message == hold.explanation.message
+
+
+def _subtree_fact(key: Key, subtree: QuotaSubtree) -> EngineSubtree:
+    return EngineSubtree(
+        key=str(key),
+        tree=(subtree.metadata.labels or {}).get("tree", ""),
+        parent=subtree.spec.parent,
+        nodes=tuple(
+            EngineQuotaNode(
+                name=child.name,
+                quota=amounts(child.quotas.requests),
+                hard=child.quotas.hard_limit,
+                disabled=child.quotas.disabled,
+            )
+            for child in subtree.spec.children or ()
+        ),
+    )

@@ -1,0 +1,85 @@
+"""What an AppWrapper asks for: pod sets with exact amounts.
+
+Declared `custompodresources` win over the template, as MCAD promises, even where they contradict it; without them
+the template says. Where both exist, the amounts are the declared ones and the placement rules (selectors,
+tolerations, affinity) are the template's, so that fit still knows where the pods may go.
+"""
+
+from __future__ import annotations
+
+from shoal.api.appwrapper import AppWrapper, CustomPodResource, GenericItem, wrapped_items
+from shoal.api.codec import opened
+from shoal.api.quantity import amounts
+from shoal.controllers.templates import Template, Workers, templates
+from shoal.engine.facts import pod_set
+from shoal.engine.model import Amounts, PodSet
+from shoal.errors import BadInput
+
+
+def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas") -> tuple[PodSet, ...]:
+    """All pod sets of a v1beta1 AppWrapper. Raises BadInput naming the item whose amounts cannot be read."""
+    found: list[PodSet] = []
+    for index, item in enumerate(wrapped_items(wrapper)):
+        try:
+            found += _item(index, item, workers)
+        except BadInput as error:
+            raise BadInput(f"spec.resources.GenericItems[{index}]: {error}") from error
+    return tuple(found)
+
+
+def gang_size(wrapper: AppWrapper) -> int:
+    """How many pods the wrapped objects will make at the start, by their templates: what the scheduler waits for."""
+    return sum(
+        template.count for item in wrapped_items(wrapper) for template in templates(opened(item.generic_template))
+    )
+
+
+def _item(index: int, item: GenericItem, workers: Workers) -> list[PodSet]:
+    found = templates(opened(item.generic_template), workers)
+    if item.custom_pod_resources:
+        return [
+            _declared(f"{index}.{number}", declared, found[number] if number < len(found) else None)
+            for number, declared in enumerate(item.custom_pod_resources)
+            if declared.replicas > 0
+        ]
+    return [
+        pod_set(f"{index}.{template.name}", template.count, template.content) for template in found if template.count
+    ]
+
+
+def _declared(name: str, declared: CustomPodResource, template: Template | None) -> PodSet:
+    wanted = _effective(amounts(declared.requests), amounts(declared.limits))
+    if template is None:
+        return PodSet(name=name, count=declared.replicas, requests=wanted, opaque=True)
+    placed = pod_set(name, declared.replicas, {**template.content, "spec": _without_amounts(template.content)})
+    return PodSet(
+        name=name,
+        count=declared.replicas,
+        requests=wanted,
+        labels=placed.labels,
+        node_selector=placed.node_selector,
+        affinity=placed.affinity,
+        tolerations=placed.tolerations,
+        host_ports=placed.host_ports,
+    )
+
+
+def _effective(requests: Amounts, limits: Amounts) -> Amounts:
+    """Per resource the request, or the limit where no request is stated. Zero asks for nothing."""
+    names = {**limits, **requests}
+    chosen = {name: requests.get(name) or limits.get(name, 0) for name in names}
+    for name, value in chosen.items():
+        if value < 0:
+            raise BadInput(f"{name} is negative; amounts of custompodresources start at 0")
+    return {name: value for name, value in chosen.items() if value}
+
+
+def _without_amounts(template: dict[str, object]) -> dict[str, object]:
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        return {}
+    return {
+        name: value
+        for name, value in spec.items()
+        if name in ("nodeSelector", "affinity", "tolerations", "hostNetwork", "schedulingGates")
+    }

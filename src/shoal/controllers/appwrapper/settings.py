@@ -1,0 +1,36 @@
+"""What an administrator may choose about AppWrappers. Read once at the entry point and passed down."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+KUBERAY_SENDER = "before ScheduleNext - setHOL"
+MCAD_SENDER = "before [backoff] - Rejoining"
+
+
+class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
+    supply: Literal["fit", "aggregate"] = "fit"
+    """`fit` packs every pod onto nodes before it admits; `aggregate` keeps MCAD's cluster-wide sums."""
+    policy: str = "fifo"
+    """Name of a shipped policy, or the import path of a user's own."""
+    dynamic_priority: bool = False
+    preemption: bool = False
+    quota: Literal["auto", "always", "never"] = "auto"
+    """`auto`: quota is in force as soon as a QuotaSubtree exists."""
+    backoff_sender: str = KUBERAY_SENDER
+    """What `status.sender` reads after a back-off; published tutorials differ."""
+    backoff_seconds: float = 20.0
+    """Fallback for a look at waiting gangs; events wake them long before."""
+    bind_seconds: float = 60.0
+    """A dispatched gang whose pods are not all bound by then goes back whole; 0 switches that off."""
+    create_seconds: float = 60.0
+    """How long transient refusals of a wrapped object are retried before the gang is taken back."""
+    count_autoscaled_workers: Literal["maximum", "minimum", "replicas"] = "replicas"
+    events: bool = True
+    trust_unstamped: bool = False
+    """Dispatch AppWrappers whose creator no admission recorded, with our own rights."""
+    pin_nodes: bool = False
+    pod_groups: bool = False
+    """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""

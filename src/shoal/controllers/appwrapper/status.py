@@ -1,0 +1,218 @@
+"""An AppWrapper's status, step by step, in the words that MCAD's users and scripts match on.
+
+Pure: each function takes a status and returns the next one. The order of conditions, their reasons (stray dots
+included) and `sender` are contracts; what we add beside them (`message`, `admission`, counts) never touches those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.api.appwrapper import AppWrapperCondition, AppWrapperStatus
+from shoal.api.codec import opened, sealed
+from shoal.api.fields import ABSENT
+from shoal.api.times import micro_text
+
+INSUFFICIENT_RESOURCES = "Insufficient resources to dispatch AppWrapper."
+INSUFFICIENT_QUOTA = "Insufficient quota and/or resources to dispatch AppWrapper."
+NOT_RUNNABLE = "AppWrapperNotRunnable."
+QUOTA_EXCEEDED = "quota limit exceeded"
+PREEMPTION_TRIGGERED = "PreemptionTriggered"
+
+TERMINAL = frozenset({"Completed", "Failed", "Deleted"})
+KEPT_CONDITIONS = 50
+
+# HeadOfLine and Backoff are told apart by their message too; the others by type and reason alone.
+_BY_MESSAGE = frozenset({"HeadOfLine", "Backoff"})
+
+Now = Callable[[], int]
+replace = msgspec.structs.replace
+
+
+def first_seen(status: AppWrapperStatus, priority: int, now: Now) -> AppWrapperStatus:
+    """Init and Queueing, persisted together."""
+    seen = replace(status, controller_first_timestamp=micro_text(now()))
+    if priority:
+        seen = replace(seen, system_priority=float(priority))
+    return queued(_with(seen, "Init", now), now)
+
+
+def queued(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
+    """Entered the queue, for the first time or again; what the last run counted is forgotten."""
+    first = not any(condition.type == "Queueing" for condition in status.conditions or ())
+    waiting = replace(
+        status,
+        state="Pending",
+        queue_job_state="Queueing" if first else status.queue_job_state,
+        sender="before worker - setQueueing",
+        filter_ignore=True,
+        can_run=False,
+        pending=0,
+        running=0,
+        succeeded=0,
+        failed=0,
+        pending_pod_conditions=None,
+    )
+    return _with(waiting, "Queueing", now, "AwaitingHeadOfLine")
+
+
+def head_of_line(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
+    headed = replace(status, queue_job_state="HeadOfLine", sender="before ScheduleNext - setHOL")
+    return _with(headed, "HeadOfLine", now, "FrontOfQueue.")
+
+
+def admitted(status: AppWrapperStatus, admission: dict[str, Any], now: Now) -> AppWrapperStatus:
+    """The decision, stored before the first object exists."""
+    return replace(
+        head_of_line(status, now),
+        can_run=True,
+        sender="before ScheduleNext - setCanRun",
+        message="",
+        admission=sealed({**admission, "epoch": epoch(status) + 1}),
+    )
+
+
+def dispatched(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
+    """Every wrapped object was created."""
+    moment = now()
+    running = replace(
+        status,
+        state="Running",
+        queue_job_state="Dispatched",
+        can_run=True,
+        sender="before manageQueueJob - afterEtcdDispatching",
+        message="",
+        controller_first_dispatch_timestamp=status.controller_first_dispatch_timestamp or micro_text(moment),
+    )
+    return _with(running, "Dispatched", now, "AppWrapperRunnable")
+
+
+def backed_off(
+    status: AppWrapperStatus, now: Now, *, sender: str, explanation: str, quota: bool = False
+) -> AppWrapperStatus:
+    """Not enough room or quota. The literal message stays as scripts know it; `explanation` says the rest."""
+    waiting = replace(
+        status, state="Pending", queue_job_state="Backoff", can_run=False, sender=sender, message=explanation
+    )
+    if quota:
+        return _with(waiting, "Backoff", now, QUOTA_EXCEEDED, INSUFFICIENT_QUOTA)
+    return _with(waiting, "Backoff", now, NOT_RUNNABLE, INSUFFICIENT_RESOURCES)
+
+
+def preempt_candidate(
+    status: AppWrapperStatus, now: Now, *, reason: str, message: str, sender: str
+) -> AppWrapperStatus:
+    """Chosen to give its room back: `canrun` falls first, the objects go next, the queue follows."""
+    marked = _with(status, "PreemptCandidate", now, reason, message)
+    marked = replace(marked, can_run=False, queue_job_state="Backoff", sender=sender)
+    return _with(marked, "Backoff", now, PREEMPTION_TRIGGERED, message)
+
+
+def failed(status: AppWrapperStatus, now: Now, *, message: str) -> AppWrapperStatus:
+    """An item could not be created. Terminal; the other items are removed."""
+    ended = replace(
+        status,
+        state="Failed",
+        queue_job_state="Failed",
+        can_run=False,
+        sender="before manageQueueJob - afterEtcdDispatching",
+        message=message,
+    )
+    return _append(ended, "Failed", now, "ItemCreationFailure.", message)
+
+
+def deadline_exceeded(status: AppWrapperStatus, now: Now, *, limit: int) -> AppWrapperStatus:
+    """Ran longer than `dispatchDuration.limit`. Terminal."""
+    message = f"Dispatch deadline exceeded. allowed to run for {limit} seconds"
+    ended = replace(
+        status,
+        state="Failed",
+        queue_job_state="Failed",
+        can_run=False,
+        running=0,
+        message=message,
+        sender="before PreemptQueueJobs - CanRun: false -- DispatchDeadlineExceeded",
+    )
+    return _with(ended, "PreemptCandidate", now, "DispatchDeadlineExceeded", message)
+
+
+def held_for_completion(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
+    """All watched items are done, pods remain."""
+    held = replace(
+        status,
+        state="RunningHoldCompletion",
+        queue_job_state="RunningHoldCompletion",
+        sender="before [UpdateQueueJobs]  setRunningHoldCompletion",
+    )
+    return _with(held, "RunningHoldCompletion", now, "SomeItemsCompleted")
+
+
+def completed(status: AppWrapperStatus, now: Now, *, message: str = "") -> AppWrapperStatus:
+    """Done, and no pod is left: room and quota are free. Terminal."""
+    ended = replace(
+        status,
+        state="Completed",
+        queue_job_state="Completed",
+        can_run=False,
+        sender="before [UpdateQueueJobs] setCompleted",
+        message=message,
+    )
+    return _with(ended, "Completed", now, "PodsCompleted", message)
+
+
+def given_up(status: AppWrapperStatus, *, message: str) -> AppWrapperStatus:
+    """The budget of requeuings is used up: objects removed, the AppWrapper stays. Terminal."""
+    return replace(status, state="Deleted", queue_job_state="Deleted", can_run=False, message=message)
+
+
+def is_terminal(status: AppWrapperStatus) -> bool:
+    return status.state in TERMINAL
+
+
+def admission(status: AppWrapperStatus) -> dict[str, Any]:
+    """What was stored when the gang was admitted; empty before that."""
+    return opened(status.admission)
+
+
+def epoch(status: AppWrapperStatus) -> int:
+    """How often this AppWrapper was admitted."""
+    return int(admission(status).get("epoch") or 0)
+
+
+def without_admission(status: AppWrapperStatus) -> AppWrapperStatus:
+    """Nothing of the last admission but its number is kept, so that epochs never repeat."""
+    number = epoch(status)
+    return replace(status, admission=sealed({"epoch": number}) if number else ABSENT)
+
+
+def _with(status: AppWrapperStatus, type: str, now: Now, reason: str = "", message: str = "") -> AppWrapperStatus:
+    """Record a condition: where it first stood if it is known, at the end if not."""
+    updated, transitioned = now(), now()
+    conditions = list(status.conditions or ())
+    for index, known in enumerate(conditions):
+        if known.type == type and known.reason == reason and (type not in _BY_MESSAGE or known.message == message):
+            moved = known.last_transition_micro_time if type in _BY_MESSAGE else micro_text(transitioned)
+            conditions[index] = replace(
+                known, message=message, last_update_micro_time=micro_text(updated), last_transition_micro_time=moved
+            )
+            return replace(status, conditions=tuple(conditions))
+    return _append(status, type, now, reason, message)
+
+
+def _append(status: AppWrapperStatus, type: str, now: Now, reason: str, message: str) -> AppWrapperStatus:
+    updated, transitioned = now(), now()
+    fresh = AppWrapperCondition(
+        type=type,
+        status="True",
+        reason=reason,
+        message=message,
+        last_update_micro_time=micro_text(updated),
+        last_transition_micro_time=micro_text(transitioned),
+    )
+    conditions = (*(status.conditions or ()), fresh)
+    if len(conditions) > KEPT_CONDITIONS:
+        conditions = (conditions[0], *conditions[-(KEPT_CONDITIONS - 1) :])
+    return replace(status, conditions=conditions)

@@ -1,0 +1,131 @@
+"""The objects an AppWrapper wraps, as they are created: labels, owner, gang marks.
+
+Pure. Names and contents follow from the AppWrapper alone, so creating twice makes the same object. The labels and
+the merge into pod templates are MCAD's; marks under our own prefix are written by us only, whatever the user put
+there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.api import gang
+from shoal.api.appwrapper import AppWrapper, GenericItem, wrapped_items
+from shoal.api.codec import opened
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper.demand import gang_size
+from shoal.controllers.templates import Path, templates
+from shoal.errors import BadInput
+
+WRAPPER_LABEL = "appwrapper.mcad.ibm.com"
+NAME_LABEL = "resourceName"
+LONGEST_NAME = 253
+
+
+def gang_key(wrapper: AppWrapper) -> str:
+    """`AppWrapper/namespace/name`, as the engine and people call it. The legacy group is a kind of its own."""
+    legacy = "" if wrapper.api_version.startswith("workload.codeflare.dev/") or not wrapper.api_version else ".mcad"
+    return f"AppWrapper{legacy}/{wrapper.metadata.namespace}/{wrapper.metadata.name}"
+
+
+def wrapped_objects(wrapper: AppWrapper) -> list[Json]:
+    """Every wrapped object in list order, ready to create. Raises BadInput with the item and field at fault."""
+    marks = _marks(wrapper)
+    made = []
+    for index, item in enumerate(wrapped_items(wrapper)):
+        try:
+            made.append(_object(wrapper, item, marks))
+        except BadInput as error:
+            raise BadInput(f"spec.resources.GenericItems[{index}].generictemplate: {error}") from error
+    return made
+
+
+def owner_reference(wrapper: AppWrapper) -> Json:
+    return {
+        "apiVersion": wrapper.api_version or "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "name": wrapper.metadata.name,
+        "uid": wrapper.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _object(wrapper: AppWrapper, item: GenericItem, marks: dict[str, str]) -> Json:
+    obj = opened(item.generic_template)
+    if not obj.get("apiVersion") or not obj.get("kind"):
+        raise BadInput("apiVersion and kind are required")
+    metadata = dict(obj.get("metadata") or {})
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadInput("metadata.name is required")
+    if len(name) > LONGEST_NAME:
+        raise BadInput(f"metadata.name is longer than {LONGEST_NAME} characters")
+    namespace = metadata.get("namespace") or wrapper.metadata.namespace
+    if namespace != wrapper.metadata.namespace:
+        raise BadInput(
+            f'resource namespace "{namespace}" is different from AppWrapper namespace "{wrapper.metadata.namespace}"'
+        )
+    own = {WRAPPER_LABEL: wrapper.metadata.name, NAME_LABEL: name}
+    for label, value in own.items():
+        if len(value) > 63:
+            raise BadInput(f"metadata.name: {value[:20]}… is longer than 63 characters and cannot be a label ({label})")
+    labels = {**(metadata.get("labels") or {}), **own}
+    metadata.update(
+        namespace=namespace,
+        labels=labels,
+        annotations=_marked(metadata.get("annotations"), marks),
+        ownerReferences=[owner_reference(wrapper)],
+    )
+    for server_owned in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
+        metadata.pop(server_owned, None)
+    made = {**obj, "metadata": metadata}
+    made.pop("status", None)
+    for template in templates(made):
+        made = _at(made, template.path, lambda content: _template(content, own, marks)) if template.path else made
+    return _merged_template_labels(made, labels)
+
+
+def _template(content: Json, own: dict[str, str], marks: dict[str, str]) -> Json:
+    """The two labels and the gang marks on a pod template, never the user's own labels of the outer object."""
+    metadata = dict(content.get("metadata") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), **own}
+    metadata["annotations"] = _marked(metadata.get("annotations"), marks)
+    return {**content, "metadata": metadata}
+
+
+def _merged_template_labels(obj: Json, labels: dict[str, str]) -> Json:
+    """As MCAD: all labels of the object win over those of `spec.template`, where that has a label map.
+
+    Published manifests depend on it: a selector that matches only because the template's label is overwritten.
+    """
+    spec = obj.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(template, dict) or not (template.get("metadata") or {}).get("labels"):
+        return obj
+    return _at(
+        obj,
+        ("spec", "template", "metadata", "labels"),
+        lambda known: {**known, **labels},
+    )
+
+
+def _marks(wrapper: AppWrapper) -> dict[str, str]:
+    size = gang_size(wrapper)
+    marks = {gang.GANG_NAME: gang_key(wrapper), gang.GANG_UID: wrapper.metadata.uid}
+    return {**marks, gang.GANG_SIZE: str(size)} if size else marks
+
+
+def _marked(annotations: Any, marks: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in (annotations or {}).items() if not name.startswith(gang.PREFIX)}
+    return {**kept, **marks}
+
+
+def _at(value: Any, path: Path, change: Any) -> Any:
+    """A copy with the value at `path` changed; nothing else is copied."""
+    if not path:
+        return change(value)
+    step, rest = path[0], path[1:]
+    copied = list(value) if isinstance(value, list) else dict(value)
+    copied[step] = _at(copied[step], rest, change)  # type: ignore[index]
+    return copied
