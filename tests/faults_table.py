@@ -19,7 +19,8 @@ NAME = re.compile(r"test_f(\d{3})_")
 HEADING = """# Faults that Shoal survives
 
 Each row is a failure that happened to systems like this one, and the test that holds it off. The table is written by
-`make faults` from the tests themselves. *Proven* means that the test declares the switch that takes its protection away;
+`make faults` from the tests themselves. *Proven* means that the test declares the switch that takes its protection
+away;
 `make faults-proof` runs every such test without its protection and expects it to fail.
 
 """

@@ -1,4 +1,7 @@
-"""Start and stop a real control plane by hand: `python tests/controlplane/run.py start DIR [--nodes N]`, `… stop DIR`."""
+"""Start and stop a real control plane by hand.
+
+`python tests/controlplane/run.py start DIR [--nodes N]`, then `… stop DIR`; DIR/kubeconfig is its kubeconfig.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _ray_workers(group: Json, autoscaled: bool, workers: Workers) -> int:
 
 
 def _searched(value: Any, path: Path, depth: int) -> Iterator[Template]:
-    """Any other kind: a map with `spec.containers` below a key that ends in `template`, times its sibling `replicas`."""
+    """Any other kind: `spec.containers` below a key that ends in `template`, times its sibling `replicas`."""
     if depth == 0:
         return
     steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

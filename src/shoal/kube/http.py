@@ -1,87 +1,120 @@
 """The HTTPS transport: aiohttp underneath, bytes above.
 
-Knows which failures leave a write's fate open: a refused connection never reached the server, a cut or a timeout
-may have.
+Knows which failures leave a write's fate open: a refused connection never reached the server, a cut or a timeout may
+have. A write goes out at most once, and a request's guard is asked after the connection stands, directly before the
+first byte.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from shoal.kube.errors import Unknown, Unsent
+from shoal.kube.errors import KubeError, Unknown, Unsent
 from shoal.kube.transport import Request, Response, Stream
 
 TokenSource = Callable[[], Awaitable[str]]
+
+CONNECT_LIMIT = 15.0
 
 
 class HttpTransport:
     """One API server over HTTPS. `token` is asked before every request, so that rotating credentials just work."""
 
     def __init__(
-        self, server: str, *, tls: ssl.SSLContext | None = None, token: TokenSource | None = None, connections: int = 64
+        self,
+        server: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        token: TokenSource | None = None,
+        connections: int = 128,
+        headers: Mapping[str, str] | None = None,
+        server_name: str = "",
     ) -> None:
         self.server = server.rstrip("/")
         self._tls = tls
         self._token = token
         self._connections = connections
+        self._fixed_headers = dict(headers or {})
+        self._server_name = server_name or None
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
-        session = self._opened()
-        limit = aiohttp.ClientTimeout(total=timeout)
+        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_LIMIT)
         try:
-            async with session.request(
-                request.method,
-                self._url(request),
-                headers=await self._headers(request),
-                data=request.body or None,
-                timeout=limit,
-                allow_redirects=False,
-            ) as answer:
-                body = await answer.read()
-                return Response(answer.status, _lowered(answer.headers), body)
-        except aiohttp.ClientConnectorError as error:
-            raise Unsent(f"cannot reach {self.server}: {error}") from error
+            return await self._once(request, limit)
+        except aiohttp.ServerDisconnectedError as error:
+            if request.method == "GET":  # a kept connection that the server had closed: reading again harms nobody
+                return await self._read_again(request, limit)
+            raise Unknown(f"{self.server} closed the connection during {request.method} {request.path}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unknown(
-                f"no answer from {self.server} to {request.method} {request.path}: {error or 'timeout'}"
-            ) from error
+            raise self._named(error, request) from error
+
+    async def _read_again(self, request: Request, limit: aiohttp.ClientTimeout) -> Response:
+        try:
+            return await self._once(request, limit)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._named(error, request) from error
+
+    async def _once(self, request: Request, limit: aiohttp.ClientTimeout) -> Response:
+        async with self._request(request, limit) as answer:
+            return Response(answer.status, _lowered(answer.headers), await answer.read())
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
-        session = self._opened()
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=idle_timeout)
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_LIMIT, sock_read=idle_timeout)
         try:
-            async with session.request(
-                request.method,
-                self._url(request),
-                headers=await self._headers(request),
-                data=request.body or None,
-                timeout=limit,
-                allow_redirects=False,
-            ) as answer:
-                yield HttpStream(answer, self.server)
-        except aiohttp.ClientConnectorError as error:
-            raise Unsent(f"cannot reach {self.server}: {error}") from error
-        except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError) as error:
-            raise Unknown(f"{self.server} cut the stream {request.path}: {error or 'idle too long'}") from error
+            async with self._request(request, limit) as answer:
+                yield HttpStream(answer)
+        except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise self._named(error, request) from error
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
+    @asynccontextmanager
+    async def _request(self, request: Request, limit: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with self._opened().request(
+            request.method,
+            self._url(request),
+            headers=await self._headers(request),
+            data=request.body or None,
+            timeout=limit,
+            allow_redirects=False,
+            server_hostname=self._server_name,
+            trace_request_ctx=request.guard,
+        ) as answer:
+            yield answer
+
+    def _named(self, error: BaseException, request: Request) -> KubeError:
+        """What happened, in words, and whether the request can have reached the server."""
+        what = f"{request.method} {request.path}"
+        if isinstance(error, (aiohttp.ClientConnectorCertificateError, ssl.SSLCertVerificationError)):
+            return Unsent(f"the certificate of {self.server} is not accepted: {error}. Check certificate-authority in "
+                          "the kubeconfig, or renew the server's certificate.")  # fmt: skip
+        if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
+            return Unsent(f"cannot reach {self.server}: {error}")
+        if isinstance(error, TimeoutError):
+            return Unknown(f"no answer from {self.server} to {what} in time")
+        return Unknown(f"{self.server} broke off during {what}: {error or type(error).__name__}")
+
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._connections, ssl=self._tls or True)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+            session = aiohttp.ClientSession(connector=connector, auto_decompress=True, trace_configs=[_guarded()])
+            # aiohttp sends PUT and DELETE a second time when a kept connection breaks; we must know.
+            session._retry_connection = False
+            self._session = session
         return self._session
 
     def _url(self, request: Request) -> URL:
@@ -89,7 +122,7 @@ class HttpTransport:
 
     async def _headers(self, request: Request) -> CIMultiDict[str]:
         headers: CIMultiDict[str] = CIMultiDict()
-        for name, value in request.headers.items():
+        for name, value in (self._fixed_headers | request.headers).items():
             for one in value.split("\n"):
                 headers.add(name, one)
         if self._token is not None and "authorization" not in headers:
@@ -100,7 +133,7 @@ class HttpTransport:
 class HttpStream:
     """A streaming answer."""
 
-    def __init__(self, answer: aiohttp.ClientResponse, server: str) -> None:
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
         self.status = answer.status
         self.headers = _lowered(answer.headers)
@@ -113,5 +146,19 @@ class HttpStream:
         return await self._answer.read()
 
 
-def _lowered(headers: object) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}  # type: ignore[attr-defined]
+def _guarded() -> aiohttp.TraceConfig:
+    """Ask the request's guard once its connection stands: what waited for one may have lost its right to be sent."""
+
+    async def ask(session: aiohttp.ClientSession, context: SimpleNamespace, parameters: Any) -> None:
+        guard = context.trace_request_ctx
+        if guard is not None:
+            guard()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(ask)
+    trace.on_connection_reuseconn.append(ask)
+    return trace
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

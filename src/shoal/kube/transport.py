@@ -6,7 +6,7 @@ faults. A transport moves bytes; it knows nothing of kinds, retries or decoding.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -19,6 +19,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, str] = {}
     headers: dict[str, str] = {}
     body: bytes = b""
+    guard: Callable[[], None] | None = None
+    """Called directly before the first byte is sent; it raises to keep the request back."""
 
 
 class Response(msgspec.Struct, frozen=True):
