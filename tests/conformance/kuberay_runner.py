@@ -1,8 +1,8 @@
 """Runs neutral KubeRay cases against Shoal's Ray operator and says which hold.
 
-`run(path)` takes any file of the schema `{cases: [{id, family, level, title, given, expect}]}` and returns outcomes;
-`python -m tests.conformance.kuberay_runner FILE [--json OUT] [--family F] [--case ID]` prints them. A `quirk` is behaviour of the
-reference that we may improve on, so it is reported but never counts as failed.
+`run(path)` takes any file of the schema `{cases: [{id, family, level, title, given, expect}]}` and returns
+outcomes; `python -m tests.conformance.kuberay_runner FILE [--json OUT] [--family F] [--case ID]` prints them. A
+`quirk` is behaviour of the reference that we may improve on, so it is reported but never counts as failed.
 """
 
 from __future__ import annotations

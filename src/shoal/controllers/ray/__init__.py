@@ -1,0 +1,6 @@
+"""Shoal's Ray operator: RayCluster, RayJob and Ray. `run(client, settings)` runs it until cancelled."""
+
+from shoal.controllers.ray.operator import Operator, run
+from shoal.controllers.ray.settings import Settings, from_environment
+
+__all__ = ["Operator", "Settings", "from_environment", "run"]

@@ -1,8 +1,8 @@
 """The cluster's token: who may use its dashboard and GCS.
 
-An open dashboard runs anyone's code, so `authOptions` without a mode means token, and an operator may make it the default for
-clusters that say nothing. The token lives in a Secret that only the operator, the pods and the command line read. Pure but for
-the random token itself.
+An open dashboard runs anyone's code, so `authOptions` without a mode means token, and an operator may make it the
+default for clusters that say nothing. The token lives in a Secret that only the operator, the pods and the command
+line read. Pure but for the random token itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ray's own autoscaler beside the head, and the identity it works under.
 
-The operator never decides sizes: it starts `ray kuberay-autoscaler` as a container of the head pod and obeys what that writes
-into the RayCluster. Pure; called by the pod builder and the reconciler.
+The operator never decides sizes: it starts `ray kuberay-autoscaler` as a container of the head pod and obeys what
+that writes into the RayCluster. Pure; called by the pod builder and the reconciler.
 """
 
 from __future__ import annotations

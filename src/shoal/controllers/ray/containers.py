@@ -1,6 +1,7 @@
 """Small edits of a container: a variable added unless the user has it, a volume mounted unless something is there.
 
-Called by the builders of pods, sidecars and jobs. All of them change the container they are given, which must be a copy.
+Called by the builders of pods, sidecars and jobs. All of them change the container they are given, which must be a
+copy.
 """
 
 from __future__ import annotations

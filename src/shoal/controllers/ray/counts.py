@@ -1,8 +1,8 @@
 """Numbers that follow from a RayCluster: how many pods, and what they ask for.
 
-Two readings on purpose. `desired_resources` is what KubeRay publishes in the status (templates as written, replicas as written)
-and what tools compare; `gang_pods` counts what will really exist, injected containers included, because admission depends on it.
-Pure.
+Two readings on purpose. `desired_resources` is what KubeRay publishes in the status (templates as written, replicas
+as written) and what tools compare; `gang_pods` counts what will really exist, injected containers included, because
+admission depends on it. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """GCS fault tolerance: what the head and the workers need so that a new head finds the old cluster's state.
 
-Redis by options or by the legacy annotation, or an embedded store on a volume claim. The storage namespace is the cluster's UID
-unless the user names one, so a new cluster of the same name never revives an old one's state. Pure; called by the pod builder
-and by the clean-up.
+Redis by options or by the legacy annotation, or an embedded store on a volume claim. The storage namespace is the
+cluster's UID unless the user names one, so a new cluster of the same name never revives an old one's state. Pure;
+called by the pod builder and by the clean-up.
 """
 
 from __future__ import annotations

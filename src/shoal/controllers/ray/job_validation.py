@@ -1,7 +1,10 @@
-"""What is wrong with a RayJob: all problems at once, each with its field and what to change. Pure; an empty list means valid."""
+"""What is wrong with a RayJob: all problems at once, each with its field and what to change. Pure; an empty list
+means valid.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from shoal.api.meta import Json
@@ -181,7 +184,7 @@ def _rules(job: Json, rules: list[Json]) -> Iterator[str]:
         delays.setdefault(state, {})[policy] = ttl
     for by_policy in delays.values():
         order = [(policy, by_policy[policy]) for policy in _HARSHNESS if policy in by_policy]
-        for (softer, earlier), (harsher, later) in zip(order, order[1:], strict=False):
+        for (softer, earlier), (harsher, later) in itertools.pairwise(order):
             if later < earlier:
                 yield f"spec.deletionStrategy: {harsher} after {later} s comes before {softer} after {earlier} s"
 

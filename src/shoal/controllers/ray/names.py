@@ -1,7 +1,7 @@
 """Names, labels and annotations of what belongs to a Ray cluster.
 
-Existing dashboards, selectors and Ray's own autoscaler find objects by these, so they are KubeRay's to the letter, clipping
-included. Pure; called by every builder.
+Existing dashboards, selectors and Ray's own autoscaler find objects by these, so they are KubeRay's to the letter,
+clipping included. Pure; called by every builder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a pod's status means to a Ray cluster: dead, running, ready, and why not. Pure; called by the reconciler and the status."""
+"""What a pod's status means to a Ray cluster: dead, running, ready, and why not. Pure; called by the reconciler and
+the status.
+"""
 
 from __future__ import annotations
 

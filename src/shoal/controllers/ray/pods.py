@@ -1,7 +1,8 @@
 """From a RayCluster to its pods: pure, one head and any worker.
 
-Called by the reconciler, by the gang accounting and by the conformance runner. The user's template is the base and survives
-but for what makes it a node of this cluster; injected containers are always appended, because the first one is Ray's.
+Called by the reconciler, by the gang accounting and by the conformance runner. The user's template is the base and
+survives but for what makes it a node of this cluster; injected containers are always appended, because the first
+one is Ray's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The Job that empties a deleted cluster's part of Redis. Pure; called by the reconciler while the finalizer holds the cluster."""
+"""The Job that empties a deleted cluster's part of Redis. Pure; called by the reconciler while the finalizer holds
+the cluster.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What an operator decides once for all Ray clusters: one typed object, read at the entry point and passed down.
 
-The names of the environment switches are KubeRay's, so that an existing deployment keeps its meaning. Nothing below the entry
-point looks at the environment.
+The names of the environment switches are KubeRay's, so that an existing deployment keeps its meaning. Nothing below
+the entry point looks at the environment.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that suspend and deadlines wait for Ray to stop a job."""
     drain_workers: bool = False
     """Workers drain their Ray node before they stop (a preStop hook); off keeps the published pod shape."""
+    scheduler_name: str = ""
+    """`schedulerName` for Ray pods whose template names none."""
+    status_delay: float = 2.0
+    """Seconds that mere progress (counts on the way up) may wait to be merged into one status write."""
     create_limit: int = 16
     """Pods of one cluster created at the same time."""
     dashboard_proxy: bool = False

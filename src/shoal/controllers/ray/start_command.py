@@ -1,7 +1,7 @@
 """The `ray start` line of a head or worker: which flags, with which values, safely quoted.
 
-Called by the pod builder. A value may name a variable (`$REDIS_PASSWORD`) as published manifests do; nothing else in it is
-ever read as shell: separators, substitutions and stray quotes reach Ray as plain text.
+Called by the pod builder. A value may name a variable (`$REDIS_PASSWORD`) as published manifests do; nothing else
+in it is ever read as shell: separators, substitutions and stray quotes reach Ray as plain text.
 """
 
 from __future__ import annotations

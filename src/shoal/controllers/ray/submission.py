@@ -1,7 +1,8 @@
 """How a RayJob's entrypoint reaches Ray: the submitter's script, the Job or sidecar around it, and the HTTP body.
 
-Every way is safe to repeat, because the submission id is fixed before the first try and Ray takes an id once. The entrypoint is a
-shell command for the head, never for the submitter: it is quoted so that Ray receives the text the user wrote. Pure.
+Every way is safe to repeat, because the submission id is fixed before the first try and Ray takes an id once. The
+entrypoint is a shell command for the head, never for the submitter: it is quoted so that Ray receives the text the
+user wrote. Pure.
 """
 
 from __future__ import annotations

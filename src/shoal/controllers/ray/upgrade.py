@@ -1,7 +1,7 @@
 """When a running cluster no longer is what its spec says.
 
-Strategy Recreate compares one hash kept on the head pod. What a queue or an autoscaler may change at run time is left out of it:
-counts, named workers, tolerations, scheduling gates, and the strategy itself. Pure.
+Strategy Recreate compares one hash kept on the head pod. What a queue or an autoscaler may change at run time is
+left out of it: counts, named workers, tolerations, scheduling gates, and the strategy itself. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is wrong with a RayCluster: all problems at once, each with its field and what to change.
 
-Called by the reconciler always and by the admission webhook where there is one. Pure: a cluster in, sentences out; an empty list
-means valid. Also refuses what Shoal does not do yet, rather than ignoring it.
+Called by the reconciler always and by the admission webhook where there is one. Pure: a cluster in, sentences out;
+an empty list means valid. Also refuses what Shoal does not do yet, rather than ignoring it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading a RayCluster as it travels: plain dictionaries, with the defaults of its schema applied on the way out.
 
-Templates must survive unread, so clusters are not decoded into types; these functions are the only place that knows where a
-field lives and what its absence means. They never change what they are given.
+Templates must survive unread, so clusters are not decoded into types; these functions are the only place that knows
+where a field lives and what its absence means. They never change what they are given.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def parse_version(text: str) -> tuple[int, int, int] | None:
     if len(parts) < 2:
         return None
     found = []
-    for part in (parts + ["0"])[:3]:
+    for part in ([*parts, "0"])[:3]:
         digits = ""
         for character in part:
             if not character.isdigit():

@@ -1,0 +1,76 @@
+"""The live copies that the Ray reconcilers read, with the indexes they look things up by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.ray import names, view
+from shoal.controllers.ray.settings import Settings
+from shoal.kube.cache import Cache
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+
+BY_CLUSTER = "cluster"
+BY_OWNER = "owner"
+
+
+class Caches:
+    def __init__(self, client: Client, settings: Settings, clock: Clock) -> None:
+        self.namespace = settings.namespaces[0] if len(settings.namespaces) == 1 else None
+        self._client, self._clock = client, clock
+        owner = {BY_OWNER: owner_uids}
+        self.clusters = self._cache(kinds.RAY_CLUSTER, indexes=owner)
+        self.jobs = self._cache(kinds.RAY_JOB)
+        self.rays = self._cache(kinds.RAY)
+        self.pods = self._cache(kinds.POD, label_selector=names.CLUSTER, indexes={BY_CLUSTER: _cluster_key})
+        self.launchers = self._cache(kinds.POD, label_selector="ray-launcher", indexes=owner)
+        self.services = self._cache(kinds.SERVICE, indexes=owner)
+        self.submitters = self._cache(kinds.JOB, indexes=owner)
+
+    def _cache(self, kind: Kind, **more: Any) -> Cache[Json]:
+        return Cache(self._client, kind, dict, namespace=self.namespace, clock=self._clock, **more)
+
+    def all(self) -> list[Cache[Json]]:
+        return [
+            self.clusters,
+            self.jobs,
+            self.rays,
+            self.pods,
+            self.launchers,
+            self.services,
+            self.submitters,
+        ]
+
+    def pods_of(self, cluster: Json) -> list[Json]:
+        """Pods that this very cluster owns, oldest first; not those of an earlier one of the same name."""
+        found = [
+            pod
+            for pod in self.pods.by_index(BY_CLUSTER, f"{view.namespace(cluster)}/{view.name(cluster)}")
+            if view.uid(cluster) in owner_uids(pod) and view.labels(pod).get(names.NODE_TYPE) != names.REDIS_CLEANUP
+        ]
+        return sorted(found, key=lambda pod: (str(view.metadata(pod).get("creationTimestamp") or ""), view.name(pod)))
+
+    def job_of(self, cluster: Json) -> Json | None:
+        """The RayJob that owns a cluster."""
+        for reference in view.metadata(cluster).get("ownerReferences") or []:
+            if reference.get("kind") == "RayJob":
+                found = self.jobs.get(Key(view.namespace(cluster), str(reference.get("name"))))
+                if found is not None and view.uid(found) == reference.get("uid"):
+                    return found
+        return None
+
+    async def synced(self) -> None:
+        await asyncio.gather(*(cache.synced.wait() for cache in self.all()))
+
+
+def owner_uids(thing: Json) -> list[str]:
+    return [str(reference.get("uid")) for reference in view.metadata(thing).get("ownerReferences") or []]
+
+
+def _cluster_key(pod: Json) -> Iterator[str]:
+    yield f"{view.namespace(pod)}/{view.labels(pod).get(names.CLUSTER)}"

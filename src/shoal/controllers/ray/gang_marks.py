@@ -1,0 +1,47 @@
+"""Which gang a Ray cluster's pods belong to, and the marks that tell the scheduler.
+
+A cluster is a gang of its own unless an AppWrapper made it, or made the RayJob that made it: then the wrapper's
+gang counts, as the wrapper's controller wrote it on the object. Marks that anyone else put into a template are
+dropped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.api import gang
+from shoal.api.meta import Json
+from shoal.controllers.ray import counts, view
+
+
+class Gang(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    size: int
+
+
+def gang_of(cluster: Json, job: Json | None = None) -> Gang:
+    """The gang of a cluster; `job` is the RayJob that owns it, if one does."""
+    for wrapped in (cluster, job):
+        found = _wrapper_gang(wrapped) if wrapped is not None else None
+        if found is not None:
+            return found
+    name = f"RayCluster/{view.namespace(cluster)}/{view.name(cluster)}"
+    return Gang(name, view.uid(cluster), counts.gang_size(cluster))
+
+
+def mark(pod: Json, of: Gang) -> None:
+    annotations = pod["metadata"].setdefault("annotations", {})
+    for key in [key for key in annotations if key.startswith(gang.PREFIX)]:
+        del annotations[key]
+    annotations.update({gang.GANG_NAME: of.name, gang.GANG_UID: of.uid, gang.GANG_SIZE: str(of.size)})
+
+
+def _wrapper_gang(wrapped: Json) -> Gang | None:
+    """The marks on an object, believed only when its owner is the very AppWrapper they name."""
+    marks = view.annotations(wrapped)
+    uid, size = marks.get(gang.GANG_UID, ""), marks.get(gang.GANG_SIZE, "")
+    owners = view.metadata(wrapped).get("ownerReferences") or []
+    if not any(owner.get("kind") == "AppWrapper" and owner.get("uid") == uid for owner in owners):
+        return None
+    return Gang(marks.get(gang.GANG_NAME, ""), uid, int(size)) if size.isascii() and size.isdigit() else None

@@ -1,0 +1,77 @@
+"""The Ray operator as a whole: caches, the reconcilers of RayCluster, RayJob and Ray, and who wakes whom.
+
+`run` is the entry point for the command line, which hands in a client and settings; it runs until cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.api.kind import Key
+from shoal.api.meta import Json
+from shoal.controllers.ray import names, view
+from shoal.controllers.ray.caches import Caches
+from shoal.controllers.ray.cluster import ClusterReconciler
+from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.writes import Writes
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.events import Recorder
+from shoal.kube.runtime import Controller
+
+
+class Operator:
+    def __init__(self, client: Client, settings: Settings, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.settings = settings
+        self.caches = Caches(client, settings, self.clock)
+        self.recorder = Recorder(client, "raycluster-controller", clock=self.clock)
+        self.writes = Writes(client)
+        clusters = ClusterReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
+        self.clusters: Controller[Key] = Controller(
+            "raycluster", clusters.reconcile, workers=settings.workers, clock=self.clock
+        )
+        self._subscribe()
+
+    async def run(self) -> None:
+        """Until cancelled. Nothing is reconciled before every cache has its first full list."""
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self.caches.all():
+                tasks.create_task(cache.run())
+            await self.caches.synced()
+            tasks.create_task(self.clusters.run())
+
+    def _subscribe(self) -> None:
+        caches = self.caches
+        caches.clusters.subscribe(lambda change: self._enqueue(self.clusters, change.key))
+        caches.pods.subscribe(self._pod_changed)
+        self._wake_owners(caches.services, "RayCluster", self.clusters)
+        self._wake_owners(caches.submitters, "RayCluster", self.clusters)
+
+    def _enqueue(self, controller: Controller[Key], key: Key) -> None:
+        chosen = self.settings.namespaces
+        if not chosen or key.namespace in chosen:
+            controller.enqueue(key)
+
+    def _pod_changed(self, change: Change) -> None:
+        pod: Json = change.new or change.old
+        self._enqueue(self.clusters, Key(view.namespace(pod), view.labels(pod).get(names.CLUSTER, "")))
+
+    def _wake_owners(self, cache: Cache[Json], kind: str, controller: Controller[Key]) -> None:
+        def wake(change: Change) -> None:
+            thing: Json = change.new or change.old
+            for reference in view.metadata(thing).get("ownerReferences") or []:
+                if reference.get("kind") == kind:
+                    self._enqueue(controller, Key(view.namespace(thing), str(reference.get("name"))))
+
+        cache.subscribe(wake)
+
+
+async def run(client: Client, settings: Settings | None = None, clock: Clock | None = None) -> None:
+    """Run the operator until cancelled."""
+    operator = Operator(client, settings or Settings(), clock)
+    try:
+        await operator.run()
+    finally:
+        await operator.recorder.close()

@@ -1,0 +1,110 @@
+"""The few writes that the reconcilers share: create once, delete this very object, change a status.
+
+Every answer goes into the cache at once, so that the next look sees our own write (never a second pod for one
+place). An object of the wanted name that belongs to someone else is left alone and reported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.api.times import seconds_text
+from shoal.controllers.ray import view
+from shoal.errors import ShoalError
+from shoal.kube.cache import Cache
+from shoal.kube.client import Client
+from shoal.kube.errors import AlreadyExists, Conflict, NotFound
+
+
+class Stranger(ShoalError):
+    """An object of the name we need exists and is not ours."""
+
+
+def owned_by(thing: Json, owner: Json) -> bool:
+    owners = view.metadata(thing).get("ownerReferences") or []
+    return any(reference.get("uid") == view.uid(owner) for reference in owners)
+
+
+def key_of(thing: Json) -> Key:
+    return Key(view.namespace(thing), view.name(thing))
+
+
+class Writes:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def create(self, kind: Kind, body: Json, owner: Json, cache: Cache[Any] | None = None) -> bool:
+        """Create; False when it was there already as ours. Raises Stranger when it is someone else's."""
+        try:
+            created = await self.client.create(kind, body, view.namespace(body))
+        except AlreadyExists:
+            found = await self.client.get(kind, view.name(body), view.namespace(body))
+            if not owned_by(found, owner):
+                raise Stranger(
+                    f"{kind.kind} {view.namespace(body)}/{view.name(body)} exists and belongs to someone else; "
+                    f"delete or rename it, or rename {owner.get('kind')} {view.name(owner)}"
+                ) from None
+            if cache is not None:
+                cache.note_write(found)
+            return False
+        if cache is not None:
+            cache.note_write(created)
+        return True
+
+    async def delete(self, kind: Kind, thing: Json, cache: Cache[Any] | None = None) -> bool:
+        """Delete this very object (by UID); False when it was gone already."""
+        try:
+            answer = await self.client.delete(
+                kind, view.name(thing), view.namespace(thing), uid=view.uid(thing), propagation="Background"
+            )
+        except (NotFound, Conflict):  # gone, or another object has the name now
+            if cache is not None:
+                cache.note_delete(thing)
+            return False
+        if cache is not None:
+            if answer.get("kind") != "Status" and view.deleting(answer):
+                cache.note_write(answer)
+            else:
+                cache.note_delete(thing)
+        return True
+
+    async def write_status(self, kind: Kind, thing: Json, status: Json, now: int, cache: Cache[Any]) -> None:
+        """Replace what differs in the status, on the condition that nobody changed the object since we looked."""
+        old = thing.get("status") or {}
+        changes: Json = {key: value for key, value in status.items() if old.get(key) != value}
+        changes.update({key: None for key in old if key not in status})
+        changes["lastUpdateTime"] = seconds_text(now)
+        patch = {
+            "metadata": {"resourceVersion": view.metadata(thing).get("resourceVersion")},
+            "status": _merge(old, changes),
+        }
+        written = await self.client.patch(kind, view.name(thing), view.namespace(thing), patch, subresource="status")
+        cache.note_write(written)
+
+    async def patch(self, kind: Kind, thing: Json, change: Json, cache: Cache[Any]) -> Json:
+        """A merge patch of this very object."""
+        change.setdefault("metadata", {})["uid"] = view.uid(thing)
+        written = await self.client.patch(kind, view.name(thing), view.namespace(thing), change)
+        cache.note_write(written)
+        return dict(written)
+
+    async def set_finalizers(self, kind: Kind, thing: Json, finalizers: list[str], cache: Cache[Any]) -> Json:
+        """Replace the list, on the condition that nobody changed it since we looked."""
+        version = view.metadata(thing).get("resourceVersion")
+        return await self.patch(
+            kind, thing, {"metadata": {"resourceVersion": version, "finalizers": finalizers}}, cache
+        )
+
+
+def _merge(old: Json, changes: Json) -> Json:
+    """Merge-patch semantics: members of a map that are gone must be named with null."""
+    patch: Json = {}
+    for key, value in changes.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            patch[key] = {**value, **{member: None for member in before if member not in value}}
+        else:
+            patch[key] = value
+    return patch
