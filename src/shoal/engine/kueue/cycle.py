@@ -1,0 +1,324 @@
+"""One scheduling cycle: judge the heads, order them, serve them one by one on one ledger, send back the rest.
+
+Called by `Kueue`. Reads as Kueue's own cycle, without its snapshot: the live quota tree is used, and what is only set aside for
+this cycle (room for preemptors, for those without candidates) is taken off again at the end. Never raises for bad facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.engine.model import PodSetAssignment, Shortfall
+
+from . import entry as back
+from .assign import WAITING_FOR_QUOTA, Assignment, Outcome, Search
+from .candidates import Victim
+from .decisions import WAITING_FOR_PREEMPTED, Decisions, Evict, Reserve, Wait, bounded, eviction_message
+from .demand import Member
+from .entry import Entry
+from .facts import Usage
+from .order import classical_order, fair_order
+from .preempt import Preemptor
+from .record import QueueRecord
+from .shrink import least_reduction
+from .state import State
+from .tree import Node
+
+
+class Cycle:
+    def __init__(self, state: State, now: int, number: int) -> None:
+        self.state = state
+        self.settings = state.settings
+        self.now = now
+        self.number = number
+        self.preemptor = Preemptor(state.records, state.settings)
+        self.taken: dict[str, Victim] = {}
+        """Victims chosen so far in this cycle, by UID."""
+        self.borrowed_room: list[tuple[Node, Usage]] = []
+        """Usage that counts only until the end of this cycle."""
+        self.reserved: list[Reserve] = []
+        self.evicted: list[Evict] = []
+        self.skipped: dict[str, int] = {}
+
+    def run(self, heads: list[Member]) -> tuple[Decisions, list[Entry]]:
+        kept = self._keep_room(heads)
+        entries = [self._nominate(member) for member in heads]
+        judged: list[Entry] = [entry for entry in entries if entry.assignment is None]
+        for entry in self._ordered([entry for entry in entries if entry.assignment is not None]):
+            own = kept.pop(entry.member.uid, None)
+            if own is not None:
+                entry.record.node.remove(own)
+            self._serve(entry)
+            judged.append(entry)
+        for uid, usage in kept.items():
+            self.state.rooms[uid].node.remove(usage)
+        for node, usage in self.borrowed_room:
+            node.remove(usage)
+        waits = [self._wait(entry) for entry in judged if not entry.admitted]
+        decisions = Decisions(
+            reserved=tuple(self.reserved),
+            evicted=tuple(self.evicted),
+            waiting=tuple(waits),
+            skipped_preemptions=self.skipped,
+        )
+        return decisions, judged
+
+    # Judging.
+
+    def _keep_room(self, heads: list[Member]) -> dict[str, Usage]:
+        """Put the room kept for preemptors into the trees the heads belong to, so that nobody else takes it."""
+        if not self.state.rooms:
+            return {}
+        roots = {self.state.records[member.queue].node.root() for member in heads}
+        kept = {}
+        for uid, room in self.state.rooms.items():
+            if room.node.root() in roots:
+                room.node.add(room.usage)
+                kept[uid] = room.usage
+        return kept
+
+    def _nominate(self, member: Member) -> Entry:
+        """Find an assignment, and victims if it needs them; or say why the gang cannot even be considered."""
+        record = self.state.records[member.queue]
+        entry = Entry(member, record)
+        if member.terms.checks_failed:
+            entry.hold("The workload has failed admission checks", "PendingEvaluation", back.GENERIC)
+        elif not self.state.namespace_matches(record, member):
+            message = "workload namespace doesn't match ClusterQueue selector"
+            entry.hold(message, "Misconfigured", back.NAMESPACE_MISMATCH)
+        elif member.problem:
+            entry.hold(member.problem, "Misconfigured", back.GENERIC)
+        else:
+            room = self.state.rooms.get(member.uid)
+            if room is not None:
+                room.node.remove(room.usage)
+            self._assign(entry)
+            if room is not None:
+                room.node.add(room.usage)
+        return entry
+
+    def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
+        member, record = entry.member, entry.record
+        if (
+            member.memory is not None
+            and record.freed > member.memory_generation
+            and self.number > member.memory_cycle + 1
+        ):
+            member.forget()
+        oracle = self.preemptor.oracle(member, self.now, self._excluded(member))
+        search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
+        search.nominated = nominated
+        whole = search.run()
+        victims = self._victims(member, whole)
+        if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
+            smaller = self._shrink(member, search)
+            if smaller is not None:
+                whole, victims = smaller
+        entry.assignment, entry.victims = whole, victims
+        entry.hold(whole.message, whole.reason or WAITING_FOR_QUOTA, back.NO_FIT)
+        member.memory = whole.memory
+        member.memory_generation, member.memory_cycle = record.freed, self.number
+
+    def _shrink(self, member: Member, search: Search) -> tuple[Assignment, list[Victim]] | None:
+        def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
+            assignment = search.run(counts)
+            victims = self._victims(member, assignment)
+            return (assignment, victims) if victims or assignment.outcome is Outcome.FIT else None
+
+        counts = [demand.count for demand in member.demands]
+        return least_reduction(counts, [demand.least for demand in member.demands], attempt)
+
+    def _victims(self, member: Member, assignment: Assignment) -> list[Victim]:
+        if assignment.outcome is not Outcome.PREEMPT:
+            return []
+        return self.preemptor.find_victims(
+            member, assignment.usage, assignment.needing_room, self.now, self._excluded(member)
+        )
+
+    def _excluded(self, member: Member) -> set[str] | frozenset[str]:
+        protected = self.state.protected_from(member.uid)
+        return protected | self.taken.keys() if self.taken else protected
+
+    def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
+        rooms = self.state.rooms
+
+        def first(entry: Entry) -> bool:
+            return entry.member.uid in rooms
+
+        if self.settings.fair_sharing:
+            return fair_order(entries, first, self.settings.share_prefers_lenders)
+        return classical_order(entries, first)
+
+    # Serving.
+
+    def _serve(self, entry: Entry) -> None:
+        """Serve one entry against everything earlier entries of this cycle took."""
+        if entry.outcome is Outcome.PREEMPT and any(victim.member.uid in self.taken for victim in entry.victims):
+            if not self._recompute(entry):
+                return
+        if entry.outcome is Outcome.NO_FIT:
+            return
+        if entry.outcome is Outcome.PREEMPT and not entry.victims:
+            entry.back = back.NO_CANDIDATES
+            if entry.record.fact.preemption.reclaim_within_cohort != "Any":
+                self._until_end(entry.record.node, self._waited_for(entry))
+            return
+        if not self._still_fits(entry):
+            entry.hold(
+                "Workload no longer fits after processing another workload", WAITING_FOR_QUOTA, back.AFTER_NOMINATION
+            )
+            if entry.outcome is Outcome.PREEMPT:
+                self._skip(entry)
+            return
+        if entry.outcome is Outcome.PREEMPT:
+            self._preempt(entry)
+        elif self.settings.wait_for_pods_ready and self.state.unready:
+            message = "waiting for all admitted workloads to be in PodsReady condition"
+            entry.hold(message, "WaitingForPodsReady", back.AFTER_NOMINATION)
+        else:
+            self._admit(entry)
+
+    def _recompute(self, entry: Entry) -> bool:
+        """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before.
+
+        True when serving goes on; False when the entry is done.
+        """
+        if not self.settings.recompute_on_overlap:
+            message = "Workload has overlapping preemption targets with another workload"
+            entry.hold(message, WAITING_FOR_QUOTA, back.AFTER_NOMINATION)
+            self._skip(entry)
+            return False
+        assert entry.assignment is not None
+        nominated: list[dict[str, str]] = [{} for _ in entry.member.demands]
+        for index, part in enumerate(entry.assignment.pod_sets):
+            nominated[index] = {name: choice.flavor for name, choice in part.choices.items()}
+        for victim in self.taken.values():
+            victim.leave()
+        self._assign(entry, nominated)
+        for victim in self.taken.values():
+            victim.come_back()
+        if entry.outcome is not Outcome.FIT:
+            return True
+        message = "Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete"
+        entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
+        self._until_end(entry.record.node, entry.usage)
+        return False
+
+    def _still_fits(self, entry: Entry) -> bool:
+        leaving = [*self.taken.values(), *entry.victims]
+        for victim in leaving:
+            victim.leave()
+        fits = entry.record.node.fits(entry.usage)
+        for victim in leaving:
+            victim.come_back()
+        return fits
+
+    def _waited_for(self, entry: Entry) -> Usage:
+        """What a gang without candidates may keep others from taking while it waits."""
+        node, waited = entry.record.node, {}
+        for at, amount in entry.usage.items():
+            limits = node.limits.get(at)
+            room = node.nominal(at) - node.usage.get(at, 0)
+            if entry.height > 0:
+                borrowing = limits.borrowing if limits is not None else None
+                waited[at] = amount if borrowing is None else min(amount, room + borrowing)
+            else:
+                waited[at] = max(0, min(amount, room))
+        return waited
+
+    def _until_end(self, node: Node, usage: Usage) -> None:
+        usage = {at: amount for at, amount in usage.items() if amount > 0}
+        node.add(usage)
+        self.borrowed_room.append((node, usage))
+
+    def _skip(self, entry: Entry) -> None:
+        self.skipped[entry.record.name] = self.skipped.get(entry.record.name, 0) + 1
+
+    def _preempt(self, entry: Entry) -> None:
+        member = entry.member
+        member.forget()  # once victims leave, every flavor deserves another look
+        self._until_end(entry.record.node, entry.usage)
+        path = entry.record.node.path()
+        for victim in entry.victims:
+            self.taken[victim.member.uid] = victim
+            if not victim.member.evicted:
+                message = eviction_message(
+                    member.uid, member.terms.job_uid, victim.reason, path, victim.record.node.path()
+                )
+                self.evicted.append(
+                    Evict(
+                        gang=victim.member.key,
+                        uid=victim.member.uid,
+                        reason=victim.reason,
+                        preemptor=member.key,
+                        preemptor_uid=member.uid,
+                        message=message,
+                    )
+                )
+        entry.preempting = len(entry.victims)
+        message = f"{entry.message}. Pending the preemption of {len(entry.victims)} workload(s)"
+        entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
+        self.state.note_preemption(entry)
+
+    def _admit(self, entry: Entry) -> None:
+        assert entry.assignment is not None
+        assignment = tuple(
+            PodSetAssignment(
+                name=part.name,
+                count=part.count,
+                flavors={name: choice.flavor for name, choice in sorted(part.choices.items())},
+                usage={name: part.requests[name] for name in sorted(part.choices)},
+            )
+            for part in entry.assignment.pod_sets
+        )
+        entry.admitted = True
+        self.state.note_reservation(entry, assignment, self.now)
+        self.reserved.append(
+            Reserve(gang=entry.member.key, uid=entry.member.uid, cluster_queue=entry.record.name, assignment=assignment)
+        )
+
+    def _wait(self, entry: Entry) -> Wait:
+        shortfalls: list[Shortfall] = []
+        if entry.assignment is not None:
+            for part in entry.assignment.pod_sets:
+                for short in part.shortages:
+                    shortfalls.append(
+                        Shortfall(
+                            kind="quota",
+                            resource=short.at.resource,
+                            missing=short.wanted - short.available,
+                            needed=short.wanted,
+                            available=short.available,
+                            place=f"{entry.record.name}/{short.at.flavor}",
+                            pod_set=part.name,
+                        )
+                    )
+        return Wait(
+            gang=entry.member.key,
+            uid=entry.member.uid,
+            cluster_queue=entry.record.name,
+            reason=entry.reason,
+            message=bounded(entry.message),
+            shortfalls=tuple(shortfalls),
+            preempting=entry.preempting,
+        )
+
+
+def send_back(entry: Entry, record: QueueRecord) -> None:
+    """Return a head that was not admitted to its queue: to the heap, or aside until something changes."""
+    waiting, member = record.waiting, entry.member
+    if record.waiting.strict:
+        at_once = entry.back != back.NAMESPACE_MISMATCH
+    else:
+        at_once = entry.back in (back.AFTER_NOMINATION, back.PENDING_PREEMPTION)
+        if entry.back == back.PENDING_PREEMPTION:
+            waiting.sticky = member.uid
+        elif waiting.sticky == member.uid and entry.back != back.AFTER_NOMINATION:
+            waiting.sticky = ""
+    if at_once or member.flavors_remain:
+        waiting.push(member)
+    elif entry.back in (back.NO_FIT, back.NO_CANDIDATES):
+        waiting.push(member)
+        waiting.park_shape(member)
+    else:
+        waiting.push(member, parked=True)

@@ -1,0 +1,109 @@
+"""What a cycle decided: who gets quota, who has to leave for whom, who waits and why.
+
+Returned by `Kueue.cycle` and `Kueue.plan`. Frozen data; the texts are the ones a user of Kueue knows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.engine.model import Admit, Explanation, Hold, Plan, PodSetAssignment, Preempt, Shortfall
+
+WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
+LONGEST_MESSAGE = 32768
+
+_CAUSES = {
+    "InClusterQueue": "priority",
+    "InCohortReclamation": "reclaim",
+    "InCohortReclaimWhileBorrowing": "reclaim",
+    "InCohortFairSharing": "fair-share",
+}
+_DUE_TO = {
+    "InClusterQueue": "prioritization in the ClusterQueue",
+    "InCohortReclamation": "reclamation within the cohort",
+    "InCohortFairSharing": "Fair Sharing within the cohort",
+    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+}
+
+
+class Reserve(msgspec.Struct, frozen=True, kw_only=True):
+    """Quota is reserved for this gang. Store it before anything else."""
+
+    gang: str
+    uid: str
+    cluster_queue: str
+    assignment: tuple[PodSetAssignment, ...]
+
+
+class Evict(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang has to leave, to make room for another; it holds its quota until its pods are gone."""
+
+    gang: str
+    uid: str
+    reason: str
+    """`InClusterQueue`, `InCohortReclamation`, `InCohortFairSharing` or `InCohortReclaimWhileBorrowing`."""
+    preemptor: str
+    preemptor_uid: str
+    message: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang was looked at and waits. `reason` and `message` are those of its `QuotaReserved` condition."""
+
+    gang: str
+    uid: str
+    cluster_queue: str
+    reason: str
+    message: str
+    shortfalls: tuple[Shortfall, ...] = ()
+    preempting: int = 0
+    """How many gangs it waits for to leave."""
+
+
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+    reserved: tuple[Reserve, ...] = ()
+    evicted: tuple[Evict, ...] = ()
+    waiting: tuple[Wait, ...] = ()
+    """The gangs judged, in the order they were; not everyone who waits."""
+    skipped_preemptions: dict[str, int] = {}
+    """By cluster queue: preemptors passed over because an earlier one took their victims or their room."""
+    warnings: tuple[str, ...] = ()
+
+    def plan(self) -> Plan:
+        """The same in the words that both dialects share."""
+        return Plan(
+            admits=tuple(Admit(gang=entry.gang, uid=entry.uid, assignment=entry.assignment) for entry in self.reserved),
+            preempts=tuple(
+                Preempt(
+                    gang=entry.gang,
+                    uid=entry.uid,
+                    preemptor=entry.preemptor,
+                    preemptor_uid=entry.preemptor_uid,
+                    cause=_CAUSES[entry.reason],
+                    message=entry.message,
+                )
+                for entry in self.evicted
+            ),
+            holds=tuple(_hold(entry) for entry in self.waiting),
+            warnings=self.warnings,
+        )
+
+
+def _hold(entry: Wait) -> Hold:
+    return Hold(
+        gang=entry.gang,
+        uid=entry.uid,
+        reason="preempting" if entry.preempting else "bad-fact" if entry.reason == "Misconfigured" else "quota",
+        explanation=Explanation(message=entry.message, shortfalls=entry.shortfalls, place=entry.cluster_queue),
+    )
+
+
+def eviction_message(preemptor_uid: str, job_uid: str, reason: str, preemptor_path: str, path: str) -> str:
+    return (
+        f"Preempted to accommodate a workload (UID: {preemptor_uid}, JobUID: {job_uid or 'UNKNOWN'}) due to"
+        f" {_DUE_TO[reason]}; preemptor path: {preemptor_path}; preemptee path: {path}"
+    )
+
+
+def bounded(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."

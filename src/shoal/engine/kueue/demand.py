@@ -1,0 +1,133 @@
+"""A gang as this dialect sees it: what each pod set asks for in total, where it may go, and what it holds.
+
+Made by the ledger from a Gang each time its facts change, and read by every decision. `Demand` is what is asked and never
+changes; `Member` is the gang's place in the ledger: waiting, or holding `usage` in a cluster queue.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.engine.model import Gang, PodSet, Toleration
+from shoal.engine.selectors import NodeTerm, parse_node_terms
+from shoal.errors import BadInput
+
+from .facts import FlavorResource, Terms, Usage, order_time, terms_of
+
+
+class Constraints(msgspec.Struct, frozen=True):
+    """Where pods of one template may go, as far as flavors are concerned."""
+
+    node_selector: dict[str, str]
+    terms: tuple[NodeTerm, ...] | None
+    tolerations: tuple[Toleration, ...]
+
+
+class PodDemand(msgspec.Struct, frozen=True):
+    """One pod set: how many pods still need quota, and what one of them asks for."""
+
+    name: str
+    count: int
+    least: int
+    requests: dict[str, int]
+    constraints: Constraints
+    group: str = ""
+    """Pod sets of one group share a flavor."""
+
+    def total(self, count: int) -> dict[str, int]:
+        return {resource: max(0, each * count) for resource, each in self.requests.items()}
+
+
+Memory = tuple[dict[str, int], ...]
+"""Per pod set, resource to the index of the last flavor tried (-1: all were)."""
+
+
+class Member:
+    """A gang in the ledger. Everything here follows from its facts, except `memory`, which is the flavor scan's."""
+
+    __slots__ = (
+        "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation", "order",
+        "priority", "problem", "queue", "reserved_at", "shape", "terms", "time", "uid", "usage",
+    )  # fmt: skip
+
+    def __init__(self, gang: Gang, queue: str) -> None:
+        terms = terms_of(gang)
+        self.gang = gang
+        self.key = gang.key
+        self.uid = gang.uid
+        self.terms: Terms = terms
+        self.queue = queue
+        """The cluster queue it waits for, or holds quota in."""
+        self.priority = gang.priority
+        self.time = order_time(gang)
+        self.order = (-gang.priority, self.time, gang.uid)
+        self.problem = gang.problem
+        self.demands: tuple[PodDemand, ...] = ()
+        try:
+            self.demands = tuple(_demand(pod_set, terms) for pod_set in gang.pod_sets)
+        except BadInput as fault:
+            self.problem = self.problem or f"resources validation failed: {fault}"
+        self.shape = _shape(gang, self.demands)
+        self.holds = gang.state in ("reserved", "admitted", "stopping")
+        """It has quota: usage counts in its cluster queue."""
+        self.assignment = gang.assignment if self.holds else ()
+        self.usage: Usage = _usage(gang, terms) if self.holds else {}
+        self.evicted = self.holds and (terms.evicted_at is not None or gang.state == "stopping")
+        self.reserved_at = gang.admitted_at
+        self.memory: Memory | None = None
+        self.memory_generation = 0
+        self.memory_cycle = 0
+
+    @property
+    def may_shrink(self) -> bool:
+        return any(demand.least < demand.count for demand in self.demands)
+
+    @property
+    def flavors_remain(self) -> bool:
+        """The last scan stopped before the last flavor."""
+        return self.memory is not None and any(index != -1 for tried in self.memory for index in tried.values())
+
+    def forget(self) -> None:
+        self.memory = None
+
+
+def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
+    count = max(0, pod_set.count - terms.reclaimable.get(pod_set.name, 0))
+    negative = sorted(name for name, each in pod_set.requests.items() if each < 0)
+    if pod_set.count < 0 or negative:
+        raise BadInput(f"pod set {pod_set.name}: {', '.join(negative) or 'count'} must not be negative")
+    least = count if pod_set.min_count is None else min(count, pod_set.min_count)
+    group = pod_set.topology_request.get("podSetGroupName") or ""
+    constraints = Constraints(pod_set.node_selector, parse_node_terms(pod_set.affinity), pod_set.tolerations)
+    return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group))
+
+
+def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> bytes:
+    """Equal for gangs that get the same answer: priority, sizes, requests, constraints. As Kueue's equivalence classes."""
+    if not demands:
+        return f"{gang.priority}/{gang.uid}".encode()
+    parts: list[Any] = [gang.priority]
+    for demand, pod_set in zip(demands, gang.pod_sets, strict=True):
+        parts.append((demand.name, demand.count, demand.least, demand.requests, pod_set.node_selector,
+                      pod_set.affinity, pod_set.tolerations, pod_set.topology_request))  # fmt: skip
+    return msgspec.json.encode(parts, order="deterministic")
+
+
+def _usage(gang: Gang, terms: Terms) -> Usage:
+    """What an admission is charged, less the pods whose quota was given back since."""
+    sizes = {pod_set.name: pod_set.count for pod_set in gang.pod_sets}
+    usage: Usage = {}
+    for part in gang.assignment:
+        left = sizes.get(part.name, part.count) - terms.reclaimable.get(part.name, 0)
+        kept = max(0, min(part.count, left))
+        for resource, amount in part.usage.items():
+            flavor = part.flavors.get(resource)
+            if flavor is None or amount <= 0:
+                continue
+            if kept < part.count:
+                amount = amount // part.count * kept
+            at = FlavorResource(flavor, resource)
+            usage[at] = usage.get(at, 0) + amount
+    return usage

@@ -1,0 +1,172 @@
+"""What the queue dialect is told: flavors, cluster queues, cohorts, local queues, and a gang's own terms.
+
+Built by `read` from Kubernetes objects, or by hand in tests; kept by `Ledger`. Frozen data only. Gangs themselves are
+`shoal.engine.model.Gang`; what only this dialect needs of them travels as `Terms` in `gang.details["kueue"]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from shoal.engine.model import Gang, Taint, Toleration
+
+Strategy = Literal["StrictFIFO", "BestEffortFIFO"]
+Policy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
+ShareStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+
+UNLIMITED = 1 << 100
+"""A quota too large for 64 bits. Far above any sum of bounded amounts, so plain arithmetic treats it as infinite."""
+
+WHOLE_WEIGHT = 10**9
+"""A fair-sharing weight of one; weights are integers in billionths."""
+
+
+class FlavorResource(NamedTuple):
+    """The unit of all quota: one resource on one flavor."""
+
+    flavor: str
+    resource: str
+
+
+Usage = dict[FlavorResource, int]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Quota of one resource on one flavor. `None` means no limit of that kind."""
+
+    nominal: int
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+class FlavorQuota(msgspec.Struct, frozen=True):
+    """One flavor of a resource group: resource name to its limits."""
+
+    name: str
+    limits: dict[str, Limits]
+
+
+class ResourceGroup(msgspec.Struct, frozen=True):
+    """Resources that land on one flavor together; flavors in the order they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[FlavorQuota, ...]
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    reclaim_within_cohort: Policy = "Never"
+    within_cluster_queue: Policy = "Never"
+    borrow_within_cohort: Policy = "Never"
+    borrow_threshold: int | None = None
+
+    @property
+    def may_borrow(self) -> bool:
+        return self.borrow_within_cohort != "Never"
+
+
+class Fungibility(msgspec.Struct, frozen=True):
+    """Whether the search goes on after a flavor that needs borrowing, or preemption."""
+
+    next_when_borrowing: bool = False
+    next_when_preempting: bool = True
+    prefer_preempting: bool = False
+
+
+class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cohort: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    strategy: Strategy = "BestEffortFIFO"
+    namespace_selector: dict[str, Any] | None = None
+    """A LabelSelector; None matches nothing, `{}` everything."""
+    fungibility: Fungibility = Fungibility()
+    preemption: Preemption = Preemption()
+    stopped: bool = False
+    problem: str = ""
+    """Why it cannot admit, as its controller found out (a missing admission check, bad quota); empty when nothing is wrong."""
+    weight: int = WHOLE_WEIGHT
+
+
+class Cohort(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    parent: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    weight: int = WHOLE_WEIGHT
+
+
+class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
+    namespace: str
+    name: str
+    cluster_queue: str
+    stopped: bool = False
+
+
+class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gang's queue object says beyond the gang itself."""
+
+    cluster_queue: str = ""
+    """Where quota is reserved; empty while waiting."""
+    evicted_at: int | None = None
+    """When `Evicted` became true, while it is."""
+    evicted_reason: str = ""
+    checks_failed: bool = False
+    """An admission check says Retry or Rejected."""
+    requeue_at: int = 0
+    """Not considered before this moment."""
+    backing_off: bool = False
+    """`Requeued` is false: not considered until told otherwise."""
+    reclaimable: dict[str, int] = {}
+    """Pod set name to pods whose quota is given back already."""
+    job_uid: str = ""
+    pods_ready: bool = True
+
+
+NO_TERMS = Terms()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the dialect decides. The defaults are Kueue's own, plus what keeps decisions from going in circles."""
+
+    fair_sharing: bool = False
+    share_strategies: tuple[ShareStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+    partial_admission: bool = True
+    ignore_undeclared: bool = False
+    """`quotaCheckStrategy: IgnoreUndeclared`: resources no group covers are free."""
+    wait_for_pods_ready: bool = False
+    """`waitForPodsReady.blockAdmission`: nothing new while an admitted gang is not ready."""
+    recompute_on_overlap: bool = True
+    """A preemptor whose victims were just taken by another is judged again in the same cycle."""
+    share_prefers_lenders: bool = True
+    """Fair sharing: those who stay within their own quota go before borrowers."""
+    share_reclaims_nominal: bool = True
+    """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
+    keep_room: bool = True
+    """Room freed by a preemption is kept for the preemptor, and no gang evicts one that evicted it. Off: as Kueue."""
+    step_budget: int = 100_000
+    """Cycles one plan may take; a bound, not a target."""
+
+
+def terms_of(gang: Gang) -> Terms:
+    """The gang's terms, or the defaults when it carries none."""
+    terms = gang.details.get("kueue")
+    return terms if isinstance(terms, Terms) else NO_TERMS
+
+
+def order_time(gang: Gang) -> int:
+    """The moment that decides FIFO. As Kueue: creation, or the eviction when pods or checks were at fault."""
+    terms = terms_of(gang)
+    if terms.evicted_at is not None and terms.evicted_reason in ("PodsReadyTimeout", "AdmissionCheck"):
+        return terms.evicted_at
+    return gang.queued_at or gang.created_at
+
+
+Fact = ClusterQueue | Cohort | LocalQueue | Flavor

@@ -1,0 +1,54 @@
+"""Who has to leave so that a gang fits: the one door to both kinds of preemption.
+
+Called by the cycle with a whole assignment, and by the flavor search (through `oracle`) for a single place. Pure as seen
+from outside: the quota tree is as before when it returns.
+"""
+
+from __future__ import annotations
+
+from .assign import Mode, Oracle
+from .candidates import Request, Victim
+from .classical import classical_victims
+from .demand import Member
+from .facts import FlavorResource, Settings, Usage
+from .fair import fair_victims
+from .record import QueueRecord
+
+
+class Preemptor:
+    """Finds victims among the gangs of `records`."""
+
+    def __init__(self, records: dict[str, QueueRecord], settings: Settings) -> None:
+        self.records = records
+        self.settings = settings
+
+    def find_victims(
+        self,
+        member: Member,
+        wanted: Usage,
+        places: frozenset[FlavorResource],
+        now: int,
+        excluded: frozenset[str] | set[str],
+    ) -> list[Victim]:
+        """A minimal set whose leaving makes `wanted` fit, or nobody when there is none."""
+        record = self.records[member.queue]
+        request = Request(member, record, self.records, wanted, places, now, excluded)
+        return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
+
+    def oracle(self, member: Member, now: int, excluded: frozenset[str] | set[str]) -> Oracle:
+        """Answers the flavor search: could this one place be freed, and how high would it then borrow?"""
+        node = self.records[member.queue].node
+
+        def ask(at: FlavorResource, amount: int) -> tuple[Mode, int]:
+            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now, excluded)
+            for victim in victims:
+                victim.leave()
+            height, _ = node.borrowing_height(at, amount)
+            for victim in victims:
+                victim.come_back()
+            if not victims:
+                return Mode.NO_CANDIDATES, height
+            own = any(victim.member.queue == member.queue for victim in victims)
+            return (Mode.PREEMPT if own else Mode.RECLAIM), height
+
+        return ask

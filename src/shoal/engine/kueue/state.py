@@ -1,0 +1,99 @@
+"""The ledger behind the cycles: queues, trees, flavors, who holds what, and which room is spoken for.
+
+Filled by `Kueue` from facts; a cycle reads it and notes what it decided. Two rules that Kueue lacks live here, because without
+them decisions can go in circles: room freed by a preemption is kept for the gang that caused it, and no gang may evict one
+that evicted it since something outside last changed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.engine.model import PodSetAssignment
+
+from .demand import Member
+from .entry import Entry
+from .facts import Flavor, Settings, Usage
+from .forest import Forest
+from .record import QueueRecord
+from .tree import Node
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Quota that is being freed for one gang."""
+
+    node: Node
+    usage: Usage
+
+
+class State:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.forest = Forest()
+        self.records: dict[str, QueueRecord] = {}
+        self.flavors: dict[str, Flavor] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.rooms: dict[str, Room] = {}
+        """By UID of the preemptor whose victims are on their way out."""
+        self.unready: set[str] = set()
+        """UIDs of gangs with quota whose pods are not all ready."""
+        self._evicted_by: dict[str, set[str]] = {}
+
+    def namespace_matches(self, record: QueueRecord, member: Member) -> bool:
+        selector = record.selector
+        return selector is not None and selector.matches(self.namespaces.get(member.gang.namespace, {}))
+
+    # What a cycle decided.
+
+    def note_reservation(self, entry: Entry, assignment: tuple[PodSetAssignment, ...], now: int) -> None:
+        member, record = entry.member, entry.record
+        member.usage = {at: amount for at, amount in entry.usage.items() if amount > 0}
+        member.assignment = assignment
+        member.reserved_at = now
+        member.holds = True
+        member.forget()
+        record.node.add(member.usage)
+        record.reserved[member.uid] = member
+        if record.waiting.sticky == member.uid:
+            record.waiting.sticky = ""
+        self.rooms.pop(member.uid, None)
+        if self.settings.wait_for_pods_ready:
+            self.unready.add(member.uid)
+        self.forest.bump(record.node)
+
+    def note_preemption(self, entry: Entry) -> None:
+        """Victims are told to leave; from now on their room is spoken for."""
+        for victim in entry.victims:
+            if not victim.member.evicted:
+                victim.member.evicted = True
+                self.forest.bump(victim.record.node)
+        if not self.settings.keep_room:
+            return
+        self.rooms[entry.member.uid] = Room(entry.record.node, dict(entry.usage))
+        for victim in entry.victims:
+            self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
+
+    def give_up_room(self, uid: str) -> None:
+        """The preemptor is gone, or does not fit any more even so."""
+        room = self.rooms.pop(uid, None)
+        if room is not None:
+            self.forest.bump(room.node)
+
+    def protected_from(self, uid: str) -> frozenset[str] | set[str]:
+        """Gangs that evicted this one, directly or through others, since the last outside change."""
+        if uid not in self._evicted_by:
+            return NOBODY
+        found: set[str] = set()
+        ask = [uid]
+        while ask:
+            for preemptor in self._evicted_by.get(ask.pop(), ()):
+                if preemptor not in found:
+                    found.add(preemptor)
+                    ask.append(preemptor)
+        return found
+
+    def outside_change(self) -> None:
+        """Something that no decision of ours caused: old grudges are void."""
+        self._evicted_by.clear()

@@ -1,0 +1,2 @@
+def trace_differences(given, expect):
+    return ["todo"]
