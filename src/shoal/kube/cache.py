@@ -124,6 +124,11 @@ class Cache(Generic[T]):
         """Keep the cache filled until cancelled."""
         await self.feed.run()
 
+    async def catch_up(self) -> None:
+        """Return when all that was acknowledged before this call is held: for a standby that has just become leader."""
+        await self.synced.wait()
+        await self.feed.catch_up()
+
     # --- our own writes
 
     def note_write(self, obj: Any) -> None:
@@ -207,7 +212,7 @@ class Cache(Generic[T]):
             return
         self.undecodable.pop(key, None)
         self._removed.pop(key, None)
-        if old is not None and self._mark_of(old).uid != mark.uid:
+        if old is not None and self._is_another(old, mark):
             self._remove(key)
             old = None
         elif old is not None:
@@ -217,6 +222,10 @@ class Cache(Generic[T]):
             for value in entries:
                 self._indexes[name].setdefault(value, {})[key] = None
         self._tell(Change("added" if old is None else "changed", key, old, obj))
+
+    def _is_another(self, old: T, mark: Mark) -> bool:
+        """The name was freed and taken again between two looks."""
+        return self._mark_of(old).uid != mark.uid
 
     def _is_stale(self, key: Key, mark: Mark, old: T | None) -> bool:
         if old is not None:

@@ -207,36 +207,36 @@ class Feed:
         self._set_trouble(None)
 
     async def _load_by_stream(self) -> None:
-        """A list sent as watch events, which then goes on as the watch. Falls back to plain lists where it must."""
+        """A list sent as watch events, which then goes on as the watch. A plain list takes its place where it must."""
         self._loaded = False
         follow = asyncio.ensure_future(self._watch(initial=True))
         try:
-            await self._while_events_come(follow)
-            if self._loaded or not follow.done():
+            if await self._is_silent(follow):
+                self._streaming = False
+            else:
                 await follow
-                if self._loaded:
-                    return
-            elif (error := follow.exception()) and not _means_no_streaming(error):
-                raise error
+        except (ApiError, StaleList) as error:
+            if self._loaded or not _means_no_streaming(error):
+                raise
+            self._streaming = False
         finally:
             follow.cancel()
             with suppress(asyncio.CancelledError, KubeError, msgspec.MsgspecError):
                 await follow
-        self._streaming = False
-        log.debug("%s: the server does not stream lists; listing by pages", self.kind.resource)
+        if not self._loaded:
+            log.debug("%s: the list was not streamed to its end; listing by pages", self.kind.resource)
+            await self.load()
 
-    async def _while_events_come(self, follow: asyncio.Future[None]) -> None:
-        """Wait until the initial events are complete or the watch has ended; when nothing comes, cancel it."""
+    async def _is_silent(self, follow: asyncio.Future[None]) -> bool:
+        """Wait for the end of the initial events or of the watch; True when nothing comes any more instead."""
         while not self._loaded and not follow.done():
             before = self.counts.events
             pause = asyncio.ensure_future(self._clock.sleep(self._settings.silence_limit))
             await asyncio.wait({follow, pause}, return_when=asyncio.FIRST_COMPLETED)
             pause.cancel()
             if not follow.done() and not self._loaded and self.counts.events == before:
-                follow.cancel()
-                with suppress(asyncio.CancelledError, KubeError, msgspec.MsgspecError):
-                    await follow
-                return
+                return True
+        return False
 
     # --- watching
 
@@ -355,6 +355,11 @@ class Feed:
         )
         await self.load()
         return len(lost)
+
+    async def catch_up(self) -> None:
+        """Make sure that nothing acknowledged before this call is missing: compare, and list where it differs."""
+        if await self._differences():
+            await self.load()
 
     async def _differences(self) -> Mapping[Key, str | None]:
         page = await self._page(limit=PAGE, metadata_only=True)

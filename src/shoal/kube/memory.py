@@ -74,6 +74,8 @@ class MemoryServer:
         self.revision = revision
         self.not_installed: set[str] = set()
         """Collections such as `apis/ray.io/v1/rayclusters` that answer 404."""
+        self.refusals: dict[str, tuple[int, str, str]] = {}
+        """Collections that answer with this code, reason and message."""
         self.streaming_lists = True
         self._objects: dict[str, dict[tuple[str, str], Json]] = {}
         self._log: list[_Record] = []
@@ -284,6 +286,8 @@ class MemoryServer:
         collection = "/".join([*parts[:head], rest[0]])
         if collection in self.not_installed:
             raise _Refused(404, "NotFound", "the server could not find the requested resource")
+        if collection in self.refusals:
+            raise _Refused(*self.refusals[collection])
         return _Place(collection, namespace, rest[1], rest[2], api_version)
 
     # --- watching
@@ -337,15 +341,16 @@ class MemoryTransport:
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         await asyncio.sleep(0)
+        server = self.server
         try:
-            watcher = self.server.open_watch(request)
+            watcher = server.open_watch(request)
         except _Refused as refused:
             yield _Answer(refused.code, msgspec.json.encode(refused.status))
             return
         try:
-            yield _Events(watcher, self.server.clock, idle_timeout)
+            yield _Events(watcher, server.clock, idle_timeout)
         finally:
-            self.server.close_watch(watcher)
+            server.close_watch(watcher)
 
     async def close(self) -> None:
         return None

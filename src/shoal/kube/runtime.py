@@ -12,9 +12,9 @@ import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -123,6 +123,12 @@ class WorkQueue(Generic[K]):
             sooner.cancel()
 
 
+class Synced(Protocol):
+    """What a controller reads: a cache, which is not to be believed before it has loaded once."""
+
+    synced: asyncio.Event
+
+
 class Counts(msgspec.Struct):
     """For metrics."""
 
@@ -139,6 +145,7 @@ class Controller(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         workers: int = 8,
+        needs: Iterable[Synced] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         first_retry: float = 0.05,
@@ -149,6 +156,7 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = WorkQueue(clock)
         self._reconcile = reconcile
         self._workers = workers
+        self._needs = tuple(needs)
         self._random = random or Random()
         self._first_retry = first_retry
         self._retry_cap = retry_cap
@@ -159,7 +167,8 @@ class Controller(Generic[K]):
         self.queue.add(key, after)
 
     async def run(self) -> None:
-        """Until cancelled; a reconcile in work is cancelled with it."""
+        """Until cancelled; a reconcile in work is cancelled with it. Nothing starts before all it needs has synced."""
+        await self._until_synced()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.run())
             for _ in range(self._workers):
@@ -171,6 +180,10 @@ class Controller(Generic[K]):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle_waiters.append(waiter)
             await waiter
+
+    async def _until_synced(self) -> None:
+        for need in self._needs:
+            await need.synced.wait()
 
     async def _work(self) -> None:
         while True:

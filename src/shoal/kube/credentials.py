@@ -1,0 +1,163 @@
+"""Tokens that change: files that are replaced under us, and exec plug-ins that hand out short-lived ones.
+
+Each source is asked before every request and answers from memory until what it holds is about to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.api.times import parse_time
+from shoal.errors import BadInput
+from shoal.kube.clock import Clock
+from shoal.kube.errors import Unsent
+from shoal.kube.http import TokenSource
+
+log = logging.getLogger(__name__)
+
+FILE_AGE = 10.0
+"""Seconds after which a token file is looked at again."""
+EARLY = 60_000_000
+"""Microseconds before its end at which a plug-in's token is replaced."""
+PLUGIN_LIMIT = 60.0
+
+
+def fixed_token(token: str) -> TokenSource:
+    async def give() -> str:
+        return token
+
+    return give
+
+
+class TokenFile:
+    """A token in a file that someone else replaces, as the kubelet does."""
+
+    def __init__(self, path: Path, *, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._token = ""
+        self._read_at = float("-inf")
+
+    async def __call__(self) -> str:
+        now = self._clock.monotonic()
+        if now - self._read_at >= FILE_AGE:
+            try:
+                self._token = self._path.read_text().strip()
+                self._read_at = now
+            except OSError as error:
+                if not self._token:
+                    raise Unsent(f"cannot read the token file {self._path}: {error.strerror}") from None
+                log.warning("the token file %s cannot be read (%s); going on with the last token", self._path, error)
+        return self._token
+
+
+class EnvironmentEntry(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class ExecSettings(msgspec.Struct, rename="camel", frozen=True):
+    command: str = ""
+    args: list[str] | None = None
+    env: list[EnvironmentEntry] | None = None
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class _CredentialStatus(msgspec.Struct, rename="camel", frozen=True):
+    token: str = ""
+    expiration_timestamp: str | None = None
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+
+
+class _Credential(msgspec.Struct, rename="camel", frozen=True):
+    kind: str
+    api_version: str
+    status: _CredentialStatus | None = None
+
+
+class ExecPlugin:
+    """A command that prints an ExecCredential with a token. Asked once, then again shortly before that ends."""
+
+    def __init__(self, settings: ExecSettings, directory: Path, *, source: str, clock: Clock) -> None:
+        if not settings.command:
+            raise BadInput(f"the exec plug-in in {source} has no command")
+        self._settings = settings
+        self._directory = directory
+        self._source = source
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._token = ""
+        self._ends: int | None = None
+
+    async def __call__(self) -> str:
+        async with self._asking:
+            if not self._token or (self._ends is not None and self._clock.now() >= self._ends - EARLY):
+                await self._ask()
+            return self._token
+
+    async def _ask(self) -> None:
+        settings = self._settings
+        command = settings.command
+        if os.sep in command and not os.path.isabs(command):
+            command = str(self._directory / command)
+        request: dict[str, Any] = {
+            "apiVersion": settings.api_version,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
+        environment = {
+            **os.environ,
+            **{entry.name: entry.value for entry in settings.env or ()},
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                command,
+                *(settings.args or ()),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f" {settings.install_hint.strip()}" if settings.install_hint else ""
+            raise Unsent(
+                f"the exec plug-in {command!r} of {self._source} cannot be run: {error.strerror}.{hint}"
+            ) from None
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(), PLUGIN_LIMIT)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            process.kill()
+            await process.wait()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise Unsent(
+                f"the exec plug-in {command!r} of {self._source} gave no answer in {PLUGIN_LIMIT:.0f} s"
+            ) from None
+        if process.returncode:
+            text = errors.decode(errors="replace").strip()[-300:]
+            raise Unsent(f"the exec plug-in {command!r} of {self._source} ended with {process.returncode}: {text}")
+        self._keep(command, output)
+
+    def _keep(self, command: str, output: bytes) -> None:
+        try:
+            answer = msgspec.json.decode(output, type=_Credential)
+        except msgspec.MsgspecError as error:
+            raise Unsent(
+                f"the exec plug-in {command!r} of {self._source} did not print an ExecCredential: {error}"
+            ) from None
+        if answer.status is None or not answer.status.token:
+            raise Unsent(f"the exec plug-in {command!r} of {self._source} printed no token (client certificates from "
+                         "plug-ins are not supported)")  # fmt: skip
+        self._token = answer.status.token
+        self._ends = parse_time(answer.status.expiration_timestamp) if answer.status.expiration_timestamp else None

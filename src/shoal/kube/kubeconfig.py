@@ -1,0 +1,316 @@
+"""Credentials: from a kubeconfig file or, inside a pod, from the service account, to a ready transport.
+
+Called by every entry point that talks to a server. Whatever is wrong in the file is named with the file, the entry
+and what to do; nothing here prints a token or a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.errors import BadInput
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.credentials import ExecPlugin, ExecSettings, TokenFile, fixed_token
+from shoal.kube.http import HttpTransport, TokenSource
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class ClusterEntry(msgspec.Struct, rename="kebab", frozen=True):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class UserEntry(msgspec.Struct, frozen=True):
+    client_certificate: str = msgspec.field(name="client-certificate", default="")
+    client_certificate_data: str = msgspec.field(name="client-certificate-data", default="")
+    client_key: str = msgspec.field(name="client-key", default="")
+    client_key_data: str = msgspec.field(name="client-key-data", default="")
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
+    username: str = ""
+    password: str = ""
+    exec: ExecSettings | None = None
+    auth_provider: dict[str, Any] | None = msgspec.field(name="auth-provider", default=None)
+    impersonate: str = msgspec.field(name="as", default="")
+    impersonate_groups: list[str] | None = msgspec.field(name="as-groups", default=None)
+    impersonate_uid: str = msgspec.field(name="as-uid", default="")
+
+
+class ContextEntry(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: ClusterEntry = ClusterEntry()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: UserEntry | None = None
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: ContextEntry = ContextEntry()
+
+
+class _File(msgspec.Struct, frozen=True):
+    current_context: str = msgspec.field(name="current-context", default="")
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One context, resolved: which server, as whom, and the namespace that commands use by default."""
+
+    source: str
+    cluster: ClusterEntry
+    user: UserEntry
+    namespace: str
+    cluster_directory: Path
+    user_directory: Path
+
+
+def load(
+    path: str | Path | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> HttpTransport:
+    """A transport for a context: from `path`, else $KUBECONFIG, else ~/.kube/config, else the pod's service account."""
+    environment = os.environ if environment is None else environment
+    if path is None and not environment.get("KUBECONFIG") and not default_path(environment).exists():
+        if environment.get("KUBERNETES_SERVICE_HOST"):
+            return in_cluster(environment=environment)
+        raise BadInput(
+            f"no kubeconfig: {default_path(environment)} does not exist, KUBECONFIG is not set and this is not a pod. "
+            "Name one with --kubeconfig."
+        )
+    return transport(resolve(path, context, environment=environment), clock=clock or SystemClock())
+
+
+def default_path(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
+
+
+def resolve(
+    path: str | Path | None = None, context: str | None = None, *, environment: Mapping[str, str] | None = None
+) -> Target:
+    """Read the file, or the files that KUBECONFIG lists (the first to name an entry wins), down to one context."""
+    environment = os.environ if environment is None else environment
+    files = _files(path, environment)
+    source = ", ".join(str(file) for file, _ in files)
+    name = context or next((content.current_context for _, content in files if content.current_context), "")
+    if not name:
+        raise BadInput(f"{source} has no current-context: name one with --context. It has: {_names(files, 'contexts')}")
+    chosen = _find(files, "contexts", name)
+    if chosen is None:
+        raise BadInput(f"{source} has no context {name!r}. It has: {_names(files, 'contexts')}")
+    entry: ContextEntry = chosen[1].context
+    cluster = _find(files, "clusters", entry.cluster)
+    if cluster is None:
+        raise BadInput(f"context {name!r} in {source} names cluster {entry.cluster!r}, which is not there. "
+                       f"It has: {_names(files, 'clusters')}")  # fmt: skip
+    user = _find(files, "users", entry.user) if entry.user else None
+    if entry.user and user is None:
+        raise BadInput(f"context {name!r} in {source} names user {entry.user!r}, which is not there. "
+                       f"It has: {_names(files, 'users')}")  # fmt: skip
+    if not cluster[1].cluster.server:
+        raise BadInput(f"cluster {entry.cluster!r} in {source} has no server: set its URL")
+    return Target(
+        source=source,
+        cluster=cluster[1].cluster,
+        user=(user[1].user if user else None) or UserEntry(),
+        namespace=entry.namespace or "default",
+        cluster_directory=cluster[0].parent,
+        user_directory=user[0].parent if user else cluster[0].parent,
+    )
+
+
+def transport(target: Target, *, clock: Clock | None = None) -> HttpTransport:
+    """A transport for a resolved context."""
+    user = target.user
+    if user.auth_provider is not None:
+        raise BadInput(f"{target.source}: auth-provider was removed from Kubernetes; use an exec plug-in instead")
+    if target.cluster.proxy_url:
+        raise BadInput(f"{target.source}: proxy-url is not supported; reach {target.cluster.server} directly")
+    clock = clock or SystemClock()
+    token: TokenSource | None = None
+    plugin: ExecPlugin | None = None
+    if user.token_file:
+        token = TokenFile(target.user_directory / user.token_file, clock=clock)
+    elif user.token:
+        token = fixed_token(user.token)
+    elif user.exec is not None:
+        plugin = ExecPlugin(user.exec, target.user_directory, source=target.source, clock=clock)
+        token = plugin
+    context = tls_context(target, clock=clock)
+    impersonation = {
+        "Impersonate-User": user.impersonate,
+        "Impersonate-Group": "\n".join(user.impersonate_groups or ()),
+        "Impersonate-Uid": user.impersonate_uid,
+    }
+    headers = {name: value for name, value in impersonation.items() if value}
+    if user.username:
+        pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    return HttpTransport(
+        target.cluster.server,
+        tls=context,
+        token=token,
+        headers=headers,
+        server_name=target.cluster.tls_server_name,
+    )
+
+
+def in_cluster(
+    *, environment: Mapping[str, str] | None = None, directory: Path = SERVICE_ACCOUNT, clock: Clock | None = None
+) -> HttpTransport:
+    """The pod's own service account; the kubelet replaces its token file, so it is read again as it ages."""
+    environment = os.environ if environment is None else environment
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise BadInput("not inside a pod: KUBERNETES_SERVICE_HOST is not set. Name a kubeconfig instead.")
+    for name in ("token", "ca.crt"):
+        if not (directory / name).exists():
+            raise BadInput(f"{directory / name} is missing: the pod needs a mounted service account "
+                           "(automountServiceAccountToken must not be false)")  # fmt: skip
+    tls = _checked_context(
+        str(directory / "ca.crt"), lambda: ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    )
+    shown = f"[{host}]" if ":" in host else host
+    return HttpTransport(
+        f"https://{shown}:{port}", tls=tls, token=TokenFile(directory / "token", clock=clock or SystemClock())
+    )
+
+
+def tls_context(target: Target, *, clock: Clock | None = None) -> ssl.SSLContext | None:
+    """Trust and client certificate of a context, checked now rather than at the first request."""
+    cluster, user = target.cluster, target.user
+    if cluster.server.startswith("http://"):
+        return None
+    authority = _bytes(cluster.certificate_authority_data, cluster.certificate_authority, target.cluster_directory,
+                       f"certificate-authority of {target.source}")  # fmt: skip
+    context = _checked_context(
+        f"certificate-authority of {target.source}",
+        lambda: ssl.create_default_context(cadata=authority.decode() if authority else None),
+    )
+    if cluster.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate = _bytes(user.client_certificate_data, user.client_certificate, target.user_directory,
+                         f"client-certificate of {target.source}")  # fmt: skip
+    key = _bytes(user.client_key_data, user.client_key, target.user_directory, f"client-key of {target.source}")
+    if certificate or key:
+        if not certificate or not key:
+            raise BadInput(f"{target.source}: client-certificate and client-key go together; one of them is missing")
+        check_not_expired(certificate, target.source, clock or SystemClock())
+        load_pair(context, certificate, key, target.source)
+    return context
+
+
+def check_not_expired(certificate: bytes, source: str, clock: Clock) -> None:
+    from cryptography import x509  # the library is large and most commands never need it
+
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+    except ValueError as error:
+        raise BadInput(f"the client certificate in {source} cannot be read: {error}") from None
+    ends = found.not_valid_after_utc
+    if clock.now() > ends.timestamp() * 1_000_000:
+        raise BadInput(f"the client certificate in {source} expired on {ends:%Y-%m-%d %H:%M} UTC: "
+                       "get a fresh kubeconfig from your cluster")  # fmt: skip
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
+    """Python takes a client certificate only from a file: a private one, gone before this returns."""
+    with tempfile.TemporaryDirectory() as directory:  # mode 0700
+        file = Path(directory) / "pair.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(certificate + b"\n" + key)
+        try:
+            context.load_cert_chain(file)
+        except (ssl.SSLError, OSError) as error:
+            raise BadInput(f"client-certificate and client-key in {source} do not go together: {error}") from None
+
+
+def _checked_context(what: str, make: Any) -> ssl.SSLContext:
+    try:
+        context = make()
+    except (ssl.SSLError, UnicodeDecodeError, ValueError, OSError) as error:
+        raise BadInput(f"the {what} is not a PEM certificate: {error}") from None
+    assert isinstance(context, ssl.SSLContext)
+    return context
+
+
+def _files(path: str | Path | None, environment: Mapping[str, str]) -> list[tuple[Path, _File]]:
+    if path is not None:
+        listed = [Path(path)]
+    elif environment.get("KUBECONFIG"):
+        listed = [Path(part) for part in environment["KUBECONFIG"].split(os.pathsep) if part]
+        present = [file for file in listed if file.exists()]
+        listed = present or listed[:1]
+    else:
+        listed = [default_path(environment)]
+    return [(file, _read(file)) for file in listed]
+
+
+def _read(file: Path) -> _File:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read the kubeconfig {file}: {error.strerror}") from None
+    if not content.strip():
+        raise BadInput(f"the kubeconfig {file} is empty")
+    try:
+        return msgspec.yaml.decode(content, type=_File)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the kubeconfig {file} is not as expected: {error}") from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"the kubeconfig {file} is not YAML: {error}") from None
+
+
+def _find(files: list[tuple[Path, _File]], list_name: str, name: str) -> tuple[Path, Any] | None:
+    for file, content in files:
+        for entry in getattr(content, list_name) or ():
+            if entry.name == name:
+                return file, entry
+    return None
+
+
+def _names(files: list[tuple[Path, _File]], list_name: str) -> str:
+    return ", ".join(entry.name for _, content in files for entry in getattr(content, list_name) or ()) or "none"
+
+
+def _bytes(data: str, file: str, directory: Path, what: str) -> bytes:
+    """Inline data wins over a file; relative files are beside the kubeconfig."""
+    if data:
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise BadInput(f"the inline {what} is not base64: {error}") from None
+    if file:
+        try:
+            return (directory / file).read_bytes()
+        except OSError as error:
+            raise BadInput(f"cannot read {directory / file}, the {what}: {error.strerror}") from None
+    return b""

@@ -1,0 +1,279 @@
+"""One leader at a time, by a Lease object, and the fence that keeps a past leader's writes back.
+
+A leader may write only until its own deadline, counted on the boot-time clock from before its last successful
+renewal was sent; others wait longer than that from when they saw the renewal. No two machines' clocks are ever
+compared. Whoever cannot renew stops writing first and is told afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
+
+import msgspec
+
+from shoal.api.kinds import LEASE
+from shoal.api.meta import Json
+from shoal.api.times import micro_text
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unsent
+from shoal.kube.transport import Request, Response, Stream, Transport
+
+log = logging.getLogger(__name__)
+
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class LeaseLost(Unsent):
+    """The write was kept back: its term has ended or may have."""
+
+
+class LeaseSettings(msgspec.Struct, frozen=True):
+    """Seconds. A leader writes for `hold` after a renewal; others take over `wait` after they last saw one."""
+
+    duration: float = 15.0
+
+    @property
+    def hold(self) -> float:
+        return self.duration * 0.6
+
+    @property
+    def wait(self) -> float:
+        return self.duration * 0.85
+
+    @property
+    def look_every(self) -> float:
+        return self.duration * 0.1
+
+
+class Term:
+    """One time of leading. `number` grows with every change of leader."""
+
+    def __init__(self, number: int, deadline: float, clock: Clock) -> None:
+        self.number = number
+        self._deadline = deadline
+        self._clock = clock
+        self._ended = False
+
+    @property
+    def left(self) -> float:
+        """Seconds in which writes may still go out."""
+        return 0.0 if self._ended else max(0.0, self._deadline - self._clock.monotonic())
+
+    @property
+    def overdue(self) -> bool:
+        """Others may have taken the lease by now."""
+        return self._clock.monotonic() >= self._deadline
+
+    def check(self) -> None:
+        """Raises `LeaseLost` unless this term certainly still holds now."""
+        if self.left <= 0:
+            raise LeaseLost(f"not sent: lease term {self.number} has ended or was not renewed in time")
+
+    def extend(self, deadline: float) -> None:
+        if not self._ended:
+            self._deadline = max(self._deadline, deadline)
+
+    def end(self) -> None:
+        """For good: not even a late renewal brings it back."""
+        self._ended = True
+
+
+class FencedTransport:
+    """Writes of one term. Each is checked when it is asked for and again directly before its first byte goes out."""
+
+    def __init__(self, inner: Transport, term: Term) -> None:
+        self.inner = inner
+        self.term = term
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.method in READS:
+            return await self.inner.send(request, timeout=timeout)
+        self.term.check()
+        limit = min(timeout, self.term.left) if timeout is not None else self.term.left
+        return await self.inner.send(msgspec.structs.replace(request, guard=self.term.check), timeout=limit)
+
+    def stream(self, request: Request, *, idle_timeout: float | None = None) -> AbstractAsyncContextManager[Stream]:
+        return self.inner.stream(request, idle_timeout=idle_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A lease as we last saw it change, and when by our own clock."""
+
+    revision: str
+    at: float
+
+
+class Leadership:
+    """Takes part in the election for one lease. `identity` must be this process's alone."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        *,
+        settings: LeaseSettings | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.identity = identity
+        self.term: Term | None = None
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._settings = settings or LeaseSettings()
+        self._clock: Clock = clock or SystemClock()
+        self._random = random or Random()
+        self._seen: _Seen | None = None
+
+    def fenced(self, term: Term) -> Client:
+        """A client whose writes go out only while the term lasts."""
+        transport = FencedTransport(self._client.transport, term)
+        client = self._client
+        return Client(transport, manager=client.manager, timeout=client.timeout, headers=client.headers)
+
+    async def run(self, lead: Callable[[Term], Awaitable[None]]) -> None:
+        """Lead whenever we can, until cancelled. `lead` is cancelled when the term ends and may be called again."""
+        while True:
+            async with self.held() as term:
+                log.info("%s leads %s (term %d)", self.identity, self._name, term.number)
+                await self._lead_until_lost(lead, term)
+
+    async def _lead_until_lost(self, lead: Callable[[Term], Awaitable[None]], term: Term) -> None:
+        work = asyncio.ensure_future(lead(term))
+        keeping = [asyncio.ensure_future(self._renew(term)), asyncio.ensure_future(self._until_overdue(term))]
+        try:
+            await asyncio.wait({work, *keeping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            term.end()
+            for task in (work, *keeping):
+                task.cancel()
+            await asyncio.gather(work, *keeping, return_exceptions=True)
+        if work.done() and not work.cancelled() and (error := work.exception()):
+            raise error
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[Term]:
+        """Wait for the lease and hold it; on leaving, the term ends first and the lease is given back."""
+        term = await self._acquire()
+        self.term = term
+        try:
+            yield term
+        finally:
+            term.end()
+            self.term = None
+            if not term.overdue:
+                await self._release(term)
+
+    # --- taking
+
+    async def _acquire(self) -> Term:
+        while True:
+            try:
+                taken = await self._try_to_take()
+                if taken is not None:
+                    return taken
+            except (Conflict, AlreadyExists):
+                log.debug("%s: someone else was faster", self._name)
+            except KubeError as error:
+                log.warning("lease %s: %s", self._name, error)
+            await self._clock.sleep(self._settings.look_every * (0.75 + 0.25 * self._random.random()))
+
+    async def _try_to_take(self) -> Term | None:
+        try:
+            lease = await self._client.get(LEASE, self._name, self._namespace)
+        except NotFound:
+            sent = self._clock.monotonic()
+            body = {
+                "apiVersion": LEASE.api_version,
+                "kind": LEASE.kind,
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": self._spec({}, 1),
+            }
+            await self._client.create(LEASE, body, self._namespace)
+            return Term(1, sent + self._settings.hold, self._clock)
+        if not self._is_free(lease):
+            return None
+        spec = lease.get("spec") or {}
+        number = int(spec.get("leaseTransitions") or 0) + 1
+        sent = self._clock.monotonic()
+        lease["spec"] = self._spec(spec, number)
+        await self._client.update(LEASE, lease, self._name, self._namespace)
+        return Term(number, sent + self._settings.hold, self._clock)
+
+    def _is_free(self, lease: Json) -> bool:
+        """Released, or not renewed for `wait` seconds of our own clock. Times written in it are not believed.
+
+        Our own name in it is from a take-over whose answer was lost: we know that we do not lead.
+        """
+        revision = lease["metadata"]["resourceVersion"]
+        now = self._clock.monotonic()
+        if self._seen is None or self._seen.revision != revision:
+            self._seen = _Seen(revision, now)
+        spec = lease.get("spec") or {}
+        if spec.get("holderIdentity") in (None, "", self.identity):
+            return True
+        longest = max(self._settings.wait, float(spec.get("leaseDurationSeconds") or 0) * 0.85)
+        return now - self._seen.at >= longest
+
+    def _spec(self, old: Json, number: int) -> Json:
+        now = micro_text(self._clock.now())
+        return {
+            **old,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._settings.duration)),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": number,
+        }
+
+    # --- keeping
+
+    async def _renew(self, term: Term) -> None:
+        """Renew in time, again and again; returns when someone else holds the lease."""
+        while True:
+            await self._clock.sleep(self._settings.duration * 0.2)
+            try:
+                if not await self._renew_once(term):
+                    log.warning("%s lost lease %s to someone else", self.identity, self._name)
+                    return
+            except KubeError as error:
+                log.warning("lease %s was not renewed (%.1f s left): %s", self._name, term.left, error)
+
+    async def _renew_once(self, term: Term) -> bool:
+        lease = await self._client.get(LEASE, self._name, self._namespace)
+        spec = lease.get("spec") or {}
+        if spec.get("holderIdentity") != self.identity or spec.get("leaseTransitions") != term.number:
+            return False
+        term.check()
+        sent = self._clock.monotonic()
+        lease["spec"] = {**spec, "renewTime": micro_text(self._clock.now())}
+        await self._client.update(LEASE, lease, self._name, self._namespace)
+        term.extend(sent + self._settings.hold)
+        return True
+
+    async def _until_overdue(self, term: Term) -> None:
+        """Ends with the term, even while a renewal hangs."""
+        while term.left > 0:
+            await self._clock.sleep(term.left)
+        log.warning("%s stops leading %s: it could not renew in time", self.identity, self._name)
+
+    async def _release(self, term: Term) -> None:
+        """Best effort: others need not wait when we go in order. Nothing of this term can be sent any more."""
+        try:
+            lease = await self._client.get(LEASE, self._name, self._namespace)
+            spec = lease.get("spec") or {}
+            if spec.get("holderIdentity") == self.identity and spec.get("leaseTransitions") == term.number:
+                lease["spec"] = {**spec, "holderIdentity": ""}
+                await self._client.update(LEASE, lease, self._name, self._namespace)
+        except KubeError as error:
+            log.debug("lease %s was not given back: %s", self._name, error)

@@ -1,0 +1,595 @@
+"""What the cache survives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.api.kind import Key
+from shoal.api.kinds import CONFIG_MAP, POD, RAY_CLUSTER
+from shoal.api.meta import Object
+from shoal.kube.backoff import Backoff
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import VirtualClock
+from shoal.kube.feed import Feed, Trouble
+from shoal.kube.memory import MemoryServer, MemoryTransport
+from shoal.kube.runtime import Controller
+from shoal.kube.transport import Request, Response, Stream
+from tests.faults import proven
+from tests.faulty import FaultyTransport, Rates
+
+from .conftest import Start
+from .samples import config_map, pod
+
+CONFIG_MAPS = "api/v1/configmaps"
+
+
+def assert_equal(cache: Cache[Any], server: MemoryServer, collection: str = CONFIG_MAPS) -> None:
+    truth = {Key(*key): obj["metadata"]["resourceVersion"] for key, obj in server.snapshot(collection).items()}
+    assert {key: cache.get(key)["metadata"]["resourceVersion"] for key in cache} == truth
+
+
+# --- F41
+
+
+def _start_at_once(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: object) -> None:
+        return None
+
+    patch.setattr(Controller, "_until_synced", at_once)
+
+
+@proven(without=_start_at_once)
+async def test_f041_nothing_is_decided_before_all_inputs_are_there(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F41: the first decision comes before all inputs are in the cache. Holds: none is made until each has synced."""
+    await client.create(CONFIG_MAP, config_map("queue"), "team")
+    await client.create(POD, pod("running"), "team")
+    server.refusals["api/v1/pods"] = (429, "TooManyRequests", "storage is (re)initializing")
+    queues: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
+    pods: Cache[Any] = Cache(client, POD, clock=clock)
+    pods_at_decision: list[int] = []
+
+    async def decide(key: Key) -> None:
+        pods_at_decision.append(len(pods))
+
+    controller: Controller[Key] = Controller("decide", decide, needs=[queues, pods], clock=clock)
+    queues.subscribe(lambda change: controller.enqueue(change.key))
+    for work in (queues.run(), pods.run(), controller.run()):
+        start(work)
+    await clock.advance(30)
+    assert queues.synced.is_set() and not pods.synced.is_set()
+    del server.refusals["api/v1/pods"]
+    await clock.advance(30)
+    assert pods_at_decision == [1]
+
+
+# --- F45, F62
+
+
+def _undecodable_ends_the_list(patch: pytest.MonkeyPatch) -> None:
+    def give_up(self: object, data: bytes, error: Exception) -> None:
+        raise error
+
+    patch.setattr(Cache, "_cannot_decode", give_up)
+
+
+@proven(without=_undecodable_ends_the_list)
+async def test_f062_one_undecodable_object_never_stops_the_others(
+    client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F62: one undecodable object in a list or watch. Holds: it is skipped and named, others are handled."""
+
+    class Counted(Object):
+        data: dict[str, int] | None = None
+
+    await client.create(CONFIG_MAP, {**config_map("good"), "data": {"n": 1}}, "team")
+    await client.create(CONFIG_MAP, {**config_map("listed-bad"), "data": {"n": "many"}}, "team")
+    reports: list[Trouble] = []
+    cache = Cache(client, CONFIG_MAP, Counted, clock=clock, report=reports.append)
+    start(cache.run())
+    await clock.advance(30)
+    assert cache.synced.is_set() and [key.name for key in cache] == ["good"]
+    assert reports[0].reason == "Undecodable" and reports[0].key == Key("team", "listed-bad")
+    assert "Expected `int`, got `str`" in reports[0].message
+
+    await client.patch(CONFIG_MAP, "good", "team", {"data": {"n": "spoilt"}})
+    await client.create(CONFIG_MAP, {**config_map("next"), "data": {"n": 2}}, "team")
+    await clock.advance(30)
+    assert sorted(key.name for key in cache) == ["good", "next"]
+    assert cache.get(Key("team", "good")).data == {"n": 1}  # the last good state, not a pretended deletion
+
+    await client.patch(CONFIG_MAP, "listed-bad", "team", {"data": {"n": 3}})
+    await clock.advance(1)
+    assert cache.get(Key("team", "listed-bad")).data == {"n": 3}
+    assert set(cache.undecodable) == {Key("team", "good")}
+
+
+def _index_failure_is_fatal(patch: pytest.MonkeyPatch) -> None:
+    def give_up(self: object, key: object, reason: str) -> None:
+        raise RuntimeError(reason)
+
+    patch.setattr(Cache, "_quarantine", give_up)
+
+
+@proven(without=_index_failure_is_fatal)
+async def test_f045_a_stored_object_that_breaks_our_code_is_set_aside(
+    client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F45: a stored object makes the start crash. Holds: it is quarantined and reported, the rest is served."""
+    await client.create(CONFIG_MAP, config_map("good", queue="a"), "team")
+    await client.create(CONFIG_MAP, {**config_map("odd"), "data": None}, "team")
+    reports: list[Trouble] = []
+    cache: Cache[Any] = Cache(
+        client, CONFIG_MAP, clock=clock, report=reports.append, indexes={"queue": lambda obj: [obj["data"]["queue"]]}
+    )
+    start(cache.run())
+    await clock.advance(5)
+    assert [obj["metadata"]["name"] for obj in cache.by_index("queue", "a")] == ["good"]
+    assert [report.key for report in reports] == [Key("team", "odd")]
+
+
+# --- F49, F60
+
+
+def _missing_kind_is_fatal(patch: pytest.MonkeyPatch) -> None:
+    def give_up(self: object, error: Exception) -> None:
+        raise error
+
+    patch.setattr(Feed, "_name_trouble", give_up)
+
+
+@proven(without=_missing_kind_is_fatal)
+async def test_f049_a_kind_that_is_not_installed_is_waited_for_by_name(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F49: a needed kind is installed later. Holds: it is waited for by name and joins without a restart."""
+    server.not_installed.add("apis/ray.io/v1/rayclusters")
+    cache: Cache[Any] = Cache(client, RAY_CLUSTER, clock=clock)
+    start(cache.run())
+    await clock.advance(60)
+    assert cache.trouble is not None and cache.trouble.reason == "KindNotInstalled"
+    assert "rayclusters.ray.io (ray.io/v1) is not served" in cache.trouble.message
+    server.not_installed.clear()
+    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}}
+    await client.create(RAY_CLUSTER, body, "team")
+    await clock.advance(10)
+    assert cache.get(Key("team", "c")) is not None and cache.trouble is None
+
+
+def _nothing_is_named(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Feed, "_name_trouble", lambda self, error: None)
+
+
+@proven(without=_nothing_is_named)
+async def test_f060_a_missing_permission_is_named_and_other_kinds_go_on(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F60: a permission is missing. Holds: verb and resource are named within 10 s; other kinds go on."""
+    refusal = 'pods is forbidden: User "shoal" cannot list resource "pods" in API group "" at the cluster scope'
+    server.refusals["api/v1/pods"] = (403, "Forbidden", refusal)
+    reports: list[Trouble] = []
+    pods: Cache[Any] = Cache(client, POD, clock=clock, report=reports.append)
+    others: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
+    start(pods.run())
+    start(others.run())
+    await clock.advance(10)
+    assert others.synced.is_set()
+    assert pods.trouble is not None and "grant the verbs list and watch on pods" in pods.trouble.message
+    assert [report.reason for report in reports] == ["Forbidden"]  # once, not at every attempt
+    server.refusals.clear()
+    await clock.advance(10)
+    assert pods.synced.is_set() and pods.trouble is None
+
+
+# --- F51, F52, F53
+
+
+class HalfOpen(MemoryTransport):
+    """While `dead`, open watches swallow everything and never end, like a connection whose other side is gone."""
+
+    dead = False
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        async with super().stream(request, idle_timeout=idle_timeout) as stream:
+            yield _Swallowing(stream, self, idle_timeout)
+
+
+class _Swallowing:
+    def __init__(self, inner: Stream, transport: HalfOpen, idle: float | None) -> None:
+        self.inner, self.transport, self.idle = inner, transport, idle
+        self.status, self.headers = inner.status, inner.headers
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self.inner:
+            if self.transport.dead:
+                await self.transport.server.clock.sleep(self.idle if self.idle is not None else 1e9)
+                raise_idle()
+            yield chunk
+
+    async def read(self) -> bytes:
+        return await self.inner.read()
+
+
+def raise_idle() -> None:
+    from shoal.kube.errors import Unknown
+
+    raise Unknown("idle too long")
+
+
+def _no_idle_limit(patch: pytest.MonkeyPatch) -> None:
+    whole = Client.watch
+
+    def watch(self: Client, *arguments: Any, idle_timeout: float | None = None, **options: Any) -> Any:
+        return whole(self, *arguments, idle_timeout=None, **options)
+
+    patch.setattr(Client, "watch", watch)
+
+
+@proven(without=_no_idle_limit)
+async def test_f051_a_watch_that_goes_silent_is_resumed(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F51: a watch goes silent without an end. Holds: resumed within the idle limit, without a new list."""
+    transport = HalfOpen(server)
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await clock.advance(1)
+    transport.dead = True
+    await client.create(CONFIG_MAP, config_map("unheard"), "team")
+    await clock.advance(5)
+    assert len(cache) == 0
+    transport.dead = False
+    await clock.advance(90)
+    assert len(cache) == 1
+    assert cache.feed.counts.lists == 1
+
+
+def _one_watch_only(patch: pytest.MonkeyPatch) -> None:
+    async def once(self: Feed) -> None:
+        await self.load()
+        await self._watch()
+        await asyncio.Event().wait()
+
+    patch.setattr(Feed, "_follow_for_ever", once)
+
+
+@proven(without=_one_watch_only)
+async def test_f052_watches_cut_under_a_burst_lose_nothing(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F52: the server cuts watchers under a burst without an error. Holds: resumed at once, none of 2,000 missing."""
+    cache: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    random = Random(52)
+    for number in range(2000):
+        await client.create(CONFIG_MAP, config_map(f"c{number}"), "team")
+        if random.random() < 0.02:
+            server.cut_watches()
+    await clock.settle()
+    assert len(cache) == 2000
+    assert cache.feed.counts.watches > 20 and cache.feed.counts.lists == 1
+
+
+def _lists_only_add(patch: pytest.MonkeyPatch) -> None:
+    def keep_all(self: Cache[Any], listed: set[Key], revision: str, *, forced: bool = False) -> None:
+        self.synced.set()
+
+    patch.setattr(Cache, "keep_only", keep_all)
+
+
+@proven(without=_lists_only_add)
+async def test_f053_history_that_is_gone_leads_to_one_list_with_its_difference(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F53: 410 Gone after compaction. Holds: one list, its difference applied, deletions inferred, no storm."""
+    for name in ("stays", "changes", "goes"):
+        await client.create(CONFIG_MAP, config_map(name), "team")
+    transport = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    seen: list[Change] = []
+    cache.subscribe(seen.append)
+    seen.clear()
+
+    transport.rates = Rates(unsent=1.0)
+    server.cut_watches()
+    await clock.advance(1)
+    await client.patch(CONFIG_MAP, "changes", "team", {"data": {"n": "2"}})
+    await client.delete(CONFIG_MAP, "goes", "team")
+    await client.create(CONFIG_MAP, config_map("comes"), "team")
+    server.compact()
+    transport.calm()
+    await clock.advance(60)
+
+    assert sorted((change.kind, change.key.name) for change in seen) == [
+        ("added", "comes"),
+        ("changed", "changes"),
+        ("removed", "goes"),
+    ]
+    assert cache.feed.counts.gone == 1 and cache.feed.counts.lists == 2
+
+
+# --- F54, F55, F56
+
+
+class Stale(MemoryTransport):
+    """Answers lists from an old picture while `old` is set, as a server with a stale cache would."""
+
+    old: Response | None = None
+    queries: list[dict[str, str]]
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        self.queries = [*getattr(self, "queries", []), request.query]
+        if self.old is not None and request.path.endswith("/configmaps"):
+            return self.old
+        return await super().send(request, timeout=timeout)
+
+
+def _every_list_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Feed, "_is_restored", lambda self, revision: True)
+
+
+@proven(without=_every_list_is_believed)
+async def test_f054_a_list_older_than_what_was_seen_is_not_believed(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F54: after a restart the first list is older than what we already saw. Holds: nothing live looks deleted."""
+    server.streaming_lists = False
+    transport = Stale(server)
+    network = FaultyTransport(transport, Rates(), seed=1, clock=clock)
+    cache: Cache[Any] = Cache(Client(network), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    assert "resourceVersion" not in transport.queries[0]  # "0" would allow any age
+    transport.queries.clear()
+    before = await transport.send(Request(method="GET", path="/api/v1/configmaps"))
+    await client.create(CONFIG_MAP, config_map("live"), "team")
+    await clock.advance(1)
+    assert len(cache) == 1
+
+    network.rates = Rates(unsent=1.0)
+    server.cut_watches()
+    await clock.advance(1)
+    await client.create(CONFIG_MAP, config_map("another"), "team")
+    server.compact()
+    transport.old = before
+    network.calm()
+    while "limit" not in transport.queries[-1]:
+        await clock.advance(0.1)
+    assert cache.get(Key("team", "live")) is not None
+    transport.old = None
+    await clock.advance(30)
+    assert_equal(cache, server)
+
+
+async def test_a_store_restored_from_a_backup_is_believed_after_some_time(
+    server: MemoryServer, clock: VirtualClock, start: Start
+) -> None:
+    client = Client(server.transport())
+    await client.create(CONFIG_MAP, config_map("kept"), "team")
+    kept = MemoryServer(clock=clock, revision=1)
+    old = await Client(kept.transport()).create(CONFIG_MAP, config_map("kept"), "team")
+    for number in range(20):
+        await client.create(CONFIG_MAP, config_map(f"lost{number}"), "team")
+    transport = server.transport()
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    transport.server = kept
+    server.cut_watches()
+    kept._compacted = 10**9  # every old position is unknown to it
+    await clock.advance(120)
+    assert [key.name for key in cache] == ["kept"]
+    assert cache.get(Key("team", "kept"))["metadata"]["uid"] == old["metadata"]["uid"]
+
+
+def _own_writes_are_not_noted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cache, "note_write", lambda self, obj: None)
+
+
+@proven(without=_own_writes_are_not_noted)
+async def test_f055_our_own_write_is_seen_before_the_watch_brings_it(
+    server: MemoryServer, clock: VirtualClock, start: Start
+) -> None:
+    """F55: our own cache has not seen our own write. Holds: reads see it, late older events do not undo it."""
+    transport = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
+    client = Client(transport)
+    cache: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    transport.rates = Rates(delayed=1.0)  # the watch lags behind
+    first = await client.create(CONFIG_MAP, config_map("a", n="1"), "team")
+    second = await client.patch(CONFIG_MAP, "a", "team", {"data": {"n": "2"}})
+    cache.note_write(second)
+    assert cache.get(Key("team", "a"))["data"] == {"n": "2"}
+    seen: list[str] = []
+    cache.subscribe(lambda change: seen.append((change.new or {}).get("data", {}).get("n")))
+    cache.note_write(first)  # answers may be noted late
+    await clock.advance(30)
+    assert seen == ["2"]
+
+    cache.note_delete(second)
+    await clock.advance(1)
+    assert cache.get(Key("team", "a")) is None
+
+
+async def test_f055_a_list_begun_before_our_create_does_not_remove_it(client: Client, clock: VirtualClock) -> None:
+    """F55: an answer older than our own create arrives after it. Holds: what we made stays."""
+    cache: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
+    before = str(int((await client.list_raw(CONFIG_MAP)).metadata.resource_version))
+    cache.note_write(await client.create(CONFIG_MAP, config_map("mine"), "team"))
+    cache.keep_only(set(), before)
+    assert cache.get(Key("team", "mine")) is not None
+
+
+def _names_are_identity(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cache, "_is_another", lambda self, old, mark: False)
+
+
+@proven(without=_names_are_identity)
+async def test_f056_deleted_and_made_again_between_two_looks_is_another_object(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F56: deleted and recreated between two looks. Holds: the UID tells; old one removed, new one added."""
+    old = await client.create(CONFIG_MAP, config_map("a"), "team")
+    transport = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    seen: list[Change] = []
+    cache.subscribe(seen.append)
+    seen.clear()
+    transport.rates = Rates(unsent=1.0)
+    server.cut_watches()
+    await clock.advance(1)
+    await client.delete(CONFIG_MAP, "a", "team")
+    new = await client.create(CONFIG_MAP, config_map("a"), "team")
+    server.compact()
+    transport.calm()
+    await clock.advance(60)
+    assert [(change.kind, (change.old or change.new)["metadata"]["uid"]) for change in seen] == [
+        ("removed", old["metadata"]["uid"]),
+        ("added", new["metadata"]["uid"]),
+    ]
+
+
+# --- F57, F58
+
+
+def _never_compare(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Feed) -> int:
+        return 0
+
+    patch.setattr(Feed, "compare", nothing)
+
+
+@proven(without=_never_compare)
+async def test_f057_events_lost_doubled_and_swapped_by_the_store_are_found(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F57: events are lost, doubled or reordered by the store itself. Holds: a cheap comparison finds and repairs."""
+    transport = FaultyTransport(server.transport(), Rates(), seed=57, clock=clock)
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    transport.rates = Rates(dropped=0.3, doubled=0.2, swapped=0.2)
+    for number in range(200):
+        name = f"c{number % 40}"
+        if (Key("team", name)) in server_keys(server):
+            await (client.delete if number % 3 else touch(client))(CONFIG_MAP, name, "team")
+        else:
+            await client.create(CONFIG_MAP, config_map(name), "team")
+    await clock.settle()
+    transport.calm()
+    await clock.advance(2000)
+    assert_equal(cache, server)
+    assert cache.feed.counts.repairs >= 1
+
+
+def touch(client: Client) -> Any:
+    async def change(kind: Any, name: str, namespace: str) -> None:
+        await client.patch(kind, name, namespace, {"data": {"touched": "yes"}})
+
+    return change
+
+
+def server_keys(server: MemoryServer) -> set[Key]:
+    return {Key(*key) for key in server.snapshot(CONFIG_MAPS)}
+
+
+async def test_the_comparison_costs_no_list_while_all_is_well(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    await client.create(CONFIG_MAP, config_map("a"), "team")
+    cache: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await clock.advance(3600)
+    assert cache.feed.counts.lists == 1 and cache.feed.counts.repairs == 0
+
+
+def _no_back_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Backoff, "after", lambda self, error=None: 0.05)
+
+
+@pytest.mark.parametrize("fault", ["throttled", "server_error", "unsent"])
+@proven(without=_no_back_off)
+async def test_f058_a_storm_of_refusals_is_met_with_patience(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start, fault: str
+) -> None:
+    """F58: storms of 429, 5xx or refused connections. Holds: few requests, Retry-After kept, progress resumes."""
+    transport = FaultyTransport(server.transport(), Rates(**{fault: 1.0}), seed=1, clock=clock)
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await clock.advance(60)
+    assert 5 <= len(transport.sent) <= 30
+    assert cache.trouble is not None
+    transport.calm()
+    await client.create(CONFIG_MAP, config_map("a"), "team")
+    await clock.advance(10)
+    assert len(cache) == 1 and cache.trouble is None
+
+
+# --- all at once
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_whatever_happens_to_events_the_cache_ends_equal_to_the_server(
+    server: MemoryServer, client: Client, clock: VirtualClock, start: Start, seed: int
+) -> None:
+    random = Random(seed)
+    server.streaming_lists = random.random() < 0.5
+    rates = Rates(
+        unsent=0.05, throttled=0.05, server_error=0.05, lost_answer=0.02, slow=0.1, cut=0.05, cut_in_line=0.03,
+        delayed=0.1, doubled=0.1, swapped=0.1, dropped=0.05, silence=0.01, gone=0.05,
+    )  # fmt: skip
+    transport = FaultyTransport(server.transport(), rates, seed=seed, clock=clock)
+    cache: Cache[Any] = Cache(
+        Client(transport),
+        CONFIG_MAP,
+        clock=clock,
+        random=Random(seed),
+        indexes={"parity": lambda obj: obj["data"].values()},
+    )
+    told: dict[Key, str] = {}
+
+    def follow(change: Change) -> None:
+        if change.new is None:
+            del told[change.key]
+        else:
+            assert (change.kind == "added") == (change.key not in told)
+            told[change.key] = change.new["metadata"]["resourceVersion"]
+
+    cache.subscribe(follow)
+    start(cache.run())
+    for _ in range(300):
+        name = f"c{random.randrange(30)}"
+        if Key("team", name) not in server_keys(server):
+            await client.create(CONFIG_MAP, config_map(name, n="new"), "team")
+        elif random.random() < 0.4:
+            await client.delete(CONFIG_MAP, name, "team")
+        else:
+            await client.patch(CONFIG_MAP, name, "team", {"data": {"n": str(random.randrange(2))}})
+        if random.random() < 0.02:
+            server.compact()
+        if random.random() < 0.1:
+            await clock.advance(random.uniform(0, 5))
+    transport.calm()
+    await clock.advance(3000)
+    assert_equal(cache, server)
+    assert told == {key: cache.get(key)["metadata"]["resourceVersion"] for key in cache}
+    for value in ("0", "1", "new"):
+        indexed = sorted(obj["metadata"]["name"] for obj in cache.by_index("parity", value))
+        assert indexed == sorted(key.name for key in cache if cache.get(key)["data"]["n"] == value)
+    assert msgspec.json.encode(cache.list())
