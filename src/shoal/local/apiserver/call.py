@@ -1,0 +1,101 @@
+"""One request on its way through the server: who, what, where, with the resource it means already found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.kube.transport import Request, Response
+from shoal.local.apiserver.collection import Record
+from shoal.local.apiserver.resources import Resource, Version
+from shoal.local.apiserver.route import Route, User
+from shoal.local.apiserver.status import bad_request, cause, invalid
+
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+class Call:
+    """A resource request."""
+
+    __slots__ = ("request", "resource", "route", "user", "version", "warnings")
+
+    def __init__(self, request: Request, user: User, route: Route, resource: Resource, version: Version) -> None:
+        self.request = request
+        self.user = user
+        self.route = route
+        self.resource = resource
+        self.version = version
+        self.warnings: list[str] = []
+
+    @property
+    def namespace(self) -> str:
+        return self.route.namespace if self.resource.namespaced else ""
+
+    @property
+    def is_stored_version(self) -> bool:
+        return self.version.name == self.resource.storage_version and self.resource.group != "events.k8s.io"
+
+    @property
+    def dry_run(self) -> bool:
+        asked = self.request.query.get("dryRun", "")
+        if asked not in ("", "All"):
+            raise invalid("meta.k8s.io", "CreateOptions", "", [cause(
+                "FieldValueNotSupported", f'Unsupported value: "{asked[:80]}": supported values: "All"', "dryRun")])
+        return asked == "All"
+
+    @property
+    def manager(self) -> str:
+        """The field manager: as asked, else the program that calls."""
+        asked = self.request.query.get("fieldManager", "")
+        if len(asked) > 128:
+            raise invalid("meta.k8s.io", "CreateOptions", "", [cause(
+                "FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")])
+        return asked or self.request.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
+
+    def number(self, name: str, *, least: int = 0) -> int | None:
+        """A whole number from the query."""
+        text = self.request.query.get(name, "")
+        if not text:
+            return None
+        if not text.lstrip("-").isdigit() or len(text) > 19 or int(text) < least:
+            raise bad_request(f'{name}: Invalid value: "{text[:80]}": must be a whole number not less than {least}')
+        return int(text)
+
+
+class StreamAnswer:
+    """An answer that goes on until its iterator ends: a watch or a log."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], headers: dict[str, str], status: int = 200) -> None:
+        self.chunks = chunks
+        self.headers = headers
+        self.status = status
+
+
+class Upgrade:
+    """An answer that becomes a WebSocket (exec, attach, port-forward): `run` talks until either side is done."""
+
+    def __init__(self, run: object, protocols: tuple[str, ...]) -> None:
+        self.run = run
+        self.protocols = protocols
+
+
+Answer = Response | StreamAnswer | Upgrade
+
+JSON_HEADERS = {"content-type": "application/json"}
+
+
+def json_answer(body: bytes, status: int = 200) -> Response:
+    return Response(status, dict(JSON_HEADERS), body)
+
+
+def object_answer(obj: Json, status: int = 200) -> Response:
+    return Response(status, dict(JSON_HEADERS), msgspec.json.encode(obj))
+
+
+def decoded(record: Record) -> Json:
+    """A fresh tree: whoever gets it may change it."""
+    found: Json = msgspec.json.decode(record.raw)
+    return found

@@ -1,0 +1,182 @@
+"""Keys and certificates of one server: its CA, its own certificate, its clients', and the key that signs tokens.
+
+Made at the first start and kept in the state directory, files 0600 and directory 0700. Without a directory they live in
+memory and die with the server.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import secrets
+import ssl
+import tempfile
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFE = datetime.timedelta(days=3650)
+RENEW_BEFORE = datetime.timedelta(days=30)
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def private_file(path: Path, data: bytes) -> None:
+    """Write a secret whole or not at all, readable by its owner alone from the first byte on."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        os.fchmod(handle, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class Identity:
+    """What a server proves itself with, and what it gives to its clients."""
+
+    def __init__(self, directory: Path | None, hosts: tuple[str, ...] = ()) -> None:
+        self.directory = directory / "pki" if directory is not None else None
+        self.hosts = tuple(dict.fromkeys(("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
+                                          "kubernetes.default.svc", *hosts)))
+        if self.directory is not None:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chmod(self.directory, 0o700)
+        self.token_key = self._key("tokens.key")
+        self.ca = self._pair("ca", lambda: make_ca())
+        self.server = self._pair("server", lambda: self._make_server(), self._still_good)
+        self.admin_token = self._secret("admin.token")
+
+    def _read(self, name: str) -> bytes | None:
+        if self.directory is None or not (self.directory / name).exists():
+            return None
+        return (self.directory / name).read_bytes()
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self.directory is not None:
+            private_file(self.directory / name, data)
+
+    def _key(self, name: str) -> ec.EllipticCurvePrivateKey:
+        found = self._read(name)
+        if found is None:
+            key = ec.generate_private_key(ec.SECP256R1())
+            self._write(name, _key_pem(key))
+            return key
+        loaded = serialization.load_pem_private_key(found, None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        return loaded
+
+    def _secret(self, name: str) -> str:
+        found = self._read(name)
+        if found is None:
+            found = secrets.token_urlsafe(32).encode()
+            self._write(name, found)
+        return found.decode().strip()
+
+    def _pair(self, name: str, make, good=lambda pair: True) -> Pair:  # type: ignore[no-untyped-def]
+        certificate, key = self._read(f"{name}.crt"), self._read(f"{name}.key")
+        if certificate and key and good(Pair(certificate, key)):
+            return Pair(certificate, key)
+        pair: Pair = make()
+        self._write(f"{name}.key", pair.key)
+        self._write(f"{name}.crt", pair.certificate)
+        return pair
+
+    def _still_good(self, pair: Pair) -> bool:
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+        if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC) + RENEW_BEFORE:
+            return False
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        known = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+        return set(self.hosts) <= known
+
+    def _make_server(self) -> Pair:
+        names: list[x509.GeneralName] = []
+        for host in self.hosts:
+            try:
+                names.append(x509.IPAddress(ipaddress.ip_address(host)))
+            except ValueError:
+                names.append(x509.DNSName(host))
+        return issue(self.ca, "kube-apiserver", (), ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+    def client(self, user: str, groups: tuple[str, ...]) -> Pair:
+        """A client certificate: the user as common name, the groups as organisations."""
+        return issue(self.ca, user, groups, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+
+    def server_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=self.ca.certificate.decode())
+        with tempfile.TemporaryDirectory(dir=self.directory) as place:  # ssl reads keys from files only; mode 0700
+            for name, data in (("crt", self.server.certificate), ("key", self.server.key)):
+                private_file(Path(place) / name, data)
+            context.load_cert_chain(Path(place) / "crt", Path(place) / "key")
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=self.ca.certificate.decode())
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _name(common: str, organisations: tuple[str, ...] = ()) -> x509.Name:
+    return x509.Name([*(x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organisations),
+                      x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def make_ca() -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    name = _name(f"shoal-ca-{secrets.token_hex(4)}")
+    certificate = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(ca=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256()))
+    return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+
+def issue(ca: Pair, common: str, organisations: tuple[str, ...], usage: x509.ObjectIdentifier,
+          names: list[x509.GeneralName]) -> Pair:
+    issuer = x509.load_pem_x509_certificate(ca.certificate)
+    signer = serialization.load_pem_private_key(ca.key, None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder().subject_name(_name(common, organisations)).issuer_name(issuer.subject)
+        .public_key(key.public_key()).serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(min(now + LIFE, issuer.not_valid_after_utc))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False))
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    certificate = builder.sign(signer, hashes.SHA256())
+    return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(digital_signature=True, content_commitment=False, key_encipherment=not ca, data_encipherment=False,
+                         key_agreement=False, key_cert_sign=ca, crl_sign=ca, encipher_only=False, decipher_only=False)

@@ -1,0 +1,60 @@
+"""Defaults, pruning, validation and field ownership, for built-in and custom kinds alike.
+
+The one place where the writing verbs meet the schema, the field rules and the ownership of fields; it words what those
+find as Kubernetes does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.api.meta import Json
+from shoal.kube.clock import Clock
+from shoal.local.apiserver.call import Call
+from shoal.local.apiserver.field_errors import FieldError
+from shoal.local.apiserver.status import bad_request, invalid
+
+
+class Checks:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def snapshot(self, call: Call, given: Json) -> Any:
+        """What the client itself wrote, for ownership: taken before anything is filled in."""
+        return None
+
+    def default(self, call: Call, obj: Json, old: Json | None) -> None:
+        """Drop what the kind does not know, fill in what it promises."""
+        schema = call.version.schema
+        if schema is not None:
+            unknown = schema.prune(obj)
+            if unknown:
+                self._unknown(call, unknown)
+            schema.default(obj)
+
+    def _unknown(self, call: Call, unknown: list[str]) -> None:
+        words = [f'unknown field "{path}"' for path in unknown]
+        match call.request.query.get("fieldValidation", "Warn"):
+            case "Strict":
+                raise bad_request(f"{call.resource.kind} in version \"{call.version.name}\" cannot be handled as a "
+                                  f"{call.resource.kind}: strict decoding error: {', '.join(words)}")
+            case "Ignore":
+                pass
+            case _:
+                call.warnings += words
+
+    def validate(self, call: Call, obj: Json, old: Json | None) -> None:
+        """Raises Invalid with every fault found."""
+        errors: list[FieldError] = []
+        if call.version.schema is not None:
+            errors += call.version.schema.validate(obj, old, status_only=call.route.subresource == "status")
+        if errors:
+            raise invalid(call.resource.group, call.resource.kind, obj["metadata"].get("name", ""),
+                          [error.cause for error in errors])
+
+    def own(self, call: Call, old: Json | None, new: Json, given: Any, applied: bool) -> None:
+        """Record who wrote which fields."""
+
+    def applied(self, call: Call, old: Json | None, config: Json) -> Json:
+        """The object that results from applying a configuration."""
+        raise bad_request("server-side apply is not available")

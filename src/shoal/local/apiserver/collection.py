@@ -1,0 +1,210 @@
+"""One kind's objects in memory, and the recent past of them that watches read.
+
+Records are immutable and hold the object as encoded bytes: what a watcher, a reader and the database get is one and the
+same buffer, encoded once per write. The storage alone adds to a collection; readers never see a write before it is
+durable, writers (`head`) do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+
+import msgspec
+
+HISTORY_EVENTS = 20_000
+HISTORY_BYTES = 24 << 20
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Meta = _Meta()
+
+
+_labels_decoder = msgspec.json.Decoder(_Labelled)
+
+
+class Record:
+    """One object at one revision; a removed one is its last state, at the revision of its removal."""
+
+    __slots__ = ("_labels", "id", "name", "namespace", "raw", "removed", "revision")
+
+    def __init__(self, id: int, namespace: str, name: str, revision: int, raw: bytes, removed: bool = False) -> None:
+        self.id = id
+        self.namespace = namespace
+        self.name = name
+        self.revision = revision
+        self.raw = raw
+        self.removed = removed
+        self._labels: dict[str, str] | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        if self._labels is None:
+            try:
+                self._labels = _labels_decoder.decode(self.raw).metadata.labels or {}
+            except msgspec.MsgspecError:  # labels that are not text match nothing
+                self._labels = {}
+        return self._labels
+
+
+class Event:
+    """One change. `previous` is what a selector saw before; `lines` keeps the encoded event per served version."""
+
+    __slots__ = ("lines", "previous", "record", "type")
+
+    def __init__(self, type: str, record: Record, previous: Record | None) -> None:
+        self.type = type
+        self.record = record
+        self.previous = previous
+        self.lines: dict[str, bytes] = {}
+
+
+class Collection:
+    """All objects of one resource. `floor` is the newest revision whose events may be missing from the history."""
+
+    def __init__(self, name: str, floor: int) -> None:
+        self.name = name
+        self.floor = floor
+        self.objects: dict[str, dict[str, Record]] = {}
+        self.pending: dict[tuple[str, str], Record] = {}
+        self.events: list[Event] = []
+        self.first = 0  # sequence number of events[0]
+        self.revision = floor  # of the last change here
+        self._bytes = 0
+        self._sorted: list[Record] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self.listeners: list[Callable[[Event], None]] = []  # told at once, in order; must not block
+
+    def __len__(self) -> int:
+        return sum(len(names) for names in self.objects.values())
+
+    # --- reading
+
+    def get(self, namespace: str, name: str) -> Record | None:
+        """As readers see it: durable."""
+        names = self.objects.get(namespace)
+        return names.get(name) if names is not None else None
+
+    def head(self, namespace: str, name: str) -> Record | None:
+        """As the next writer must see it: with writes that are on their way to the disk."""
+        pending = self.pending.get((namespace, name)) if self.pending else None
+        if pending is not None:
+            return None if pending.removed else pending
+        return self.get(namespace, name)
+
+    def heads(self, namespace: str) -> list[Record]:
+        """Every object of a namespace as the next writer must see it."""
+        found = dict(self.objects.get(namespace, {}))
+        for (one, name), record in self.pending.items():
+            if one == namespace:
+                if record.removed:
+                    found.pop(name, None)
+                else:
+                    found[name] = record
+        return list(found.values())
+
+    def all_heads(self) -> list[Record]:
+        namespaces = {*self.objects, *(namespace for namespace, _ in self.pending)}
+        return [record for namespace in namespaces for record in self.heads(namespace)]
+
+    def records(self, namespace: str | None = None) -> list[Record]:
+        """Sorted by namespace and name. `None` is all namespaces. The answer must not be changed."""
+        if namespace is not None:
+            names = self.objects.get(namespace)
+            return [names[name] for name in sorted(names)] if names else []
+        if self._sorted is None:
+            self._sorted = [self.objects[one][name] for one in sorted(self.objects) for name in sorted(self.objects[one])]
+        return self._sorted
+
+    def records_at(self, revision: int, namespace: str | None) -> list[Record] | None:
+        """The state at an older revision, by undoing what came after it; None when that history is gone."""
+        if revision < self.floor:
+            return None
+        found = {(record.namespace, record.name): record for record in self.records(namespace)}
+        for event in reversed(self.events):
+            if event.record.revision <= revision:
+                break
+            key = (event.record.namespace, event.record.name)
+            if namespace is not None and key[0] != namespace:
+                continue
+            if event.previous is None:
+                found.pop(key, None)
+            else:
+                found[key] = event.previous
+        return [found[key] for key in sorted(found)]
+
+    # --- the recent past
+
+    @property
+    def end(self) -> int:
+        """Sequence number of the next event."""
+        return self.first + len(self.events)
+
+    def sequence_after(self, revision: int) -> int:
+        """Where a watch from `revision` begins."""
+        return self.first + bisect_right(self.events, revision, key=lambda event: event.record.revision)
+
+    def since(self, sequence: int) -> list[Event]:
+        return self.events[sequence - self.first:]
+
+    def changed(self) -> asyncio.Future[None]:
+        """A future that is done at the next change (or at `wake`)."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        return waiting
+
+    def wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    def forget(self, waiting: asyncio.Future[None]) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+
+    # --- for the storage alone
+
+    def load(self, record: Record) -> None:
+        self.objects.setdefault(record.namespace, {})[record.name] = record
+
+    def apply(self, record: Record) -> None:
+        """Make one durable write visible."""
+        names = self.objects.setdefault(record.namespace, {})
+        previous = names.get(record.name)
+        if record.removed:
+            names.pop(record.name, None)
+            if not names:
+                del self.objects[record.namespace]
+            kind = "DELETED"
+        else:
+            names[record.name] = record
+            kind = "ADDED" if previous is None else "MODIFIED"
+        self._sorted = None
+        key = (record.namespace, record.name)
+        if self.pending.get(key) is record:
+            del self.pending[key]
+        self.revision = record.revision
+        event = Event(kind, record, previous)
+        self.events.append(event)
+        for listener in self.listeners:
+            listener(event)
+        self._bytes += len(record.raw)
+        if self._bytes > HISTORY_BYTES or len(self.events) > HISTORY_EVENTS:
+            self.compact(len(self.events) // 4 or 1)
+
+    def compact(self, count: int) -> None:
+        """Forget the oldest `count` events; watches from before them answer 410."""
+        dropped = self.events[:count]
+        if not dropped:
+            return
+        self.floor = dropped[-1].record.revision
+        self._bytes -= sum(len(event.record.raw) for event in dropped)
+        del self.events[:count]
+        self.first += len(dropped)
+

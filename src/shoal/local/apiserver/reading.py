@@ -1,0 +1,327 @@
+"""Get, list and watch.
+
+Answers come from memory and reuse the stored bytes: an object is not decoded to be read in the version it is stored in. A
+watch is a cursor into the collection's history, so a slow reader costs no memory and no event is lost or doubled; one
+that falls behind the history is told to start again (410).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.kube.clock import Clock
+from shoal.kube.transport import Response
+from shoal.local.apiserver.call import Answer, Call, StreamAnswer, json_answer
+from shoal.local.apiserver.collection import Event, Record
+from shoal.local.apiserver.route import truth
+from shoal.local.apiserver.selectors import Selection, selection
+from shoal.local.apiserver.status import (
+    Refused, bad_request, cause, gone, invalid, not_found, revision_too_large)
+from shoal.local.apiserver.storage import Storage
+
+MOST_SNAPSHOTS = 64
+WATCH_SECONDS = 3600
+BOOKMARK_SECONDS = 60.0
+MOST_CHUNK = 1 << 20
+
+Convert = Callable[[Call, list[bytes]], Awaitable[list[bytes]]]
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A continue token: the revision of the first page and the last key that was given."""
+
+    rv: int
+    namespace: str
+    name: str
+    fresh: bool = False  # go on from the current state, after the snapshot was forgotten
+
+
+class Reader:
+    """The reading verbs over one storage. `convert` turns stored bytes into those of the version asked for."""
+
+    def __init__(self, storage: Storage, clock: Clock, convert: Convert) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.convert = convert
+        self._snapshots: OrderedDict[tuple[str, int], list[Record]] = OrderedDict()
+        self._stopping = asyncio.Event()
+
+    # --- get
+
+    async def get(self, call: Call) -> Answer:
+        record = call.resource.collection.get(call.namespace, call.route.name)
+        if record is None:
+            raise not_found(call.resource.group, call.resource.plural, call.route.name)
+        if call.is_stored_version:
+            return json_answer(record.raw)
+        return json_answer((await self.convert(call, [record.raw]))[0])
+
+    # --- list
+
+    async def listing(self, call: Call) -> Answer:
+        query = call.request.query
+        chosen = selection(call.resource, call.version, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        limit = call.number("limit") or 0
+        token = _decode_token(query["continue"]) if query.get("continue") else None
+        records, revision, left = self._page(call, chosen, limit, token)
+        bodies = [record.raw for record in records]
+        if not call.is_stored_version:
+            bodies = await self.convert(call, bodies)
+        metadata: Json = {"resourceVersion": str(revision)}
+        if left:
+            metadata["continue"] = _encode_token(Token(revision, records[-1].namespace, records[-1].name))
+            if chosen.everything:
+                metadata["remainingItemCount"] = left
+        return list_answer(call, metadata, bodies)
+
+    def _page(self, call: Call, chosen: Selection, limit: int, token: Token | None) -> tuple[list[Record], int, int]:
+        """The records of one page, the list's revision, and how many are left after it."""
+        namespace = call.namespace or None
+        if token is None:
+            found, revision = self._state(call, namespace)
+        else:
+            found, revision = self._rest(call, namespace, token)
+        if not chosen.everything:
+            found = [record for record in found if chosen.matches(record)]
+        if not limit or len(found) <= limit:
+            return found, revision, 0
+        self._keep((f"{call.resource.name}/{namespace or ''}", revision), call, namespace, token)
+        return found[:limit], revision, len(found) - limit
+
+    def _state(self, call: Call, namespace: str | None) -> tuple[list[Record], int]:
+        """The state that resourceVersion and resourceVersionMatch ask for."""
+        query = call.request.query
+        match = query.get("resourceVersionMatch", "")
+        asked = call.number("resourceVersion")
+        if match and match not in ("Exact", "NotOlderThan"):
+            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueNotSupported", f'Unsupported value: "{match[:80]}": '
+                          'supported values: "Exact", "NotOlderThan"', "resourceVersionMatch")])
+        if match and asked is None:
+            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", "Forbidden: resourceVersionMatch is "
+                          "forbidden unless resourceVersion is provided", "resourceVersionMatch")])
+        current = self.storage.committed
+        if asked is not None and asked > current:
+            raise revision_too_large(asked, current)
+        if match == "Exact" and asked is not None:
+            if asked == 0:
+                raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", 'Forbidden: resourceVersionMatch '
+                              '"exact" is forbidden for resourceVersion "0"', "resourceVersionMatch")])
+            found = call.resource.collection.records_at(asked, namespace)
+            if found is None:
+                raise gone(f"The resourceVersion for the provided list is too old: {asked}")
+            return found, asked
+        return call.resource.collection.records(namespace), current
+
+    def _rest(self, call: Call, namespace: str | None, token: Token) -> tuple[list[Record], int]:
+        """What follows a token's key, in the snapshot it was cut from."""
+        revision = token.rv
+        snapshot: list[Record] | None
+        if token.fresh:
+            snapshot, revision = call.resource.collection.records(namespace), self.storage.committed
+        else:
+            snapshot = self._snapshots.get((f"{call.resource.name}/{namespace or ''}", revision))
+            if snapshot is None:
+                snapshot = call.resource.collection.records_at(revision, namespace)
+        if snapshot is None:
+            raise Refused(410, "Expired", "The provided continue parameter is too old to display a consistent list result. You "
+                          "can start a new list without the continue parameter, or use the continue token in this response to "
+                          "retrieve the remainder of the results. Continuing with the provided token results in an "
+                          "inconsistent list - objects that were created, modified, or deleted between the time the first "
+                          "chunk was returned and now may show up in the list.",
+                          metadata={"continue": _encode_token(Token(0, token.namespace, token.name, True))})
+        last = (token.namespace, token.name)
+        return [record for record in snapshot if (record.namespace, record.name) > last], revision
+
+    def _keep(self, key: tuple[str, int], call: Call, namespace: str | None, token: Token | None) -> None:
+        """Remember the state a paged list began with, so that its later pages agree with the first."""
+        if key not in self._snapshots:
+            if token is not None and not token.fresh:
+                return
+            self._snapshots[key] = list(call.resource.collection.records(namespace))
+            if len(self._snapshots) > MOST_SNAPSHOTS:
+                self._snapshots.popitem(last=False)
+
+    # --- watch
+
+    async def watch(self, call: Call) -> Answer:
+        query = call.request.query
+        chosen = selection(call.resource, call.version, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        asked = call.number("resourceVersion")
+        initial = truth(query.get("sendInitialEvents", ""))
+        self._check_watch_options(call, initial)
+        bookmarks = truth(query.get("allowWatchBookmarks", ""))
+        timeout = call.number("timeoutSeconds") or WATCH_SECONDS
+        collection = call.resource.collection
+        if asked and not initial and asked < collection.floor:
+            refusal = gone(f"too old resource version: {asked} ({collection.floor})")
+            return StreamAnswer(_single(_error_line(refusal)), {"content-type": "application/json"})
+        if asked and initial and asked > self.storage.committed:
+            raise revision_too_large(asked, self.storage.committed)
+        # The place in the history is taken now, before anything is awaited: what is forgotten meanwhile shows as 410.
+        sequence = None if initial or not asked else collection.sequence_after(asked)
+        chunks = self._events(call, chosen, sequence, initial, bookmarks, timeout)
+        return StreamAnswer(chunks, {"content-type": "application/json"})
+
+    def _check_watch_options(self, call: Call, initial: bool) -> None:
+        query = call.request.query
+        match = query.get("resourceVersionMatch", "")
+        if "sendInitialEvents" in query and match != "NotOlderThan":
+            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", "Forbidden: sendInitialEvents requires "
+                          'setting resourceVersionMatch to NotOlderThan', "resourceVersionMatch")])
+        if match and "sendInitialEvents" not in query:
+            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", "Forbidden: resourceVersionMatch is "
+                          "forbidden for watch unless sendInitialEvents is provided", "resourceVersionMatch")])
+
+    async def _events(self, call: Call, chosen: Selection, sequence: int | None, initial: bool, bookmarks: bool,
+                      timeout: int) -> AsyncIterator[bytes]:
+        """The watch itself: chunks of whole lines, until the time is over or the history has gone past us."""
+        collection = call.resource.collection
+        namespace = call.namespace
+        told = self.storage.committed
+        if sequence is None:
+            # What is visible at this moment is told first; everything after it comes from the history.
+            sequence = collection.end
+            state = [record for record in collection.records(namespace or None) if chosen.matches(record)]
+            for start in range(0, len(state), 256):
+                bodies = [record.raw for record in state[start:start + 256]]
+                if not call.is_stored_version:
+                    bodies = await self.convert(call, bodies)
+                yield b"".join(b'{"type":"ADDED","object":' + body + b"}\n" for body in bodies)
+            if initial and bookmarks:
+                yield self._bookmark(call, told, {"k8s.io/initial-events-end": "true"})
+        alarm = Alarm(self.clock)
+        deadline = self.clock.monotonic() + timeout
+        try:
+            while not self._stopping.is_set():
+                waiting = collection.changed()
+                if sequence == collection.end:
+                    now = self.clock.monotonic()
+                    if now >= deadline:
+                        break
+                    alarm.set(min(deadline - now, BOOKMARK_SECONDS) if bookmarks else deadline - now)
+                    rang = await alarm.wait(waiting)
+                    if rang:
+                        collection.forget(waiting)
+                        if bookmarks and sequence == collection.end and self.clock.monotonic() < deadline:
+                            yield self._bookmark(call, self.storage.committed)
+                        continue
+                else:
+                    collection.forget(waiting)
+                if sequence < collection.first:
+                    yield _error_line(gone(f"too old resource version: {told} ({collection.floor})"))
+                    return
+                size, chunk = 0, []
+                for event in collection.since(sequence):
+                    sequence += 1
+                    told = event.record.revision
+                    if namespace and event.record.namespace != namespace:
+                        continue
+                    line = await self._line(call, chosen, event)
+                    if line:
+                        chunk.append(line)
+                        size += len(line)
+                        if size > MOST_CHUNK:
+                            break
+                if chunk:
+                    yield b"".join(chunk)
+            if bookmarks and sequence == collection.end:
+                yield self._bookmark(call, self.storage.committed)
+        finally:
+            alarm.cancel()
+
+    async def _line(self, call: Call, chosen: Selection, event: Event) -> bytes:
+        """The event as this watcher must see it, or nothing."""
+        kind, record = event.type, event.record
+        if not chosen.everything:
+            now = kind != "DELETED" and chosen.matches(record)
+            before = event.previous is not None and chosen.matches(event.previous)
+            if now:
+                kind = "MODIFIED" if before else "ADDED"
+            elif before:
+                kind = "DELETED"
+            else:
+                return b""
+        key = kind if call.is_stored_version else f"{kind}/{call.resource.group}/{call.version.name}"
+        line = event.lines.get(key)
+        if line is None:
+            raw = record.raw
+            if kind == "DELETED" and not record.removed and event.previous is not None:
+                raw = _left(event.previous.raw, record.revision)  # it went out of sight: its last seen state
+            if not call.is_stored_version:
+                raw = (await self.convert(call, [raw]))[0]
+            line = event.lines[key] = b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
+        return line
+
+    def _bookmark(self, call: Call, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        kind = call.version.kind
+        return msgspec.json.encode({"type": "BOOKMARK", "object": {
+            "kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}}) + b"\n"
+
+    def stop(self) -> None:
+        """End every watch."""
+        self._stopping.set()
+        for collection in self.storage.collections.values():
+            collection.wake()
+
+
+class Alarm:
+    """Wakes a waiting watch after a while of the injected clock, reusing one sleeper for many waits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sleeper: asyncio.Task[None] | None = None
+
+    def set(self, seconds: float) -> None:
+        if self._sleeper is None or self._sleeper.done():
+            self._sleeper = asyncio.ensure_future(self._clock.sleep(seconds))
+
+    async def wait(self, event: asyncio.Future[None]) -> bool:
+        """True when the time came before the event."""
+        assert self._sleeper is not None
+        await asyncio.wait((event, self._sleeper), return_when=asyncio.FIRST_COMPLETED)
+        return not event.done()
+
+    def cancel(self) -> None:
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+
+
+def list_answer(call: Call, metadata: Json, bodies: list[bytes]) -> Response:
+    """A list whose items are bytes already."""
+    head = msgspec.json.encode({"kind": call.resource.list_kind, "apiVersion": call.version.kind.api_version,
+                                "metadata": metadata})
+    return json_answer(b"".join((head[:-1], b',"items":[', b",".join(bodies), b"]}")))
+
+
+def _left(raw: bytes, revision: int) -> bytes:
+    obj = msgspec.json.decode(raw)
+    obj["metadata"]["resourceVersion"] = str(revision)
+    return msgspec.json.encode(obj)
+
+
+def _error_line(refusal: Refused) -> bytes:
+    return b'{"type":"ERROR","object":' + refusal.encoded() + b"}\n"
+
+
+async def _single(chunk: bytes) -> AsyncIterator[bytes]:
+    yield chunk
+
+
+def _encode_token(token: Token) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+
+def _decode_token(text: str) -> Token:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
+    except (ValueError, msgspec.MsgspecError):
+        raise bad_request("continue key is not valid: the token was not given out by this server") from None

@@ -1,0 +1,323 @@
+"""The embedded API server: one object that owns the storage, the registry and the verbs, and answers requests.
+
+`handle` is the whole server without sockets: the in-process transport and the HTTPS front both end there, so both have the
+same semantics and the same checks. Whatever a request holds, it gets an answer; nothing in one ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.transport import Request, Response, Transport
+from shoal.local.apiserver import bootstrap, route as routes
+from shoal.local.apiserver.admission import Admission
+from shoal.local.apiserver.authentication import ADMIN, Authenticator, impersonated, with_authenticated
+from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, denied
+from shoal.local.apiserver.body import MOST_BYTES
+from shoal.local.apiserver.call import JSON_HEADERS, Answer, Call, object_answer
+from shoal.local.apiserver.certificates import Identity
+from shoal.local.apiserver.checks import Checks
+from shoal.local.apiserver.conversion import Converter
+from shoal.local.apiserver.crds import CustomKinds
+from shoal.local.apiserver.deleting import Deleter, Options
+from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
+from shoal.local.apiserver.front import Front
+from shoal.local.apiserver.inprocess import LocalTransport
+from shoal.local.apiserver.kubeconfig import kubeconfig
+from shoal.local.apiserver.reading import Reader
+from shoal.local.apiserver.resources import Registry, Resource
+from shoal.local.apiserver.reviews import Reviews
+from shoal.local.apiserver.route import Route, User
+from shoal.local.apiserver.status import (
+    Refused, forbidden, internal, method_not_allowed, no_such_resource, out_of_space, too_large, unauthorized,
+    unavailable)
+from shoal.local.apiserver.storage import Durability, Storage, WriteFailed
+from shoal.local.apiserver.subresources import LogSource, Subresources, Terminal
+from shoal.local.apiserver.tokens import Tokens
+from shoal.local.apiserver.upkeep import Upkeep
+from shoal.local.apiserver.webhooks import Webhooks
+from shoal.local.apiserver.writing import Writer
+
+log = logging.getLogger(__name__)
+
+PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
+_WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
+SYSTEM = User(ADMIN, (MASTERS, "system:authenticated"))
+
+
+class Server:
+    """`state_dir` None keeps everything in memory. `hosts` are names and addresses clients may use besides loopback."""
+
+    def __init__(self, state_dir: Path | str | None = None, *, clock: Clock | None = None, durability: Durability = "full",
+                 chance: random.Random | None = None, hosts: tuple[str, ...] = (),
+                 extended_resource_toleration: bool = True) -> None:
+        self.directory = Path(state_dir) if state_dir is not None else None
+        self.clock: Clock = clock or SystemClock()
+        self.chance = chance or random.Random()
+        self.hosts = hosts
+        self.storage = Storage(self.directory, durability)
+        self._extended_resource_toleration = extended_resource_toleration
+        self._fronts: list[Front] = []
+        self._upkeep: Upkeep | None = None
+        self.ready = False
+
+    # --- life
+
+    async def start(self) -> None:
+        """Open the storage, serve what is in it, create what every cluster has."""
+        self.storage.open()
+        self.identity = Identity(self.directory, self.hosts)
+        self.registry = Registry(self.storage)
+        self.authorizer = Authorizer(self.registry)
+        self.tokens = Tokens(self.registry, self.clock, self.identity.token_key)
+        self.authenticator = Authenticator(self.tokens, self.identity.admin_token)
+        self.webhooks = Webhooks()
+        self.converter = Converter()
+        self.custom_kinds = CustomKinds(self.storage, self.registry, self.clock)
+        self.admission = Admission(self.registry, self.chance, self.webhooks, self.custom_kinds, self.authorizer,
+                                   extended_resource_toleration=self._extended_resource_toleration)
+        self.reader = Reader(self.storage, self.clock, self.converter.encoded)
+        self.writer = Writer(self.storage, self.clock, self.chance, self.admission, Checks(self.clock), self.converter)
+        self.deleter = Deleter(self.storage, self.clock, self.admission, self.converter)
+        self.subresources = Subresources(self.registry, self.clock, self.writer, self.deleter, self.tokens)
+        self.reviews = Reviews(self.authorizer, self.authenticator)
+        self.discovery = Discovery(self.registry)
+        self.custom_kinds.empty = self._delete_all
+        self.custom_kinds.finish = self._release_definition
+        self.custom_kinds.load()
+        for obj in bootstrap.objects():
+            await self._ensure(obj)
+        self._upkeep = Upkeep(self.storage, self.registry, self.clock)
+        self._upkeep.start()
+        self.ready = True
+
+    async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen with TLS; returns the port."""
+        front = Front(self, self.identity.server_context())
+        found = await front.start(host, port)
+        self._fronts.append(front)
+        self.address = (host, found)
+        return found
+
+    async def stop(self) -> None:
+        """End the watches, close the sockets, make everything durable."""
+        self.ready = False
+        if hasattr(self, "reader"):
+            self.reader.stop()
+        for front in self._fronts:
+            await front.stop()
+        self._fronts.clear()
+        if self._upkeep is not None:
+            await self._upkeep.stop()
+        if hasattr(self, "custom_kinds"):
+            await self.custom_kinds.stop()
+        await self.storage.close()
+
+    # --- ways in
+
+    def transport(self, user: str = ADMIN, groups: tuple[str, ...] = (MASTERS,)) -> Transport:
+        """The same server without sockets, as this user."""
+        return LocalTransport(self, with_authenticated(User(user, tuple(groups))))
+
+    def write_kubeconfig(self, path: Path | str, *, user: str = ADMIN, groups: tuple[str, ...] = (MASTERS,),
+                         namespace: str = "default", server: str = "", context: str = "shoal") -> None:
+        """A kubeconfig (mode 0600) with a client certificate for this user; the administrator's has its token too."""
+        host, port = self.address
+        kubeconfig(Path(path), self.identity, server or f"https://{_dialled(host)}:{port}", user, tuple(groups), namespace, context)
+
+    def set_log_source(self, source: LogSource | None) -> None:
+        """Who answers `kubectl logs`."""
+        self.subresources.log_source = source
+
+    def set_terminal(self, subresource: str, terminal: Terminal | None) -> None:
+        """Who answers `exec`, `attach` or `portforward`."""
+        if terminal is None:
+            self.subresources.terminals.pop(subresource, None)
+        else:
+            self.subresources.terminals[subresource] = terminal
+
+    # --- requests
+
+    async def handle(self, request: Request, user: User | None) -> Answer:
+        """Answer one request. Header names are in lower case. Never raises for anything that a client sent."""
+        try:
+            return await self._answer(request, user)
+        except Refused as refusal:
+            return Response(refusal.code, {**JSON_HEADERS, **refusal.headers}, refusal.encoded())
+        except WriteFailed as error:
+            refusal = out_of_space(str(error)) if error.full else unavailable(str(error))
+            return Response(refusal.code, dict(JSON_HEADERS), refusal.encoded())
+        except Exception as error:  # this loop owns the request: a fault in ours must not end the others
+            log.exception("%s %s failed", request.method, request.path)
+            refusal = internal(f"{type(error).__name__}: {error}")
+            return Response(refusal.code, dict(JSON_HEADERS), refusal.encoded())
+
+    async def _answer(self, request: Request, user: User | None) -> Answer:
+        if request.path in PUBLIC_PATHS and request.method in ("GET", "HEAD"):
+            return self._public(request)
+        if user is None:
+            raise unauthorized()
+        if len(request.body) > MOST_BYTES:
+            raise too_large(MOST_BYTES)
+        user = impersonated(user, request.headers, self.authorizer)
+        route = routes.parse(request)
+        if route is None:
+            return self._document(request, user)
+        self._authorize(user, route)
+        resource = self.registry.find(route.group, route.plural)
+        version = resource.versions.get(route.version) if resource is not None else None
+        if resource is None or version is None or not version.served:
+            raise self._unknown(route)
+        call = Call(request, user, route, resource, version)
+        self._check_route(call)
+        answer = await self._dispatch(call)
+        if version.warning:
+            call.warnings.append(version.warning)
+        if call.warnings and isinstance(answer, Response):
+            answer.headers["warning"] = "\n".join(f'299 - "{_quoted(text)}"' for text in call.warnings[:20])
+        return answer
+
+    async def _dispatch(self, call: Call) -> Answer:
+        route = call.route
+        if route.subresource and route.subresource not in _WRITTEN_AS_OBJECT:
+            return await self.subresources.answer(call)
+        match route.verb:
+            case "get":
+                return await self.reader.get(call)
+            case "list":
+                return await self.reader.listing(call)
+            case "watch":
+                return await self.reader.watch(call)
+            case "create":
+                if call.resource.group in ("authentication.k8s.io", "authorization.k8s.io"):
+                    return self.reviews.answer(call)
+                if call.resource.plural == "bindings":
+                    return await self._old_binding(call)
+                return await self.writer.create(call)
+            case "update":
+                return await self.writer.update(call)
+            case "patch":
+                return await self.writer.patch(call)
+            case "delete":
+                return await self.deleter.delete(call)
+            case "deletecollection":
+                return await self.deleter.delete_collection(call)
+        raise method_not_allowed()
+
+    def _check_route(self, call: Call) -> None:
+        """The verb, the subresource and the scope must exist for this resource."""
+        route, resource = call.route, call.resource
+        if route.subresource:
+            if route.subresource not in resource.subresources_of(call.version):
+                raise no_such_resource()
+        elif route.verb not in resource.verbs:
+            raise method_not_allowed()
+        if route.verb == "create" and route.name and not route.subresource:
+            raise method_not_allowed()
+        if resource.namespaced:
+            if not route.namespace and (route.name or route.verb in ("create", "deletecollection")):
+                raise no_such_resource() if route.name else method_not_allowed()
+        elif route.namespace and resource.plural != "namespaces":
+            raise no_such_resource()
+
+    def _authorize(self, user: User, route: Route) -> None:
+        if MASTERS in user.groups:
+            return
+        action = Action(route.verb, route.group, route.plural, route.subresource, route.namespace, route.name)
+        if not self.authorizer.allowed(user, action):
+            raise forbidden(route.group, route.plural, route.name, denied(user, action))
+
+    def _unknown(self, route: Route) -> Refused:
+        if route.version not in self.registry.groups().get(route.group, ()):
+            return Refused(404, "NotFound", "the server could not find the requested resource", details={})
+        return no_such_resource()
+
+    def _public(self, request: Request) -> Answer:
+        if request.path.startswith("/version"):
+            return object_answer(KUBERNETES_VERSION)
+        if not self.ready or (self.storage.broken and request.path == "/readyz"):
+            return Response(500, {"content-type": "text/plain"}, (self.storage.broken or "not ready").encode())
+        return Response(200, {"content-type": "text/plain; charset=utf-8"}, b"ok")
+
+    def _document(self, request: Request, user: User) -> Answer:
+        """Discovery and other paths that are no resources."""
+        action = Action("get" if request.method in ("GET", "HEAD") else request.method.lower(), path=request.path)
+        if not self.authorizer.allowed(user, action):
+            raise forbidden("", "", "", denied(user, action))
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        found = self.discovery.answer(request.path, request.headers.get("accept", ""))
+        if found is not None:
+            return Response(200, {"content-type": found[1]}, msgspec.json.encode(found[0]))
+        if request.path == "/":
+            return object_answer({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
+        if request.path.startswith(("/api/", "/apis/")):
+            raise no_such_resource()
+        return Response(404, {"content-type": "text/plain"}, b"404 page not found\n")
+
+    # --- what the server does by itself
+
+    async def _old_binding(self, call: Call) -> Answer:
+        """POST …/bindings names its pod in the body."""
+        pods = self.registry.find("", "pods")
+        assert pods is not None
+        try:
+            name = str(msgspec.json.decode(call.request.body)["metadata"]["name"])
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            raise no_such_resource() from None
+        where = msgspec.structs.replace(call.route, plural="pods", name=name, subresource="binding")
+        return await self.subresources.answer(Call(call.request, call.user, where, pods, pods.versions["v1"]))
+
+    async def _ensure(self, obj: Json) -> None:
+        """Create an object that every cluster has, unless it is there."""
+        group, _, version = obj["apiVersion"].rpartition("/")
+        resource = self.registry.by_kind(group, obj["kind"])
+        assert resource is not None
+        metadata = obj["metadata"]
+        if resource.collection.head(metadata.get("namespace", ""), metadata["name"]) is not None:
+            return
+        request = Request(method="POST", path="", body=msgspec.json.encode(obj))
+        where = Route("create", group, version, resource.plural, metadata.get("namespace", ""))
+        await self.writer.create(Call(request, SYSTEM, where, resource, resource.versions[version]))
+
+    async def _delete_all(self, resource: Resource) -> None:
+        """For a custom kind that is going."""
+        version = resource.versions[resource.storage_version]
+        for record in list(resource.collection.records()):
+            where = Route("delete", resource.group, version.name, resource.plural, record.namespace, record.name)
+            call = Call(Request(method="DELETE", path=""), SYSTEM, where, resource, version)
+            current = resource.collection.head(record.namespace, record.name)
+            if current is not None:
+                await self.deleter.delete_record(call, current, Options())
+
+    async def _release_definition(self, name: str) -> None:
+        """The last object of a custom kind is gone: its definition may go."""
+        resource = self.custom_kinds.definitions
+        where = Route("update", resource.group, "v1", resource.plural, "", name)
+        call = Call(Request(method="PUT", path=""), SYSTEM, where, resource, resource.versions["v1"])
+
+        def produce(old: Json | None) -> Json:
+            assert old is not None
+            old["metadata"]["finalizers"] = [one for one in old["metadata"].get("finalizers") or ()
+                                             if one != "customresourcecleanup.apiextensions.k8s.io"]
+            return old
+
+        await self.writer.change(call, produce)
+
+
+def _quoted(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable()).replace("\\", "\\\\").replace('"', '\\"')[:512]
+
+
+def _dialled(host: str) -> str:
+    """An address to connect to, for one to listen on."""
+    if host in ("", "0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

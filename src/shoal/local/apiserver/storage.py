@@ -1,0 +1,328 @@
+"""Where objects live: SQLite underneath, memory above, one writer.
+
+A write is given its revision at once, becomes durable in the writer thread together with all that wait with it (group
+commit), and only then becomes visible and is acknowledged. If the disk refuses, everything not yet durable is refused
+too, and nothing of it was ever seen. In-memory mode is the same without a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Literal
+
+from shoal.errors import ShoalError
+from shoal.local.apiserver.collection import Collection, Record
+from shoal.local.apiserver.lock import StateLock
+
+log = logging.getLogger(__name__)
+
+Durability = Literal["full", "normal"]
+
+SCHEMA = 1
+FILE = "objects.db"
+# After an unclean stop the disk may have lost the newest revisions; none of them may ever be given out again.
+UNCLEAN_STEP = 1_000_000
+WAL_LIMIT = 64 << 20
+
+
+class StateDamaged(ShoalError):
+    """The database cannot be trusted. The message says how to go on."""
+
+
+class WriteFailed(ShoalError):
+    """A write was not made. `full` when the disk has no room."""
+
+    def __init__(self, message: str, *, full: bool) -> None:
+        super().__init__(message)
+        self.full = full
+
+
+class Write:
+    """One change on its way to the disk."""
+
+    __slots__ = ("collection", "done", "record")
+
+    def __init__(self, collection: Collection, record: Record, done: asyncio.Future[None]) -> None:
+        self.collection = collection
+        self.record = record
+        self.done = done
+
+
+class Storage:
+    """All collections and the one revision counter. `directory` None keeps everything in memory."""
+
+    def __init__(self, directory: Path | None = None, durability: Durability = "full") -> None:
+        self.directory = directory
+        self.durability = durability
+        self.collections: dict[str, Collection] = {}
+        self.revision = 1  # last given out
+        self.committed = 1  # last visible
+        self.floor = 1
+        self.broken = ""  # why writes are refused until a restart
+        self._next_id = 1
+        self._outbox: list[Write] = []
+        self._busy = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        self._batches: queue.SimpleQueue[list[Write] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock: StateLock | None = None
+        self._db: sqlite3.Connection | None = None
+
+    # --- life
+
+    def open(self) -> None:
+        """Take the lock, check, load. Raises StateDamaged or StateBusy with what to do."""
+        self._loop = asyncio.get_running_loop()
+        if self.directory is None:
+            return
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = StateLock(self.directory)
+        self._lock.take()
+        try:
+            self._db = self._connect(self.directory / FILE)
+            self._load(self._db)
+        except sqlite3.DatabaseError as error:
+            self._abandon()
+            raise damaged(self.directory / FILE, str(error)) from error
+        except BaseException:
+            self._abandon()
+            raise
+        self._thread = threading.Thread(target=self._write_batches, name="shoal-storage", daemon=True)
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Wait for what is on its way, mark the stop as clean, let the lock go."""
+        if self._thread is not None:
+            await self._idle.wait()
+            self._batches.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+        if self._db is not None:
+            try:
+                if not self.broken:
+                    self._db.execute("UPDATE meta SET clean = 1")
+                    self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                log.warning("the stop is recorded as unclean: %s", error)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        fresh = not path.exists()
+        if fresh:
+            path.touch(mode=0o600)
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=16)
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")  # one owner; keeps the WAL index in memory, off shared mappings
+        if fresh:
+            db.execute("PRAGMA page_size = 8192")
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
+        db.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
+        db.execute("PRAGMA cache_size = -4096")
+        return db
+
+    def _load(self, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL, revision INTEGER NOT NULL, clean INTEGER NOT NULL)")
+        db.execute("CREATE TABLE IF NOT EXISTS objects (id INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL,"
+                   " name TEXT NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL)")
+        row = db.execute("SELECT schema, revision, clean FROM meta").fetchone()
+        if row is None:
+            row = (SCHEMA, self.revision, 1)
+            db.execute("INSERT INTO meta VALUES (?, ?, 1)", row[:2])
+        schema, revision, clean = row
+        if schema != SCHEMA:
+            db.execute("ROLLBACK")
+            raise StateDamaged(f"{self.directory} was written by another release of Shoal (layout {schema}, this one reads"
+                               f" {SCHEMA}); use that release or another directory")
+        if not clean:
+            quick_check(db, Path(str(self.directory)) / FILE)
+            revision += UNCLEAN_STEP
+        db.execute("UPDATE meta SET revision = ?, clean = 0", (revision,))
+        db.execute("COMMIT")
+        self.revision = self.committed = self.floor = revision
+        newest: dict[tuple[str, str, str], int] = {}
+        for id, resource, namespace, name, at, value in db.execute(
+                "SELECT id, resource, namespace, name, revision, value FROM objects"):
+            self._next_id = max(self._next_id, id + 1)
+            key = (resource, namespace, name)
+            if newest.get(key, -1) < at:
+                newest[key] = at
+                self.collection(resource).load(Record(id, namespace, name, at, value))
+
+    def collection(self, name: str) -> Collection:
+        found = self.collections.get(name)
+        if found is None:
+            found = self.collections[name] = Collection(name, self.floor)
+        return found
+
+    # --- writing
+
+    def next_revision(self) -> int:
+        """The revision of the write that follows at once, with nothing awaited between."""
+        if self.broken:
+            raise WriteFailed(self.broken, full=False)
+        self.revision += 1
+        return self.revision
+
+    async def put(self, collection: Collection, namespace: str, name: str, revision: int, raw: bytes) -> Record:
+        """Store an object; returns when it is durable and visible."""
+        old = collection.head(namespace, name)
+        if old is None:
+            id, self._next_id = self._next_id, self._next_id + 1
+        else:
+            id = old.id
+        record = Record(id, namespace, name, revision, raw)
+        await self._write(collection, record)
+        return record
+
+    async def remove(self, collection: Collection, old: Record, revision: int, raw: bytes) -> Record:
+        """Remove an object; `raw` is its last state with the revision of the removal, for watchers."""
+        record = Record(old.id, old.namespace, old.name, revision, raw, removed=True)
+        await self._write(collection, record)
+        return record
+
+    async def _write(self, collection: Collection, record: Record) -> None:
+        if self._db is None:
+            if self.directory is not None:
+                raise WriteFailed("the server is stopping", full=False)
+            collection.apply(record)
+            self.committed = record.revision
+            collection.wake()
+            return
+        assert self._loop is not None
+        done: asyncio.Future[None] = self._loop.create_future()
+        collection.pending[(record.namespace, record.name)] = record
+        self._outbox.append(Write(collection, record, done))
+        if not self._busy:
+            self._busy = True
+            self._idle.clear()
+            self._loop.call_soon(self._flush)  # after the other requests of this turn: they share the commit
+        await done
+
+    def _flush(self) -> None:
+        batch, self._outbox = self._outbox, []
+        self._batches.put(batch)
+
+    def _settle(self, batch: list[Write], error: WriteFailed | None) -> None:
+        """Back on the loop: make a batch visible and answer it, or refuse all that is not durable."""
+        if error is not None:
+            self._refuse(batch, error)
+        else:
+            touched = set()
+            for write in batch:
+                write.collection.apply(write.record)
+                touched.add(write.collection)
+            if batch:
+                self.committed = batch[-1].record.revision
+            for write in batch:
+                if not write.done.done():
+                    write.done.set_result(None)
+            for collection in touched:
+                collection.wake()
+        if self._outbox:
+            self._flush()
+        else:
+            self._busy = False
+            self._idle.set()
+
+    def _refuse(self, batch: list[Write], error: WriteFailed) -> None:
+        # Later writes were built on the refused ones: none of them may be kept.
+        refused, self._outbox = batch + self._outbox, []
+        for write in refused:
+            write.collection.pending.pop((write.record.namespace, write.record.name), None)
+            if not write.done.done():
+                write.done.set_exception(error)
+        if not error.full:
+            self.broken = str(error)
+
+    async def shrink(self) -> None:
+        """Give free pages back to the file system, when nothing is being written and there are many."""
+        if self._db is None or self._busy or self.broken:
+            return
+        self._busy = True
+        self._idle.clear()
+        self._batches.put([])
+
+    # --- the writer thread
+
+    def _write_batches(self) -> None:
+        assert self._loop is not None
+        while True:
+            batch = self._batches.get()
+            if batch is None:
+                return
+            error = self._commit(batch)
+            try:
+                self._loop.call_soon_threadsafe(self._settle, batch, error)
+            except RuntimeError:  # the loop is gone: so are those who waited
+                return
+
+    def _commit(self, batch: list[Write]) -> WriteFailed | None:
+        db = self._db
+        assert db is not None
+        try:
+            if not batch:
+                self._give_back(db)
+                return None
+            db.execute("BEGIN IMMEDIATE")
+            for write in batch:
+                record = write.record
+                if record.removed:
+                    db.execute("DELETE FROM objects WHERE id = ?", (record.id,))
+                else:
+                    db.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
+                               (record.id, write.collection.name, record.namespace, record.name, record.revision, record.raw))
+            db.execute("UPDATE meta SET revision = ?", (batch[-1].record.revision,))
+            self._make_durable(db)
+        except sqlite3.Error as error:
+            return self._failed(db, error)
+        return None
+
+    def _give_back(self, db: sqlite3.Connection) -> None:
+        free, pages = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_count"))
+        if free > 256 and free > pages // 4:
+            db.execute("PRAGMA incremental_vacuum(4096)").fetchall()
+
+    def _make_durable(self, db: sqlite3.Connection) -> None:
+        db.execute("COMMIT")
+
+    def _failed(self, db: sqlite3.Connection, error: sqlite3.Error) -> WriteFailed:
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as second:
+            log.error("rollback failed: %s", second)
+        where = self.directory
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            return WriteFailed(f"no space left for {where}: the write was not made; free some space and try again", full=True)
+        log.error("the database in %s cannot be written: %s", where, error)
+        return WriteFailed(f"the database in {where} cannot be written ({error}): the write was not made; "
+                           "look at the disk and restart", full=False)
+
+
+def quick_check(db: sqlite3.Connection, path: Path) -> None:
+    """Raises StateDamaged when SQLite finds the file inconsistent."""
+    found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
+    if found != ["ok"]:
+        raise damaged(path, "; ".join(found))
+
+
+def damaged(path: Path, why: str) -> StateDamaged:
+    return StateDamaged(f"{path} is damaged ({why}); start with --repair to keep what can be read and set the rest aside, "
+                        "or restore a copy")

@@ -1,0 +1,320 @@
+"""Create, update and patch: from a body to a durable object.
+
+The order is that of Kubernetes: decode, fill in, built-in admission, mutating webhooks, schema and field validation,
+validating webhooks, ownership of fields, store. Nothing is awaited between looking at the stored object and writing the
+new one unless webhooks are asked; if something changed meanwhile the write starts over, so no update is ever lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.kube.clock import Clock
+from shoal.kube.transport import Response
+from shoal.local.apiserver import objects, strategy
+from shoal.local.apiserver.admission import Admission
+from shoal.local.apiserver.body import decode, decode_object, encode, media_of
+from shoal.local.apiserver.call import Answer, Call, decoded, json_answer, object_answer
+from shoal.local.apiserver.checks import Checks
+from shoal.local.apiserver.collection import Record
+from shoal.local.apiserver.conversion import Converter
+from shoal.local.apiserver.patch import PatchError, json_patch, merge_patch
+from shoal.local.apiserver.status import (
+    MODIFIED, Refused, already_exists, apply_conflict, bad_request, cause, conflict, invalid, not_found,
+    unsupported_media)
+from shoal.local.apiserver.storage import Storage
+from shoal.local.apiserver.strategic import strategic_merge
+
+PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
+           "application/apply-patch+yaml")
+APPLY = ("application/apply-patch+yaml", "application/apply-patch+cbor")
+MOST_TRIES = 5
+MOST_OBJECT_BYTES = 1536 << 10  # as etcd's limit on one request
+
+_NEEDS_REVISION = frozenset(("leases.coordination.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+                             "apiservices.apiregistration.k8s.io", "endpointslices.discovery.k8s.io"))
+_CREATED_BY_PUT = frozenset(("leases.coordination.k8s.io", "events", "events.events.k8s.io", "endpoints", "limitranges",
+                             "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+                             "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io"))
+
+Produce = Callable[[Json | None], Json]
+
+
+class Writer:
+    """The writing verbs over one storage."""
+
+    def __init__(self, storage: Storage, clock: Clock, chance: random.Random, admission: Admission, checks: Checks,
+                 converter: Converter) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.chance = chance
+        self.admission = admission
+        self.checks = checks
+        self.converter = converter
+
+    # --- create
+
+    async def create(self, call: Call) -> Answer:
+        obj = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        objects.check_identity(obj, call.version)
+        return await self.create_object(call, obj)
+
+    async def create_object(self, call: Call, obj: Json, *, apply: Json | None = None) -> Answer:
+        """Create from a decoded object. `apply` is the applied configuration when server-side apply creates it."""
+        resource = call.resource
+        metadata = objects.check_metadata(obj, resource.kind)
+        objects.place(obj, resource, call.namespace)
+        base = "" if metadata.get("name") else metadata.get("generateName", "")
+        if not metadata.get("name") and not base:
+            raise objects.missing_name(resource)
+        dry_run = call.dry_run
+        for attempt in range(MOST_TRIES + 3):
+            fresh = obj if not base or attempt == 0 else msgspec.json.decode(msgspec.json.encode(obj))
+            if base:
+                fresh["metadata"]["name"] = objects.generated_name(base, self.chance)
+            try:
+                return await self._create_once(call, fresh, apply, dry_run)
+            except Refused as refusal:
+                if refusal.reason != "AlreadyExists" or not base or attempt == MOST_TRIES + 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _create_once(self, call: Call, obj: Json, apply: Json | None, dry_run: bool) -> Answer:
+        resource, version = call.resource, call.version
+        objects.begin(obj, resource, self.clock.now(), self.chance)
+        name = obj["metadata"]["name"]
+        given = obj if apply is None else apply
+        given_fields = self.checks.snapshot(call, given)
+        strategy.prepare_create(resource, version, obj)
+        self.checks.default(call, obj, None)
+        obj = await self.admission.mutate(call, obj, None)
+        self.checks.validate(call, obj, None)
+        await self.admission.validate(call, obj, None)
+        self.checks.own(call, None, obj, given_fields, apply is not None)
+        stored = obj if call.is_stored_version else await self.converter.to_storage(call, obj)
+        if resource.collection.head(call.namespace, name) is not None:
+            raise already_exists(resource.group, resource.plural, name)
+        if dry_run:
+            return object_answer(obj, 201)
+        record = await self._put(call, name, stored)
+        if call.is_stored_version:
+            return json_answer(record.raw, 201)
+        obj["metadata"]["resourceVersion"] = str(record.revision)
+        return object_answer(obj, 201)
+
+    # --- update
+
+    async def update(self, call: Call) -> Answer:
+        body = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        objects.check_identity(body, call.version)
+        metadata = objects.check_metadata(body, call.resource.kind)
+        given = metadata.get("name")
+        if given is None or given != call.route.name:
+            raise bad_request(f"the name of the object ({given or ''}) does not match the name on the URL ({call.route.name})")
+        objects.place(body, call.resource, call.namespace)
+        needs = call.resource.custom or call.resource.name in _NEEDS_REVISION
+        if needs and not metadata.get("resourceVersion"):
+            raise invalid(call.resource.group, call.resource.kind, given, [cause(
+                "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")])
+        encoded = encode(body)
+
+        def produce(old: Json | None) -> Json:
+            found: Json = msgspec.json.decode(encoded)
+            return found
+
+        return await self.change(call, produce, create=call.resource.name in _CREATED_BY_PUT)
+
+    async def change(self, call: Call, produce: Produce, *, create: bool = False, apply: Json | None = None) -> Answer:
+        """Replace the stored object by what `produce` makes of it."""
+        for _ in range(MOST_TRIES):
+            record = call.resource.collection.head(call.namespace, call.route.name)
+            if record is None:
+                return await self._absent(call, produce, create, apply)
+            answer = await self._change_once(call, record, produce, apply)
+            if answer is not None:
+                return answer
+        raise conflict(call.resource.group, call.resource.plural, call.route.name, MODIFIED)
+
+    async def _absent(self, call: Call, produce: Produce, create: bool, apply: Json | None) -> Answer:
+        if not create or call.route.subresource:
+            raise not_found(call.resource.group, call.resource.plural, call.route.name)
+        obj = produce(None)
+        metadata = objects.check_metadata(obj, call.resource.kind)
+        uid = metadata.get("uid")
+        if uid:
+            raise conflict(call.resource.group, call.resource.plural, call.route.name,
+                           f"Precondition failed: UID in precondition: {uid}, UID in object meta: ")
+        metadata["name"] = call.route.name
+        metadata.pop("resourceVersion", None)
+        return await self.create_object(call, obj, apply=apply)
+
+    async def _change_once(self, call: Call, record: Record, produce: Produce, apply: Json | None) -> Answer | None:
+        """One try; None when the object changed while a webhook was asked."""
+        resource, version, subresource = call.resource, call.version, call.route.subresource
+        old = decoded(record)
+        if not call.is_stored_version:
+            old = await self.converter.from_storage(call, old)
+        new = produce(decoded(record) if call.is_stored_version else await self.converter.from_storage(call, decoded(record)))
+        objects.check_metadata(new, resource.kind)
+        objects.check_revision(new, old, resource)
+        objects.carry_over(new, old, resource)
+        managed = new["metadata"].get("managedFields")
+        new = strategy.prepare_update(resource, version, new, old, subresource)
+        self.checks.default(call, new, old)
+        if resource.kind == "Service" and not resource.group and subresource != "status":
+            strategy.allocate_addresses(new, resource.collection, self.chance)
+        new = await self.admission.mutate(call, new, old)
+        objects.check_finalizers(new, old, resource)
+        if subresource != "status":
+            objects.bump_generation(new, old, resource, version)
+        self.checks.validate(call, new, old)
+        await self.admission.validate(call, new, old)
+        if managed is not None:
+            new["metadata"]["managedFields"] = managed
+        self.checks.own(call, old, new, None, apply is not None)
+        if call.resource.collection.head(call.namespace, call.route.name) is not record:
+            return None
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if same_but_times(new, old):
+            return json_answer(record.raw) if call.is_stored_version else object_answer(old)
+        if call.dry_run:
+            return object_answer(new)
+        if is_finished(new, resource.kind if not resource.group else ""):
+            return await self._remove(call, record, new)
+        stored = new if call.is_stored_version else await self.converter.to_storage(call, new)
+        if call.resource.collection.head(call.namespace, call.route.name) is not record:
+            return None
+        written = await self._put(call, record.name, stored)
+        if call.is_stored_version:
+            return json_answer(written.raw)
+        new["metadata"]["resourceVersion"] = str(written.revision)
+        return object_answer(new)
+
+    # --- patch
+
+    async def patch(self, call: Call) -> Answer:
+        media = media_of(call.request.headers.get("content-type", ""))
+        if media in APPLY:
+            return await self._apply(call)
+        if media not in PATCHES:
+            raise unsupported_media(media, PATCHES)
+        if media == "application/strategic-merge-patch+json" and call.resource.custom:
+            raise unsupported_media(media, [one for one in PATCHES if "strategic" not in one])
+        patch = decode(call.request.body, "application/json")
+        if call.request.query.get("force"):
+            raise invalid("meta.k8s.io", "PatchOptions", "", [cause(
+                "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force")])
+        kind = call.version.kind
+
+        def produce(old: Json | None) -> Json:
+            try:
+                if media == PATCHES[0]:
+                    found = json_patch(old, patch)
+                elif media == PATCHES[1]:
+                    found = merge_patch(old, patch)
+                else:
+                    found = strategic_merge(kind, old, patch)
+            except PatchError as error:
+                raise patch_refused(call, error) from None
+            return self._patched(call, found)
+
+        return await self.change(call, produce)
+
+    def _patched(self, call: Call, found: Any) -> Json:
+        """A patch may not turn an object into another one."""
+        if type(found) is not dict:
+            raise bad_request("the patch does not leave an object")
+        if found.get("apiVersion") != call.version.kind.api_version or found.get("kind") != call.version.kind.kind:
+            raise bad_request("a patch may not change apiVersion or kind")
+        metadata = found.get("metadata")
+        if type(metadata) is not dict:
+            raise bad_request("a patch may not remove metadata")
+        if metadata.get("name") != call.route.name:
+            raise bad_request(f"the name of the object ({metadata.get('name')}) does not match the name on the URL "
+                              f"({call.route.name})")
+        objects.place(found, call.resource, call.namespace)
+        return found
+
+    async def _apply(self, call: Call) -> Answer:
+        """Server-side apply."""
+        if not call.request.query.get("fieldManager"):
+            raise invalid("meta.k8s.io", "PatchOptions", "", [cause(
+                "FieldValueRequired", "Required value: is required for apply patch", "fieldManager")])
+        body = decode_object(call.request.body, "application/apply-patch+yaml")
+        objects.check_identity(body, call.version)
+        metadata = objects.check_metadata(body, call.resource.kind)
+        if metadata.get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        metadata.setdefault("name", call.route.name)
+        if metadata["name"] != call.route.name:
+            raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.route.name})")
+        objects.place(body, call.resource, call.namespace)
+        encoded = encode(body)
+
+        def produce(old: Json | None) -> Json:
+            config: Json = msgspec.json.decode(encoded)
+            return self.checks.applied(call, old, config)
+
+        return await self.change(call, produce, create=True, apply=body)
+
+    # --- the end of every write
+
+    async def _put(self, call: Call, name: str, obj: Json) -> Record:
+        storage = self.storage
+        revision = storage.next_revision()
+        obj["metadata"]["resourceVersion"] = str(revision)
+        raw = encode(obj)
+        if len(raw) > MOST_OBJECT_BYTES:
+            raise Refused(413, "RequestEntityTooLarge", f"{call.resource.kind} {name!r} would take {len(raw)} bytes; the limit "
+                          f"for one object is {MOST_OBJECT_BYTES}")
+        return await storage.put(call.resource.collection, call.namespace, name, revision, raw)
+
+    async def _remove(self, call: Call, record: Record, obj: Json) -> Response:
+        """The last finalizer went: so does the object."""
+        revision = self.storage.next_revision()
+        obj["metadata"]["resourceVersion"] = str(revision)
+        stored = obj if call.is_stored_version else await self.converter.to_storage(call, obj)
+        await self.storage.remove(call.resource.collection, record, revision, encode(stored))
+        return object_answer(obj)
+
+
+def is_finished(obj: Json, kind: str) -> bool:
+    """Whether an object marked for deletion has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if kind == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def same_but_times(new: Json, old: Json) -> bool:
+    """Equal apart from when fields were owned: then nothing is written."""
+    if new == old:
+        return True
+    if {**new, "metadata": None} != {**old, "metadata": None}:
+        return False
+    return _timeless(new["metadata"]) == _timeless(old["metadata"])
+
+
+def _timeless(metadata: Json) -> Json:
+    managed = metadata.get("managedFields")
+    if not managed:
+        return metadata
+    return {**metadata, "managedFields": [{**entry, "time": None} for entry in managed]}
+
+
+def patch_refused(call: Call, error: PatchError) -> Refused:
+    if error.reason == "Conflict":
+        return apply_conflict(error.message, list(error.causes))
+    if error.reason == "Invalid":
+        details: Json = {"name": call.route.name, "kind": call.resource.kind}
+        if call.resource.group:
+            details["group"] = call.resource.group
+        return Refused(error.code, error.reason, error.message, details=details)
+    return Refused(error.code, error.reason, error.message)
