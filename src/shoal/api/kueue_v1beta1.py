@@ -87,7 +87,7 @@ class WorkloadSpec(Part):
     priority_class_name: Reference = ""
     priority_class_source: Annotated[
         str,
-        Rule(enum=["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""], default=""),
+        Rule(enum=["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""]),
     ] = ""
     priority: Int32 | None = None
     active: Annotated[bool, Rule(default=True)] = True

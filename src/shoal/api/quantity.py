@@ -8,6 +8,7 @@ a sum; `show` is the way back.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -25,7 +26,7 @@ _DECIMAL_NAME = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_NAME = {shift: suffix for suffix, shift in _BINARY.items()}
 _PATTERN = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i|)", re.ASCII)
 _LONGEST = 128  # an honest quantity is far shorter; bounds the arithmetic on hostile input
-_LARGEST_EXPONENT = 64
+_LARGEST_POWER = 256  # beyond it every text of that length is capped or rounded to the same value
 
 
 class Quantity(msgspec.Struct, frozen=True):
@@ -36,13 +37,13 @@ class Quantity(msgspec.Struct, frozen=True):
 
     @property
     def units(self) -> int:
-        """Whole units, rounded up (away from zero for positive amounts), as `Value()`."""
-        return -(-self.nano // NANO)
+        """Whole units, rounded away from zero, as `Value()`."""
+        return _rounded(self.nano, NANO)
 
     @property
     def milli(self) -> int:
-        """Thousandths, rounded up, as `MilliValue()`."""
-        return -(-self.nano // 10**6)
+        """Thousandths, rounded away from zero, as `MilliValue()`."""
+        return _rounded(self.nano, 10**6)
 
     def __str__(self) -> str:
         return _print(self.nano, self.format)
@@ -68,9 +69,7 @@ def parse(text: str | int | float) -> Quantity:
         exponent += _DECIMAL[suffix]
     else:
         style = "exponent"
-        power = int(suffix[1:])
-        if abs(power) > _LARGEST_EXPONENT:
-            raise BadInput(f"{_shown(text)} is not a quantity that fits 64 bits; use a smaller exponent")
+        power = max(-_LARGEST_POWER, min(_LARGEST_POWER, int(suffix[1:])))
         exponent += power
     scaled = (mantissa << shift) * NANO
     nano = scaled * 10**exponent if exponent >= 0 else -(-scaled // 10**-exponent)
@@ -84,7 +83,7 @@ def amount(resource: str, text: str | int | float) -> int:
     return quantity.milli if counts_in_milli(resource) else quantity.units
 
 
-def amounts(resources: dict[str, str] | None) -> dict[str, int]:
+def amounts(resources: Mapping[str, str | int | float] | None) -> dict[str, int]:
     """A whole ResourceList as integers."""
     return {name: amount(name, text) for name, text in (resources or {}).items()}
 
@@ -116,6 +115,11 @@ def _print(nano: int, style: Format) -> str:
     if style == "exponent":
         return f"{sign}{rest}e{exponent}" if exponent else f"{sign}{rest}"
     return f"{sign}{rest}{_DECIMAL_NAME[exponent]}"
+
+
+def _rounded(nano: int, step: int) -> int:
+    whole = -(-abs(nano) // step)
+    return whole if nano >= 0 else -whole
 
 
 def _plain(number: int | float) -> str:

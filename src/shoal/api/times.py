@@ -16,12 +16,12 @@ _PATTERN = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})
 
 def seconds_text(moment: int) -> str:
     """`2023-08-29T02:50:18Z`: metav1.Time."""
-    return (_EPOCH + timedelta(microseconds=moment)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _at(moment).isoformat(timespec="seconds") + "Z"
 
 
 def micro_text(moment: int) -> str:
     """`2023-08-29T02:50:18.829462Z`: metav1.MicroTime, always six digits."""
-    return (_EPOCH + timedelta(microseconds=moment)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _at(moment).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> int:
@@ -36,3 +36,7 @@ def parse_time(text: str) -> int:
         raise BadInput(f"{text[:40]!r} is not an RFC 3339 time such as 2023-08-29T02:50:18Z") from None
     whole = (moment - _EPOCH) // timedelta(seconds=1)
     return whole * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+
+
+def _at(moment: int) -> datetime:
+    return (_EPOCH + timedelta(microseconds=moment)).replace(tzinfo=None)

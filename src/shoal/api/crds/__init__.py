@@ -105,7 +105,8 @@ def _versions(definition: Definition, *, own_schemas: bool) -> list[Json]:
                 | ({"priority": column.priority} if column.priority else {})
                 for column in definition.columns
             ]
-        if definition.selectable and version.storage:  # on all versions alike, API servers up to 1.36 refuse the CRD
+        # API servers (1.36) refuse selectable fields that are alike on versions whose schemas differ, and the reverse.
+        if definition.selectable and (version.storage or not own_schemas):
             entry["selectableFields"] = [{"jsonPath": path} for path in definition.selectable]
         versions.append(entry)
     return versions

@@ -33,8 +33,8 @@ class Version(msgspec.Struct, frozen=True):
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """One CRD. `converts` marks versions of different shape; the others share one stored shape.
 
-    `legacy` marks the groups of old MCAD releases. Their kinds have the same names as the current ones, and kubectl takes
-    the group that the server lists first when it is asked for a bare name such as `appwrapper`.
+    `legacy` marks the groups of old MCAD releases. Their kinds have the same names as the current ones, and kubectl
+    takes the group that the server lists first when it is asked for a bare name such as `appwrapper`.
     """
 
     group: str
