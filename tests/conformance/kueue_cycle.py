@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
 from shoal.engine.kueue import Decisions, Kueue, read
+from shoal.engine.model import Gang
 from tests.conformance.kueue_given import Case, compared, rules_of, settings_of, told
 
 
@@ -20,6 +23,8 @@ def cycle_differences(given: Case, expect: Case) -> list[str]:
         kueue.update(gang)
     decisions = kueue.cycle(parse_time(given["now"]))
     names = {key: f"{gang.namespace}/{gang.name}" for key, gang in gangs.items()}
+    if given.get("statusWriteFails"):
+        decisions = _undone(kueue, decisions, gangs)
 
     found = compared(
         "newlyReserved", sorted(names[e.gang] for e in decisions.reserved), sorted(expect["newlyReserved"])
@@ -39,6 +44,13 @@ def cycle_differences(given: Case, expect: Case) -> list[str]:
         skipped = {name: count for name, count in expect["skippedPreemptions"].items() if count}
         found += compared("skippedPreemptions", decisions.skipped_preemptions, skipped)
     return found
+
+
+def _undone(kueue: Kueue, decisions: Decisions, gangs: dict[str, Gang]) -> Decisions:
+    """The server refused the writes: the facts stay as they were, and telling them again undoes the reservations."""
+    for entry in decisions.reserved:
+        kueue.update(gangs[entry.gang])
+    return msgspec.structs.replace(decisions, reserved=())
 
 
 def _reserved(kueue: Kueue, names: dict[str, str]) -> dict[str, Any]:
@@ -83,11 +95,11 @@ def _sorted(expected: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def _events(decisions: Decisions, names: dict[str, str], given: Case) -> Counter[tuple[str, str, str]]:
     """The events a controller writes for these decisions."""
-    checked = {entry["metadata"]["name"] for entry in given["clusterQueues"] if _has_checks(entry)}
+    checked = {read.workload(entry).key for entry in given["workloads"] if _awaits_checks(entry)}
     events: Counter[tuple[str, str, str]] = Counter()
     for entry in decisions.reserved:
         events[names[entry.gang], "QuotaReserved", "Normal"] += 1
-        if entry.cluster_queue not in checked:
+        if entry.gang not in checked:
             events[names[entry.gang], "Admitted", "Normal"] += 1
     for victim in decisions.evicted:
         events[names[victim.gang], "EvictedDueToPreempted", "Normal"] += 1
@@ -98,9 +110,9 @@ def _events(decisions: Decisions, names: dict[str, str], given: Case) -> Counter
     return events
 
 
-def _has_checks(queue: Case) -> bool:
-    strategy = (queue.get("spec") or {}).get("admissionChecksStrategy") or {}
-    return bool(strategy.get("admissionChecks"))
+def _awaits_checks(workload: Case) -> bool:
+    checks = (workload.get("status") or {}).get("admissionChecks") or []
+    return any(check.get("state") != "Ready" for check in checks)
 
 
 def _counted(expected: list[dict[str, str]]) -> Counter[tuple[str, str, str]]:

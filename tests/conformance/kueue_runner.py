@@ -59,6 +59,8 @@ def is_skipped(case: Case) -> bool:
 
 def differences(case: Case) -> list[str]:
     """What came out differently; empty when the case passes."""
+    if case["kind"] == "trace":
+        return trace_differences(case["input"], case["expect"], thrash="thrash" in case.get("tags", ()))
     return JUDGES[case["kind"]](case["input"], case["expect"])
 
 

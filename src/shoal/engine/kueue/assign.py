@@ -200,7 +200,7 @@ class Search:
                     _fail(indexes, parts, [reason], NO_MATCHING_FLAVOR, [])
                     return
                 continue
-            covered = {name: wanted[name] for name in sorted(wanted) if self.groups.get(name) is group}
+            covered = {name: wanted[name] for name in sorted(wanted) if name in group.resources}
             settled.update(covered)
             scan = _Scan(self, indexes, group, covered, usage)
             scan.run(resource)

@@ -313,7 +313,7 @@ def send_back(entry: Entry, record: QueueRecord) -> None:
         at_once = entry.back in (back.AFTER_NOMINATION, back.PENDING_PREEMPTION)
         if entry.back == back.PENDING_PREEMPTION:
             waiting.sticky = member.uid
-        elif waiting.sticky == member.uid and entry.back != back.AFTER_NOMINATION:
+        elif waiting.sticky == member.uid and entry.back not in (back.AFTER_NOMINATION, back.NO_CANDIDATES):
             waiting.sticky = ""
     if at_once or member.flavors_remain:
         waiting.push(member)

@@ -37,7 +37,7 @@ class QueueRecord:
         self.groups: dict[str, ResourceGroup] = {}
         for group in fact.groups:
             for resource in group.resources:
-                self.groups[resource] = group
+                self.groups.setdefault(resource, group)
         self.waiting.strict = fact.strategy == "StrictFIFO"
         self.selector: Selector | None
         try:

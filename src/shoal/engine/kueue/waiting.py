@@ -115,8 +115,6 @@ class Waiting:
     def park_shape(self, member: Member) -> None:
         """Set the member's whole shape aside. The member itself must be queued."""
         self._shapes[member.shape].parked = True
-        if self.sticky == member.uid:
-            self.sticky = ""
 
     def unpark(self, *, stays: frozenset[str] | set[str] = frozenset()) -> bool:
         """Something changed: everyone may try again, except `stays`. True when that woke anyone."""
