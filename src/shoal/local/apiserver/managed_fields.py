@@ -1,0 +1,378 @@
+"""Who owns which field: server-side apply, and the book-keeping of every other write.
+
+`apply` merges one manager's configuration into an object: what it sets it owns, what it no longer sets goes away
+unless someone else owns it too, and a value that another manager owns is a conflict unless forced. `track` records
+an update and runs on every write, so the common case (a status written again by the manager that owns it) builds no
+set at all. Neither changes what it is given, save that `track` sets `metadata.managedFields` of the new object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.local.apiserver import field_sets
+from shoal.local.apiserver.field_sets import Set
+from shoal.local.apiserver.field_shapes import Shape
+from shoal.local.apiserver.patch import PatchError, clone
+
+Json = dict[str, Any]
+
+MOST_UPDATERS = 10  # as Kubernetes: older update entries are folded into one
+LONGEST_MANAGER = 128
+_ANCIENT = "ancient-changes"
+_UNOWNED = frozenset(("name", "namespace", "uid", "creationTimestamp", "selfLink", "resourceVersion", "generation",
+                      "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"))  # fmt: skip
+
+
+def manager_name(field_manager: str, user_agent: str) -> str:
+    """The name a write is recorded under: the one it gives, else the first word of its user agent."""
+    name = field_manager or user_agent.partition("/")[0] or "unknown"
+    return name[:LONGEST_MANAGER]
+
+
+# --- updates
+
+
+def track(
+    shape: Shape, old: Json | None, new: Json, manager: str, *, now: str, api_version: str, subresource: str = ""
+) -> None:
+    """Record a create or update: `new["metadata"]["managedFields"]` becomes what it must be afterwards.
+
+    `new` must be as it will be stored (defaulted, status put back where the write may not touch it). A write that
+    changes nothing leaves the entries as they were, so that it can be recognised as no change.
+    """
+    metadata = new.setdefault("metadata", {})
+    sent = metadata.pop("managedFields", None)
+    if old is None:
+        changed, gone = _owned(shape, new, subresource), None
+        entries: list[Json] = []
+    else:
+        entries = (old.get("metadata") or {}).get("managedFields") or []
+        if sent is not None and not any(entry for entry in sent):
+            entries = []  # the client asks to start over: managedFields: [] or [{}]
+        changed, gone = _difference(shape, old, new, subresource)
+    if changed is None and gone is None:
+        if entries:
+            metadata["managedFields"] = entries
+        return
+    kept = _tracked(entries, changed, gone, manager, now, api_version, subresource)
+    if kept:
+        metadata["managedFields"] = kept
+
+
+def _tracked(
+    entries: list[Json],
+    changed: Set | None,
+    gone: Set | None,
+    manager: str,
+    now: str,
+    api_version: str,
+    subresource: str,
+) -> list[Json]:
+    mine: Json | None = None
+    kept: list[Json] = []
+    for entry in entries:
+        if _same_manager(entry, manager, "Update", subresource) and entry.get("apiVersion") == api_version:
+            mine = entry
+            continue
+        rest: Set | None = entry.get("fieldsV1") or {}
+        if rest and changed is not None and field_sets.meets(rest, changed):
+            rest = field_sets.subtract(rest, changed)
+        if rest and gone is not None and field_sets.meets(rest, gone):
+            rest = field_sets.subtract(rest, gone)
+        if rest:
+            kept.append(entry if rest is entry.get("fieldsV1") else {**entry, "fieldsV1": rest})
+    owned: Set | None = mine["fieldsV1"] if mine else None
+    if changed is not None and (owned is None or not field_sets.holds(owned, changed)):
+        owned = field_sets.union(owned, changed) if owned else changed
+    if owned and gone is not None and field_sets.meets(owned, gone):
+        owned = field_sets.subtract(owned, gone)
+    if owned:
+        kept.append(_entry(manager, "Update", now, api_version, subresource, owned))
+    return _capped(kept)
+
+
+def _difference(shape: Shape, old: Json, new: Json, subresource: str) -> tuple[Set | None, Set | None]:
+    changed: Set = {}
+    gone: Set = {}
+    for name in (*new, *(name for name in old if name not in new)):
+        if name in ("apiVersion", "kind") or (subresource == "status" and name != "status"):
+            continue
+        before, after = old.get(name), new.get(name)
+        if before is after:
+            continue
+        if name == "metadata":
+            before = {key: item for key, item in (before or {}).items() if key not in _UNOWNED}
+            after = {key: item for key, item in (after or {}).items() if key not in _UNOWNED}
+        if before == after and (name in old) == (name in new):
+            continue
+        if name not in new:
+            gone[f"f:{name}"] = {}
+            continue
+        if name not in old:
+            changed[f"f:{name}"] = field_sets.fields_of(shape.member(name), after)
+            continue
+        set_, lost = field_sets.difference_of(shape.member(name), before, after)
+        if set_ is not None:
+            changed[f"f:{name}"] = set_
+        if lost:
+            gone[f"f:{name}"] = lost
+    return changed or None, gone or None
+
+
+def _owned(shape: Shape, obj: Json, subresource: str = "") -> Set | None:
+    """All that an object sets and that can be owned."""
+    found: Set = {}
+    for name, value in obj.items():
+        if name in ("apiVersion", "kind") or (subresource == "status" and name != "status"):
+            continue
+        if name == "metadata":
+            value = {key: item for key, item in (value or {}).items() if key not in _UNOWNED}
+            if not value:
+                continue
+        found[f"f:{name}"] = field_sets.fields_of(shape.member(name), value)
+    return found or None
+
+
+def _same_manager(entry: Json, manager: str, operation: str, subresource: str) -> bool:
+    return bool(
+        entry.get("manager") == manager
+        and entry.get("operation") == operation
+        and (entry.get("subresource") or "") == subresource
+    )
+
+
+def _entry(manager: str, operation: str, now: str, api_version: str, subresource: str, fields: Set) -> Json:
+    entry: Json = {"manager": manager, "operation": operation, "apiVersion": api_version, "time": now,
+                   "fieldsType": "FieldsV1", "fieldsV1": fields}  # fmt: skip
+    if subresource:
+        entry["subresource"] = subresource
+    return entry
+
+
+def _capped(entries: list[Json]) -> list[Json]:
+    updates = [entry for entry in entries if entry.get("operation") == "Update"]
+    if len(updates) <= MOST_UPDATERS:
+        return entries
+    updates.sort(key=lambda entry: (entry.get("manager") != _ANCIENT, str(entry.get("time") or "")))
+    folded = updates[: len(updates) - MOST_UPDATERS + 1]
+    fields = folded[0]["fieldsV1"]
+    for entry in folded[1:]:
+        fields = field_sets.union(fields, entry["fieldsV1"])
+    ancient = {**folded[-1], "manager": _ANCIENT, "fieldsV1": fields}
+    ancient.pop("subresource", None)
+    gone = {id(entry) for entry in folded}
+    return [ancient, *(entry for entry in entries if id(entry) not in gone)]
+
+
+# --- apply
+
+
+def apply(
+    shape: Shape,
+    live: Json | None,
+    config: Json,
+    manager: str,
+    *,
+    now: str,
+    api_version: str,
+    force: bool = False,
+    subresource: str = "",
+) -> Json:
+    """`live` with `config` applied by `manager`: a fresh object with its managedFields set.
+
+    Raises PatchError 409 where another manager owns a value that would change, and 400 where the configuration itself
+    carries managedFields. With `live` None the object is to be created.
+    """
+    if (config.get("metadata") or {}).get("managedFields"):
+        raise PatchError(400, "BadRequest", "metadata.managedFields must be nil")
+    config = _without_nulls(config)
+    wanted = _owned(shape, config, subresource) or {}
+    _check_keys(shape, config, "")
+    if live is None:
+        created = clone(config)
+        created.setdefault("metadata", {})
+        if wanted:
+            created["metadata"]["managedFields"] = [_entry(manager, "Apply", now, api_version, subresource, wanted)]
+        return created
+    entries = (live.get("metadata") or {}).get("managedFields") or []
+    given = {name: value for name, value in config.items() if name == "status"} if subresource == "status" else config
+    merged = _merge(shape, live, given)
+    changed, _ = _difference(shape, live, merged, subresource)
+    others = [entry for entry in entries if not _same_manager(entry, manager, "Apply", subresource)]
+    if changed is not None and not force:
+        _refuse_conflicts(others, changed)
+    before = next((e for e in entries if _same_manager(e, manager, "Apply", subresource)), None)
+    dropped = field_sets.subtract(before["fieldsV1"], wanted, sweep=False) if before else None
+    if dropped is not None:
+        merged = _prune(shape, merged, dropped, [entry.get("fieldsV1") or {} for entry in others])
+    _, gone = _difference(shape, live, merged, subresource)
+    kept = _others_after(others, changed if force else None, gone)
+    if wanted:
+        steady = before is not None and changed is None and gone is None and before.get("fieldsV1") == wanted
+        kept.append(before if steady and before else _entry(manager, "Apply", now, api_version, subresource, wanted))
+    metadata = dict(merged.get("metadata") or {})
+    metadata.pop("managedFields", None)
+    if kept:
+        metadata["managedFields"] = kept
+    merged["metadata"] = metadata
+    return merged
+
+
+def _others_after(others: list[Json], taken: Set | None, gone: Set | None) -> list[Json]:
+    kept = []
+    for entry in others:
+        rest: Set | None = entry.get("fieldsV1") or {}
+        for loss in (taken, gone):
+            if rest and loss is not None and field_sets.meets(rest, loss):
+                rest = field_sets.subtract(rest, loss)
+        if rest:
+            kept.append(entry if rest is entry.get("fieldsV1") else {**entry, "fieldsV1": rest})
+    return kept
+
+
+def _refuse_conflicts(others: list[Json], changed: Set) -> None:
+    conflicts: list[tuple[str, str]] = []
+    for entry in others:
+        theirs = entry.get("fieldsV1") or {}
+        shared = field_sets.common(theirs, changed) if theirs else None
+        if shared:
+            conflicts += [(_described(entry), path) for path in field_sets.paths(shared)]
+    if not conflicts:
+        return
+    if len(conflicts) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {conflicts[0][0]}: {conflicts[0][1]}"
+    else:
+        lines = []
+        for who in sorted({who for who, _ in conflicts}):
+            lines.append(f"conflicts with {who}:")
+            lines += [f"- {path}" for other, path in conflicts if other == who]
+        message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path} for who, path in conflicts
+    ]
+    raise PatchError(409, "Conflict", message, causes)
+
+
+def _described(entry: Json) -> str:
+    words = f'"{entry.get("manager")}"'
+    if entry.get("subresource"):
+        words += f' with subresource "{entry["subresource"]}"'
+    if entry.get("operation") == "Update":
+        words += f" using {entry.get('apiVersion')}"
+        if entry.get("time"):
+            words += f" at {entry['time']}"
+    return words
+
+
+def _check_keys(shape: Shape, value: Any, path: str) -> None:
+    """An item of a keyed list without its key, or given twice, cannot be owned."""
+    if type(value) is dict and shape.granularity == "map":
+        for name, item in value.items():
+            _check_keys(shape.member(name), item, f"{path}.{name}")
+    elif type(value) is list and shape.granularity == "keyed":
+        seen = set()
+        for index, item in enumerate(value):
+            key = field_sets.key_of(shape, item)
+            if key is None:
+                names = ", ".join(repr(name) for name in shape.keys)
+                raise _untyped(
+                    f"{path}: element {index}: associative list with keys has an element that omits key field "
+                    f"{names} (and doesn't have default value)"
+                )
+            if key in seen:
+                raise _untyped(f"{path}: duplicate entries for key {key[2:]}")
+            seen.add(key)
+            assert shape.item is not None
+            _check_keys(shape.item, item, f"{path}[{key[2:]}]")
+
+
+def _untyped(message: str) -> PatchError:
+    return PatchError(400, "BadRequest", f"failed to create typed patch object: {message}")
+
+
+# --- merging and pruning
+
+
+def _merge(shape: Shape, live: Any, config: Any) -> Any:
+    if type(live) is dict and type(config) is dict and shape.granularity == "map":
+        merged = {name: clone(value) for name, value in live.items() if name not in config}
+        for name, value in config.items():
+            merged[name] = _merge(shape.member(name), live[name], value) if name in live else clone(value)
+        return merged
+    if type(live) is list and type(config) is list:
+        if shape.granularity == "keyed":
+            return _merge_items(shape, live, config)
+        if shape.granularity == "set":
+            have = {field_sets.value_of(item) for item in live}
+            return clone(live) + [clone(item) for item in config if field_sets.value_of(item) not in have]
+    return clone(config)
+
+
+def _merge_items(shape: Shape, live: list[Any], config: list[Any]) -> list[Any]:
+    """The configuration's order, with items that only the live list has kept near their neighbours."""
+    assert shape.item is not None
+    found = {field_sets.key_of(shape, item): item for item in live}
+    wanted = {field_sets.key_of(shape, item): item for item in config}
+    if None in found:
+        return clone(config)
+    merged: list[Any] = []
+    done: set[str | None] = set()
+    queue = list(wanted)
+    for key, item in found.items():
+        if key not in wanted:
+            merged.append(clone(item))
+            continue
+        while queue and key not in done:
+            following = queue.pop(0)
+            done.add(following)
+            both = following in found
+            merged.append(_merge(shape.item, found[following], wanted[following]) if both else clone(wanted[following]))
+    merged += [clone(wanted[key]) for key in queue if key not in done]
+    return merged
+
+
+def _prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
+    """Remove what the manager no longer sets, save what someone else owns. Changes `value`, which is fresh."""
+    if type(value) is dict and shape.granularity == "map":
+        for element, below in dropped.items():
+            name = element[2:]
+            if not element.startswith("f:") or name not in value:
+                continue
+            theirs = [fields[element] for fields in others if element in fields]
+            if not below:
+                if not theirs:
+                    del value[name]
+                continue
+            rest = _prune(shape.member(name), value[name], below, theirs)
+            if rest in ({}, []) and not theirs:
+                del value[name]
+            else:
+                value[name] = rest
+        return value
+    if type(value) is list and shape.granularity in ("keyed", "set"):
+        kept = []
+        for item in value:
+            element = field_sets.value_of(item) if shape.granularity == "set" else field_sets.key_of(shape, item)
+            if element is None or element not in dropped:
+                kept.append(item)
+                continue
+            theirs = [fields[element] for fields in others if element in fields]
+            if shape.granularity == "set" or not theirs:
+                whole = shape.granularity == "set" or field_sets.is_member(dropped[element])
+                if theirs or not whole:
+                    kept.append(_prune(shape.item, item, dropped[element], theirs) if shape.item else item)
+                continue
+            assert shape.item is not None
+            below = {step: node for step, node in dropped[element].items() if step[2:] not in shape.keys}
+            kept.append(_prune(shape.item, item, below, theirs))
+        return kept
+    return value
+
+
+def _without_nulls(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if type(value) is list:
+        return [_without_nulls(item) for item in value]
+    return value
