@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from shoal.api.meta import Json
+from shoal.local.apiserver import protobuf
 from shoal.local.apiserver.status import bad_request, unsupported_media
 
 MOST_BYTES = 3 << 20  # as Kubernetes
@@ -47,6 +48,8 @@ def decode(data: bytes, content_type: str) -> Any:
         return decode_json(data)
     if media in _YAML or media.endswith("+yaml"):
         return decode_yaml(data)
+    if media == "application/vnd.kubernetes.protobuf":
+        return check(protobuf.decode(data))
     raise unsupported_media(media, ACCEPTED)
 
 
