@@ -6,22 +6,19 @@ find as Kubernetes does.
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.api.meta import Json
+from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
+from shoal.local.apiserver import managed_fields
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
+from shoal.local.apiserver.route import truth
 from shoal.local.apiserver.status import bad_request, invalid
 
 
 class Checks:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-
-    def snapshot(self, call: Call, given: Json) -> Any:
-        """What the client itself wrote, for ownership: taken before anything is filled in."""
-        return None
 
     def default(self, call: Call, obj: Json, old: Json | None) -> None:
         """Drop what the kind does not know, fill in what it promises."""
@@ -52,9 +49,18 @@ class Checks:
             raise invalid(call.resource.group, call.resource.kind, obj["metadata"].get("name", ""),
                           [error.cause for error in errors])
 
-    def own(self, call: Call, old: Json | None, new: Json, given: Any, applied: bool) -> None:
-        """Record who wrote which fields."""
+    def own(self, call: Call, old: Json | None, new: Json) -> None:
+        """Record who wrote which fields, for every write but apply, which does so itself."""
+        subresource = call.route.subresource
+        status = new.pop("status", None) if old is None and call.version.status else None  # the first status is nobody's
+        managed_fields.track(call.version.shape, old, new, call.manager, now=seconds_text(self.clock.now()),
+                             api_version=call.version.kind.api_version, subresource=subresource)
+        if status is not None:
+            new["status"] = status
 
     def applied(self, call: Call, old: Json | None, config: Json) -> Json:
-        """The object that results from applying a configuration."""
-        raise bad_request("server-side apply is not available")
+        """The object that results from applying a configuration. Raises PatchError."""
+        return managed_fields.apply(
+            call.version.shape, old, config, call.manager, now=seconds_text(self.clock.now()),
+            api_version=call.version.kind.api_version, force=truth(call.request.query.get("force", "")),
+            subresource=call.route.subresource)

@@ -14,6 +14,7 @@ import msgspec
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.local.apiserver.collection import Collection
+from shoal.local.apiserver.field_shapes import GUESSED, Shape, of_kind, of_schema
 from shoal.local.apiserver.storage import Storage
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Version:
         from shoal.local.apiserver.schema import Structural  # brings CEL, which a server without CRDs need not load
 
         return Structural(self.raw_schema)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """How server-side apply divides objects of this version."""
+        return of_schema(self.raw_schema) if self.raw_schema is not None else of_kind(self.kind) or GUESSED
 
 
 class Resource:

@@ -64,8 +64,8 @@ class Writer:
         objects.check_identity(obj, call.version)
         return await self.create_object(call, obj)
 
-    async def create_object(self, call: Call, obj: Json, *, apply: Json | None = None) -> Answer:
-        """Create from a decoded object. `apply` is the applied configuration when server-side apply creates it."""
+    async def create_object(self, call: Call, obj: Json, *, apply: bool = False) -> Answer:
+        """Create from a decoded object. `apply` when server-side apply creates it and has recorded its fields."""
         resource = call.resource
         metadata = objects.check_metadata(obj, resource.kind)
         objects.place(obj, resource, call.namespace)
@@ -84,18 +84,17 @@ class Writer:
                     raise
         raise AssertionError("unreachable")
 
-    async def _create_once(self, call: Call, obj: Json, apply: Json | None, dry_run: bool) -> Answer:
+    async def _create_once(self, call: Call, obj: Json, apply: bool, dry_run: bool) -> Answer:
         resource, version = call.resource, call.version
         objects.begin(obj, resource, self.clock.now(), self.chance)
         name = obj["metadata"]["name"]
-        given = obj if apply is None else apply
-        given_fields = self.checks.snapshot(call, given)
         strategy.prepare_create(resource, version, obj)
         self.checks.default(call, obj, None)
         obj = await self.admission.mutate(call, obj, None)
         self.checks.validate(call, obj, None)
         await self.admission.validate(call, obj, None)
-        self.checks.own(call, None, obj, given_fields, apply is not None)
+        if not apply:
+            self.checks.own(call, None, obj)
         stored = obj if call.is_stored_version else await self.converter.to_storage(call, obj)
         if resource.collection.head(call.namespace, name) is not None:
             raise already_exists(resource.group, resource.plural, name)
@@ -129,7 +128,7 @@ class Writer:
 
         return await self.change(call, produce, create=call.resource.name in _CREATED_BY_PUT)
 
-    async def change(self, call: Call, produce: Produce, *, create: bool = False, apply: Json | None = None) -> Answer:
+    async def change(self, call: Call, produce: Produce, *, create: bool = False, apply: bool = False) -> Answer:
         """Replace the stored object by what `produce` makes of it."""
         for _ in range(MOST_TRIES):
             record = call.resource.collection.head(call.namespace, call.route.name)
@@ -140,7 +139,7 @@ class Writer:
                 return answer
         raise conflict(call.resource.group, call.resource.plural, call.route.name, MODIFIED)
 
-    async def _absent(self, call: Call, produce: Produce, create: bool, apply: Json | None) -> Answer:
+    async def _absent(self, call: Call, produce: Produce, create: bool, apply: bool) -> Answer:
         if not create or call.route.subresource:
             raise not_found(call.resource.group, call.resource.plural, call.route.name)
         obj = produce(None)
@@ -153,7 +152,7 @@ class Writer:
         metadata.pop("resourceVersion", None)
         return await self.create_object(call, obj, apply=apply)
 
-    async def _change_once(self, call: Call, record: Record, produce: Produce, apply: Json | None) -> Answer | None:
+    async def _change_once(self, call: Call, record: Record, produce: Produce, apply: bool) -> Answer | None:
         """One try; None when the object changed while a webhook was asked."""
         resource, version, subresource = call.resource, call.version, call.route.subresource
         old = decoded(record)
@@ -176,7 +175,8 @@ class Writer:
         await self.admission.validate(call, new, old)
         if managed is not None:
             new["metadata"]["managedFields"] = managed
-        self.checks.own(call, old, new, None, apply is not None)
+        if not apply:
+            self.checks.own(call, old, new)
         if call.resource.collection.head(call.namespace, call.route.name) is not record:
             return None
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -258,9 +258,12 @@ class Writer:
 
         def produce(old: Json | None) -> Json:
             config: Json = msgspec.json.decode(encoded)
-            return self.checks.applied(call, old, config)
+            try:
+                return self.checks.applied(call, old, config)
+            except PatchError as error:
+                raise patch_refused(call, error) from None
 
-        return await self.change(call, produce, create=True, apply=body)
+        return await self.change(call, produce, create=True, apply=True)
 
     # --- the end of every write
 
