@@ -108,6 +108,7 @@ def _own_mounts(directory: Path, container: Json) -> list[Json]:
     return [
         {"source": str(scratch), "target": "/tmp"},
         {"source": str(directory.parent.parent.parent / "hosts"), "target": "/etc/hosts"},
+        {"source": str(directory.parent.parent.parent / "resolv.conf"), "target": "/etc/resolv.conf"},
         {"source": str(message), "target": container.get("terminationMessagePath") or "/dev/termination-log"},
     ]
 

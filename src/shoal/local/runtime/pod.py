@@ -20,6 +20,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
 from shoal.local.runtime.container import ContainerRun
+from shoal.local.runtime.gpus import Environment
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.podstatus import StatusBook
@@ -27,6 +28,7 @@ from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.sources import MountError
 from shoal.local.runtime.volumes import Volumes
 from shoal.local.sandbox import Address
+from shoal.local.sandbox.dns import resolv_conf
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +39,9 @@ class Record(msgspec.Struct):
     uid: str
     namespace: str
     name: str
+    node: str = ""
     address: Address | None = None
-    environment: dict[str, str] = {}
+    environment: Environment = {}
 
 
 def pod_id(uid: str) -> str:
@@ -50,7 +53,7 @@ class PodRun:
     """`environment` is what the node adds for this pod alone, such as its GPUs."""
 
     def __init__(
-        self, host: Host, pod: Json, changed: Callable[[], None], environment: dict[str, str] | None = None
+        self, host: Host, pod: Json, changed: Callable[[], None], environment: Environment | None = None
     ) -> None:
         self.host = host
         self.pod = pod
@@ -59,6 +62,8 @@ class PodRun:
         self.directory = host.pods / self.id
         self.finished = asyncio.Event()
         self.hosts_changed: Callable[[PodRun], None] = lambda run: None
+        self.on_released: Callable[[], None] = lambda: None
+        self.on_removed: Callable[[], None] = lambda: None
         self._changed = changed
         self._book = StatusBook(pod, host.clock)
         self._record = self._read_record(environment or {})
@@ -82,6 +87,7 @@ class PodRun:
     async def remove(self) -> None:
         """Forget the pod: its files and its logs. Only after `finished`."""
         await asyncio.to_thread(shutil.rmtree, self.directory, True)
+        self.on_removed()
 
     async def detach(self) -> None:
         """The agent goes away; the processes stay and are found again."""
@@ -105,7 +111,7 @@ class PodRun:
         return self._record.address
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self) -> Environment:
         """What was given to this pod alone; survives restarts, so that no device is handed out twice."""
         return self._record.environment
 
@@ -188,7 +194,7 @@ class PodRun:
                 self.directory / "containers",
                 self._record.address,
                 self._volumes,
-                self._record.environment,
+                self._record.environment.get(container["name"], {}),
                 self._changed,
             )
 
@@ -255,15 +261,17 @@ class PodRun:
             with contextlib.suppress(ShoalError):
                 await self.host.sandbox.close(self._record.address)
         self._volumes.remove()
+        self.on_released()
 
     # --- its record on disk
 
-    def _read_record(self, environment: dict[str, str]) -> Record:
+    def _read_record(self, environment: Environment) -> Record:
         found = read_record(self.directory)
         if found is not None and found.uid == self.uid:
             return found
         metadata = self.pod["metadata"]
-        return Record(self.uid, metadata.get("namespace", ""), metadata["name"], None, environment)
+        node = self.pod["spec"].get("nodeName", "")
+        return Record(self.uid, metadata.get("namespace", ""), metadata["name"], node, None, environment)
 
     def _write_record(self) -> None:
         partial = self.directory / ".record.partial"
@@ -273,6 +281,8 @@ class PodRun:
     def _write_hosts(self, address: Address) -> None:
         if not self.hosts_file.exists():
             self.hosts_file.write_text(own_names(self.pod, address))
+            names = resolv_conf(self.pod["metadata"].get("namespace", "default"))
+            (self.directory / "resolv.conf").write_text(names)
         self.hosts_changed(self)
 
 

@@ -6,6 +6,7 @@ The pod's lifecycle opens one sandbox per pod and asks it for sockets; everythin
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -24,6 +25,9 @@ class Sandbox(Protocol):
     name: str
     isolates: bool
     """Whether pods get namespaces of their own: standard ports, mount paths, a PID namespace."""
+
+    lookup: Callable[[str], list[str] | None]
+    """Addresses of a cluster name, set by the agent; None for names that are not the cluster's."""
 
     async def start(self) -> None: ...
 

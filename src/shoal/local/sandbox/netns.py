@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from shoal.errors import ShoalError
 from shoal.local.sandbox import Address
+from shoal.local.sandbox.dns import PodResolver, upstream_server
 
 T = TypeVar("T")
 
@@ -46,6 +47,9 @@ class NetnsSandbox:
         self._given: dict[str, str] = {}
         self._next = 256
         self._relays: dict[str, asyncio.Server] = {}
+        self._resolvers: dict[str, asyncio.DatagramTransport] = {}
+        self.lookup: Callable[[str], list[str] | None] = lambda name: None
+        self._upstream = upstream_server()
         self._inside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="netns")
 
     async def start(self) -> None:
@@ -81,7 +85,7 @@ class NetnsSandbox:
         path = f"{NETNS_DIRECTORY}/{name}"
         if taken is not None and os.path.exists(taken.namespace):
             self._given[pod_id] = taken.ip
-            await self._relay(pod_id, taken.namespace)
+            await self._serve(pod_id, taken.namespace)
             return taken
         address = self._free()
         self._given[pod_id] = address
@@ -100,7 +104,7 @@ class NetnsSandbox:
                 f"route add default via {self.host_ip()}",
                 namespace=name,
             )
-            await self._relay(pod_id, path)
+            await self._serve(pod_id, path)
         except BaseException:
             self._given.pop(pod_id, None)
             raise
@@ -110,6 +114,9 @@ class NetnsSandbox:
         server = self._relays.pop(address.pod_id, None)
         if server is not None:
             server.close()
+        resolver = self._resolvers.pop(address.pod_id, None)
+        if resolver is not None:
+            resolver.close()
         await _ip("netns", "del", self._name(address.pod_id), tolerate="No such|Cannot remove")
         self._given.pop(address.pod_id, None)
 
@@ -123,6 +130,17 @@ class NetnsSandbox:
             connection.close()
             raise
         return connection
+
+    async def _serve(self, pod_id: str, namespace: str) -> None:
+        """What a pod finds on its own loopback: a name server, and the API server."""
+        asked = await self._within(namespace, _datagram_socket)
+        loop = asyncio.get_running_loop()
+        resolver, _ = await loop.create_datagram_endpoint(lambda: PodResolver(self._look_up, self._upstream), sock=asked)
+        self._resolvers[pod_id] = resolver
+        await self._relay(pod_id, namespace)
+
+    def _look_up(self, name: str) -> list[str] | None:
+        return self.lookup(name)
 
     async def _relay(self, pod_id: str, namespace: str) -> None:
         """Listen on the pod's own loopback and hand every connection to the API server."""
@@ -145,7 +163,7 @@ class NetnsSandbox:
         for _ in range(65000):
             candidate = str(self._network[self._next])
             self._next = self._next + 1 if self._next < 65000 else 256
-            if candidate not in taken:
+            if candidate not in taken and not candidate.endswith((".0", ".255")):
                 return candidate
         raise NetworkFailed(f"no address left in {self._network}; remove pods")
 
@@ -174,6 +192,13 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+
+
+def _datagram_socket() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    made.bind(("127.0.0.1", 53))
+    return made
 
 
 def _in_namespace(namespace: str, make: Callable[[], T]) -> T:

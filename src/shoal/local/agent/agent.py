@@ -1,0 +1,253 @@
+"""The node agent: runs the pods that are bound to its nodes and reports what became of them.
+
+Speaks only `shoal.kube`, so it serves the embedded API server and a real one alike. Level-triggered: every pod is brought
+to where its object says it should be, whatever was missed; a pod that ended is never started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+
+from shoal.api.kind import Key
+from shoal.api.kinds import NODE, POD, SERVICE
+from shoal.api.meta import Json
+from shoal.errors import ShoalError
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.errors import Conflict, NotFound
+from shoal.kube.events import Recorder
+from shoal.kube.runtime import Controller
+from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper, NodeShape
+from shoal.local.runtime import Runtime, RunningPod
+from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_lines
+from shoal.local.runtime.processes import ProcessRuntime
+
+log = logging.getLogger(__name__)
+
+TERMINAL = ("Succeeded", "Failed")
+
+
+class Agent:
+    """One agent for any number of nodes. `runtimes` by name; a node's label says which one its pods get."""
+
+    def __init__(self, client: Client, name: str, runtimes: Mapping[str, Runtime], keeper: NodeKeeper, *,
+                 clock: Clock | None = None, workers: int = 16) -> None:
+        self._client = client
+        self._name = name
+        self._runtimes = dict(runtimes)
+        self.keeper = keeper
+        self._clock: Clock = clock or SystemClock()
+        self._recorder = Recorder(client, "kubelet", clock=self._clock)
+        self.pods: Cache[Json] = Cache(client, POD, dict, clock=self._clock)
+        self._services: Cache[Json] = Cache(client, SERVICE, dict, clock=self._clock)
+        self._nodes: Cache[Json] = Cache(client, NODE, dict, label_selector=f"{MANAGED}={name}", clock=self._clock)
+        self._controller: Controller[Key] = Controller("agent", self._reconcile, workers=workers, clock=self._clock)
+        self._runs: dict[Key, RunningPod] = {}
+        self._written: dict[str, Json] = {}
+        self._stopping: set[Key] = set()
+        self._names_stale = asyncio.Event()
+        self._lines: ServiceLines | None = None
+        self.ready = asyncio.Event()
+
+    # --- life
+
+    async def run(self) -> None:
+        """Until cancelled. Pods keep running then: `stop_pods` ends them, a later agent finds them."""
+        for runtime in self._runtimes.values():
+            await runtime.start()
+            if isinstance(runtime, ProcessRuntime):
+                runtime.hosts_text = self._hosts_text
+                runtime.host.sandbox.lookup = self._look_up
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for cache in (self._nodes, self._services, self.pods):
+                    tasks.create_task(cache.run())
+                for cache in (self._nodes, self._services, self.pods):
+                    await cache.synced.wait()
+                self._nodes.subscribe(self._node_changed)
+                known = {pod["metadata"]["uid"] for pod in self.pods.list() if self._is_ours(pod)}
+                for runtime in self._runtimes.values():
+                    await runtime.sweep(known)
+                self._services.subscribe(lambda change: self._names_stale.set())
+                self.pods.subscribe(self._pod_changed)
+                tasks.create_task(self._keep_names())
+                tasks.create_task(self.keeper.beat())
+                tasks.create_task(self._controller.run())
+                self.ready.set()
+        finally:
+            for run in self._runs.values():
+                await run.detach()
+            await self._recorder.close()
+
+    async def stop_pods(self, grace: float) -> None:
+        """End every pod of this agent without touching its object: `shoal down`."""
+        for run in self._runs.values():
+            run.stop(grace)
+        await asyncio.gather(*(run.finished.wait() for run in self._runs.values()))
+
+    def announce(self, pod: Json, kind: str, reason: str, message: str) -> None:
+        self._recorder.event({"apiVersion": "v1", "kind": "Pod", **pod}, kind, reason, message)  # type: ignore[arg-type]
+
+    async def logs(self, namespace: str, name: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """The log of a container of one of our pods, as chunks."""
+        run = self._runs.get(Key(namespace, name))
+        if run is None:
+            pod = self.pods.get(Key(namespace, name))
+            if pod is None or not self._is_ours(pod):
+                return
+            run = self._runtime(pod).create(pod, lambda: None)  # ended before this agent began: only its files are left
+        async for chunk in run.logs(container, options):
+            yield chunk
+
+    def running(self, namespace: str, name: str) -> RunningPod | None:
+        return self._runs.get(Key(namespace, name))
+
+    # --- one pod
+
+    async def _reconcile(self, key: Key) -> float | None:
+        pod, run = self.pods.get(key), self._runs.get(key)
+        if run is not None and (pod is None or pod["metadata"]["uid"] != run.uid):
+            await self._retire(key, run)
+            return 0.0
+        if pod is None or not self._is_ours(pod):
+            return None
+        if pod["metadata"].get("deletionTimestamp"):
+            return await self._delete(key, pod, run)
+        if run is None:
+            if (pod.get("status") or {}).get("phase") in TERMINAL:
+                return None
+            run = self._begin(key, pod)
+            if run is None:
+                return None
+        await self._report(pod, run)
+        return None
+
+    def _begin(self, key: Key, pod: Json) -> RunningPod | None:
+        try:
+            run = self._runtime(pod).create(pod, lambda: self._controller.enqueue(key))
+        except ShoalError as error:
+            self.announce(pod, "Warning", "UnexpectedAdmissionError", str(error))
+            log.warning("pod %s cannot start: %s", key, error)
+            self._controller.enqueue(key, after=5.0)
+            return None
+        self._runs[key] = run
+        run.start()
+        return run
+
+    async def _delete(self, key: Key, pod: Json, run: RunningPod | None) -> float | None:
+        """The object asks to be deleted: stop within its grace, say how it ended, then let the object go."""
+        if run is not None:
+            if not run.finished.is_set():
+                if key not in self._stopping:
+                    self._stopping.add(key)
+                    self.announce(pod, "Normal", "Killing", "Stopping the containers of the pod")
+                run.stop(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+                return None
+            await self._report(pod, run)
+        with contextlib.suppress(NotFound, Conflict):
+            await self._client.delete(POD, key.name, key.namespace, uid=pod["metadata"]["uid"], grace_seconds=0)
+        if run is not None:
+            await self._retire(key, run)
+        return None
+
+    async def _retire(self, key: Key, run: RunningPod) -> None:
+        """The object is gone: nothing of the pod may stay."""
+        run.stop(0.0)
+        await run.finished.wait()
+        await run.remove()
+        self._stopping.discard(key)
+        self._written.pop(run.uid, None)
+        if self._runs.get(key) is run:
+            del self._runs[key]
+
+    async def _report(self, pod: Json, run: RunningPod) -> None:
+        status = run.status()
+        if self._written.get(run.uid) == status:
+            return
+        known = (pod.get("status") or {}).get("phase")
+        if known in TERMINAL and status["phase"] != known:
+            return  # what ended stays ended
+        body = {"metadata": {"uid": run.uid}, "status": status}
+        key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        try:
+            written = await self._client.patch(POD, key.name, key.namespace, body, subresource="status",
+                                               patch_type="strategic")
+        except NotFound:
+            return
+        self._written[run.uid] = status
+        self.pods.note_write(written)
+
+    # --- whose pods, which names
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = change.new or change.old
+        if self._is_ours(pod) or change.key in self._runs:
+            self._controller.enqueue(change.key)
+        if _named(change.old) != _named(change.new):
+            self._names_stale.set()
+
+    def _node_changed(self, change: Change) -> None:
+        if change.new is None:
+            self.keeper.forget(change.key.name)
+            return
+        node = change.new
+        shape = NodeShape(name=change.key.name, capacity=dict((node.get("status") or {}).get("capacity") or {}),
+                          labels=dict(node["metadata"].get("labels") or {}),
+                          runtime=(node["metadata"].get("labels") or {}).get(RUNTIME, "process"))
+        self.keeper.adopt(shape)
+        process = self._runtimes.get("process")
+        if isinstance(process, ProcessRuntime):
+            process.gpus.add_node(shape.name, shape.capacity)
+        if change.old is None:
+            for pod in self.pods.list():
+                if (pod.get("spec") or {}).get("nodeName") == shape.name:
+                    self._controller.enqueue(Key(pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+    def _is_ours(self, pod: Json) -> bool:
+        return (pod.get("spec") or {}).get("nodeName", "") in self.keeper.shapes
+
+    def _runtime(self, pod: Json) -> Runtime:
+        wanted = self.keeper.shapes[pod["spec"]["nodeName"]].runtime
+        return self._runtimes.get(wanted) or next(iter(self._runtimes.values()))
+
+    def _hosts_text(self, pod: Json, own: str) -> str:
+        return hosts_text(own, pod["metadata"].get("namespace", ""), self._service_lines(), self._named_pods())
+
+    def _look_up(self, name: str) -> list[str] | None:
+        return lookup(name, self._service_lines(), self._named_pods())
+
+    def _service_lines(self) -> ServiceLines:
+        if self._lines is None:
+            self._lines = service_lines(self._services.list(), self.pods.list())
+        return self._lines
+
+    def _named_pods(self) -> list[Json]:
+        return [pod for pod in self.pods.list() if pod["spec"].get("subdomain")]
+
+    async def _keep_names(self) -> None:
+        """Rewrite hosts files soon after a change, once for many changes."""
+        while True:
+            await self._names_stale.wait()
+            await self._clock.sleep(0.05)
+            self._names_stale.clear()
+            self._lines = None
+            for runtime in self._runtimes.values():
+                if isinstance(runtime, ProcessRuntime):
+                    runtime.refresh_names()
+
+
+def _named(pod: Json | None) -> object:
+    """What of a pod decides the names that others see."""
+    if pod is None:
+        return None
+    status = pod.get("status") or {}
+    if not status.get("podIP"):
+        return None
+    ready = [c["status"] for c in status.get("conditions") or () if c["type"] == "Ready"]
+    return (status["podIP"], status.get("phase"), ready, pod["metadata"].get("labels"), "deletionTimestamp" in pod["metadata"])
+

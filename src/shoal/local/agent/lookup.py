@@ -1,0 +1,59 @@
+"""What pods refer to, read from the API server: the runtime's `Sources` over a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.api.kinds import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import KubeError, NotFound
+from shoal.local.runtime.sources import ConfigError
+
+
+class ApiSources:
+    """`api` is where pods reach the server, `certificate` its CA; `sizes` tells a node's allocatable."""
+
+    def __init__(self, client: Client, sizes: Callable[[str], dict[str, str]], api: tuple[str, int] | None = None,
+                 certificate: str = "") -> None:
+        self._client = client
+        self._sizes = sizes
+        self._api = api
+        self._certificate = certificate
+
+    async def config_map(self, namespace: str, name: str) -> Json | None:
+        return await self._get(CONFIG_MAP, namespace, name)
+
+    async def secret(self, namespace: str, name: str) -> Json | None:
+        return await self._get(SECRET, namespace, name)
+
+    async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
+        spec: Json = {"expirationSeconds": max(600, seconds)}
+        if audience:
+            spec["audiences"] = [audience]
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = SERVICE_ACCOUNT.path(namespace, account, "token")
+        try:
+            answer = await self._client.request("POST", path, body=msgspec.json.encode(body))
+        except KubeError as error:
+            raise ConfigError(f"no token for service account {namespace}/{account}: {error}") from error
+        return str(msgspec.json.decode(answer.body)["status"]["token"])
+
+    def certificate(self) -> str:
+        return self._certificate
+
+    def api_address(self) -> tuple[str, int] | None:
+        return self._api
+
+    def allocatable(self, node: str) -> dict[str, str]:
+        return self._sizes(node)
+
+    async def _get(self, kind: object, namespace: str, name: str) -> Json | None:
+        try:
+            return await self._client.get(kind, name, namespace)  # type: ignore[arg-type]
+        except NotFound:
+            return None
+        except KubeError as error:
+            raise ConfigError(f"cannot read {name}: {error}") from error

@@ -1,0 +1,155 @@
+"""The nodes that an agent stands for: what they offer, their Node objects, their heartbeat.
+
+Sizes are declared, not measured: a node is bookkeeping for the scheduler. Called by the agent at its start and by
+`shoal node add|remove`; never deletes a node that it did not register.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from shoal.api.kinds import LEASE, NODE
+from shoal.api.meta import Json
+from shoal.api.times import micro_text, seconds_text
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.errors import AlreadyExists, KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+RuntimeName = Literal["process", "simulated"]
+
+MANAGED = "shoal.dev/agent"
+"""Label of the nodes that an embedded agent serves; its value is the agent's name."""
+RUNTIME = "shoal.dev/runtime"
+POOL = "shoal.dev/pool"
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+HEARTBEAT = 10.0
+_WRITES_PER_SECOND = 20.0
+
+
+class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One declared node."""
+
+    name: str
+    capacity: dict[str, str]
+    labels: dict[str, str] = {}
+    taints: tuple[dict[str, str], ...] = ()
+    runtime: RuntimeName = "process"
+
+
+def node_object(shape: NodeShape, agent: str, address: str, clock: Clock) -> Json:
+    """The Node as a kubelet would register it."""
+    machine = platform.machine()
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    labels = {
+        "kubernetes.io/hostname": shape.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture,
+        MANAGED: agent, RUNTIME: shape.runtime, **shape.labels,
+    }
+    return {
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": shape.name, "labels": labels},
+        "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
+        "status": node_status(shape, address, clock, architecture),
+    }
+
+
+def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str) -> Json:
+    capacity = {"pods": "110", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "ephemeral-storage": "100Gi", **shape.capacity}
+    now = seconds_text(clock.now())
+    calm = [("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available")]
+    conditions = [{"type": kind, "status": "False", "reason": reason, "message": message,
+                   "lastHeartbeatTime": now, "lastTransitionTime": now} for kind, reason, message in calm]
+    conditions.append({"type": "Ready", "status": "True", "reason": "KubeletReady",
+                       "message": "the node agent is posting ready status",
+                       "lastHeartbeatTime": now, "lastTransitionTime": now})
+    return {
+        "capacity": capacity, "allocatable": dict(capacity), "conditions": conditions,
+        "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": shape.name}],
+        "nodeInfo": {
+            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": os.uname().release,
+            "osImage": "this machine", "containerRuntimeVersion": f"{shape.runtime}://1", "kubeletVersion": "v1.36.0",
+            "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": architecture,
+        },
+    }
+
+
+class NodeKeeper:
+    """Registers nodes and renews their leases."""
+
+    def __init__(self, client: Client, agent: str, address: str, clock: Clock) -> None:
+        self._client = client
+        self._agent = agent
+        self._address = address
+        self._clock = clock
+        self.shapes: dict[str, NodeShape] = {}
+
+    async def register(self, shapes: Iterable[NodeShape]) -> None:
+        """Create the Node objects, or bring those of an earlier start up to date; a cordon stays."""
+        wanted = list(shapes)
+        limit = asyncio.Semaphore(32)
+
+        async def one(shape: NodeShape) -> None:
+            async with limit:
+                await self._register(shape)
+
+        await asyncio.gather(*(one(shape) for shape in wanted))
+
+    async def _register(self, shape: NodeShape) -> None:
+        body = node_object(shape, self._agent, self._address, self._clock)
+        status = {"status": body["status"]}
+        try:
+            await self._client.create(NODE, body)
+        except AlreadyExists:
+            change = {"metadata": {"labels": body["metadata"]["labels"]}}
+            await self._client.patch(NODE, shape.name, None, change)
+        await self._client.patch(NODE, shape.name, None, status, subresource="status", patch_type="strategic")
+        self.shapes[shape.name] = shape
+
+    def adopt(self, shape: NodeShape) -> None:
+        """A node that someone else created for this agent (an autoscaler, `shoal node add`)."""
+        self.shapes[shape.name] = shape
+
+    def forget(self, name: str) -> None:
+        self.shapes.pop(name, None)
+
+    async def remove(self, name: str) -> None:
+        self.shapes.pop(name, None)
+        for kind, namespace in ((NODE, None), (LEASE, LEASE_NAMESPACE)):
+            try:
+                await self._client.delete(kind, name, namespace)
+            except NotFound:
+                pass
+
+    async def beat(self) -> None:
+        """Renew every lease, for ever; spread out when the nodes are many."""
+        while True:
+            names = list(self.shapes)
+            for name in names:
+                try:
+                    await self._renew(name)
+                except KubeError as error:
+                    log.debug("the lease of node %s was not renewed: %s", name, error)
+                if len(names) > 100:
+                    await self._clock.sleep(1.0 / _WRITES_PER_SECOND)
+            await self._clock.sleep(HEARTBEAT)
+
+    async def _renew(self, name: str) -> None:
+        now = micro_text(self._clock.now())
+        try:
+            await self._client.patch(LEASE, name, LEASE_NAMESPACE, {"spec": {"renewTime": now}})
+        except NotFound:
+            spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+            body = {"apiVersion": LEASE.api_version, "kind": "Lease",
+                    "metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+            await self._client.create(LEASE, body, LEASE_NAMESPACE)

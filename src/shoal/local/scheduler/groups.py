@@ -1,0 +1,107 @@
+"""Which pods must be bound together: gangs by our annotations, PodGroups by their label, everyone else alone.
+
+Pure: pods in, groups out. The scheduler decides when; this decides who belongs to whom and whether all are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from shoal.api import gang as marks
+from shoal.api.meta import Json
+from shoal.engine.facts import pod_set
+from shoal.engine.model import PodSet, Toleration
+
+POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+CONSUMES = ("autoscaling.x-k8s.io/consume-provisioning-request", "cluster-autoscaler.kubernetes.io/consume-provisioning-request")
+"""Annotations by which a pod names the ProvisioningRequest whose capacity it takes."""
+HELD_FOR = "shoal.dev/held-for-provisioning-request"
+"""Taint of a node whose room waits for the pods of one request; its value is `namespace.name`."""
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Pods that are bound together. `minimum` of them (bound ones included) must exist first."""
+
+    key: str
+    pods: tuple[Json, ...]
+    minimum: int
+    bound: int = 0
+
+    @property
+    def together(self) -> bool:
+        """All or none: a group of which nothing runs yet."""
+        return self.minimum > 1 and self.bound < self.minimum
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.minimum - self.bound - len(self.pods))
+
+
+def group_key(pod: Json) -> str:
+    """UID of the gang, or namespace and name of the PodGroup; empty for a pod on its own."""
+    metadata = pod["metadata"]
+    uid = (metadata.get("annotations") or {}).get(marks.GANG_UID)
+    if uid:
+        return f"gang/{uid}"
+    labels = metadata.get("labels") or {}
+    for label in POD_GROUP_LABELS:
+        if labels.get(label):
+            return f"podgroup/{metadata.get('namespace', '')}/{labels[label]}"
+    return ""
+
+
+def minimum_of(pod: Json, pod_groups: Mapping[str, Json]) -> int:
+    """How many pods the group of this pod needs at its start; 1 when it says nothing readable."""
+    key = group_key(pod)
+    if key.startswith("gang/"):
+        text = (pod["metadata"].get("annotations") or {}).get(marks.GANG_SIZE, "")
+        return int(text) if text.isdecimal() and len(text) < 7 else 1
+    if key.startswith("podgroup/"):
+        found = pod_groups.get(key.removeprefix("podgroup/"))
+        least = ((found or {}).get("spec") or {}).get("minMember")
+        return least if isinstance(least, int) and least > 0 else 1
+    return 1
+
+
+def order(pod: Json) -> tuple[int, str, str, str]:
+    """Higher priority first, then older, then by name."""
+    metadata = pod["metadata"]
+    priority = (pod.get("spec") or {}).get("priority") or 0
+    return (-int(priority), metadata.get("creationTimestamp") or "", metadata.get("namespace", ""), metadata["name"])
+
+
+def as_pod_set(pods: list[Json], name: str, pinned: bool = True) -> PodSet:
+    """Equal pods as one pod set. A pinned pod may go to its planned node only."""
+    first = pods[0]
+    found = pod_set(name, len(pods), first)
+    annotations = first["metadata"].get("annotations") or {}
+    if pinned and annotations.get(marks.NODE_PIN):
+        selector = {**found.node_selector, HOSTNAME: annotations[marks.NODE_PIN]}
+        found = msgspec.structs.replace(found, node_selector=selector)
+    for annotation in CONSUMES:
+        if annotations.get(annotation):
+            namespace = first["metadata"].get("namespace", "")
+            held = Toleration(HELD_FOR, "Equal", f"{namespace}.{annotations[annotation]}", "")
+            found = msgspec.structs.replace(found, tolerations=(*found.tolerations, held))
+    return found
+
+
+def alike(pods: Iterable[Json], pinned: bool = True) -> list[tuple[PodSet, list[Json]]]:
+    """Pods sorted into pod sets of equal pods, in order."""
+    found: dict[bytes, list[Json]] = {}
+    for pod in pods:
+        found.setdefault(shape_key(as_pod_set([pod], "", pinned)), []).append(pod)
+    return [(as_pod_set(members, f"set-{index}", pinned), members) for index, members in enumerate(found.values())]
+
+
+def shape_key(shape: PodSet) -> bytes:
+    """Equal for pods that the fit code cannot tell apart."""
+    values: dict[str, Any] = msgspec.structs.asdict(shape)
+    values.pop("name")
+    values.pop("count")
+    return msgspec.json.encode(values, order="deterministic")
