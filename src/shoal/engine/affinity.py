@@ -62,6 +62,8 @@ class Neighbourhood:
         self.residents: dict[object, tuple[Resident, int]] = {}
         self.closers: Counter[PodTerm] = Counter()
         """Anti-affinity terms carried by residents."""
+        self.version = 0
+        """Grows whenever pods come or go or labels change; a gang whose pods look at others is then looked at again."""
         self._matching: dict[PodTerm, Domains] = {}
         self._closing: dict[PodTerm, Domains] = {}
 
@@ -78,10 +80,12 @@ class Neighbourhood:
 
     def relabelled(self) -> None:
         """Node or namespace labels changed: domains are read afresh when next asked for."""
+        self.version += 1
         self._matching.clear()
         self._closing.clear()
 
     def _count(self, resident: Resident, count: int) -> None:
+        self.version += 1
         for term in resident.keeps_away:
             self.closers[term] += count
             if not self.closers[term]:

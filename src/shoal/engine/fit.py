@@ -69,7 +69,7 @@ def place(gang: Gang, room: Room) -> Placement | tuple[Shortfall, ...]:
     parts = parts_of(gang, room)
     for part in parts:
         if part.alone and room.totals[part.row] < part.count:
-            return shortfalls(room, parts_demand(parts), part.row, part.name, part.count)
+            return shortfalls(room, [(part.row, part.name, part.count) for part in parts], part.index)
     stuck = parts[0] if parts else None
     for order in _orders(parts, room):
         chosen, failed = _attempt(order, room)
@@ -78,7 +78,7 @@ def place(gang: Gang, room: Room) -> Placement | tuple[Shortfall, ...]:
         stuck = failed
     if stuck is None:
         return Placement(())
-    return shortfalls(room, parts_demand(parts), stuck.row, stuck.name, stuck.count, together=True)
+    return shortfalls(room, [(part.row, part.name, part.count) for part in parts], stuck.index)
 
 
 def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
@@ -110,14 +110,6 @@ def _part(index: int, pod_set: PodSet, shape: Shape, company: Company, room: Roo
     row = room.row(shape)
     requests = tuple((room.resources[resource], amount) for resource, amount in shape.requests)
     return Part(index, pod_set.name, max(0, pod_set.count), shape, row, company, alone, requests)
-
-
-def parts_demand(parts: Sequence[Part]) -> Amounts:
-    demand: Amounts = {}
-    for part in parts:
-        for resource, amount in part.shape.requests:
-            demand[resource] = demand.get(resource, 0) + amount * part.count
-    return demand
 
 
 def _orders(parts: list[Part], room: Room) -> Iterator[list[Part]]:

@@ -264,12 +264,15 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+HoldReason = Literal["resources", "quota", "order", "preempting", "bad-fact", "held"]
+
+
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """This gang waits, and why."""
 
     gang: str
     uid: str
-    reason: Literal["resources", "quota", "order", "preempting", "bad-fact", "held"]
+    reason: HoldReason
     explanation: Explanation
 
 
@@ -290,6 +293,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reseats: tuple[Reseat, ...] = ()
     warnings: tuple[str, ...] = ()
     """Facts that could not be used, each naming the object at fault."""
+    unfinished: bool = False
+    """The cycle's step budget ran out: plan again, even if nothing changed."""
+    wake_at: int = 0
+    """Plan again at this moment, even if nothing changed; 0: no need."""
 
     @property
     def is_empty(self) -> bool:

@@ -41,13 +41,17 @@ class Slot:
         self.planned: Amounts = {}
         self.ports: Counter[HostPort] = Counter()
 
-    def free(self, resource: str) -> int:
+    def idle(self, resource: str) -> int:
+        """Allocatable less what bound pods take; exact, below zero on an overfull node."""
         if self.fact is None:
             return 0
         if resource == "pods" and "pods" not in self.fact.allocatable:
             return LARGEST
-        taken = self.bound.get(resource, 0) + self.planned.get(resource, 0)
-        return max(0, self.fact.allocatable.get(resource, 0)) - taken
+        return max(0, self.fact.allocatable.get(resource, 0)) - self.bound.get(resource, 0)
+
+    def free(self, resource: str) -> int:
+        """Idle, less what is planned here."""
+        return self.idle(resource) - self.planned.get(resource, 0)
 
 
 class Room:
@@ -58,6 +62,8 @@ class Room:
         self.by_name: dict[str, Slot] = {}
         self.resources: dict[str, int] = {}
         self.free: Ints = np.zeros((4, 16), dtype=np.int64)
+        self.idle: Ints = np.zeros((4, 16), dtype=np.int64)
+        """As `free`, but planned pods are not taken off."""
         self.alive: Mask = np.zeros(16, dtype=bool)
         self.name_order: Ints = np.zeros(0, dtype=np.int64)
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -81,6 +87,8 @@ class Room:
         self._wanted: Ints = np.zeros((4, 4), dtype=np.int64)  # resource × shape
         self._port_rows: set[int] = set()
         self._helped: set[int] = set()
+        self._allocatable: Amounts = {}
+        self._allocatable_stale = False
 
     # Facts about nodes
 
@@ -90,6 +98,7 @@ class Room:
         if old == fact:
             return
         slot.fact = fact
+        self._allocatable_stale = True
         self._changed.add(slot.index)
         for resource in fact.allocatable:
             self._resource_row(resource)
@@ -110,6 +119,7 @@ class Room:
         if slot is None or slot.fact is None:
             return
         slot.fact = None
+        self._allocatable_stale = True
         self._changed.add(slot.index)
         self._relabelled.add(slot.index)
         self._write_columns(slot)
@@ -246,18 +256,38 @@ class Room:
         if empty and self.by_name.pop(slot.name, None) is not None:
             self._vacant.append(slot.index)
 
+    def total_allocatable(self, resource: str) -> int:
+        """Over all nodes, whoever may use them; worked out again only when a node changed."""
+        if self._allocatable_stale:
+            self._allocatable_stale = False
+            self._allocatable = {}
+            for fact in self.facts:
+                for name, amount in fact.allocatable.items():
+                    self._allocatable[name] = self._allocatable.get(name, 0) + max(0, amount)
+        return self._allocatable.get(resource, 0)
+
+    def sum_idle(self, resource: str, mask: Mask) -> int:
+        return _exact_sum(self.idle, self.resources.get(resource), mask, lowest=-LARGEST)
+
+    def sum_free(self, resource: str, mask: Mask) -> int:
+        """Free on these nodes together; an overfull node counts as zero."""
+        return _exact_sum(self.free, self.resources.get(resource), mask, lowest=0)
+
     def take_helped(self) -> set[int]:
         """Rows of shapes for which some node can hold more than when last asked."""
         helped, self._helped = self._helped, set()
         return helped
 
+    def note_helped(self, rows: set[int]) -> None:
+        self._helped |= rows
+
     def _write_free(self, slot: Slot) -> None:
-        column = self.free[:, slot.index]
-        column[:] = 0
         self.alive[slot.index] = slot.fact is not None
-        if slot.fact is not None:
-            for resource, row in self.resources.items():
-                column[row] = min(max(slot.free(resource), -LARGEST), LARGEST)
+        for resource, row in self.resources.items():
+            idle = slot.idle(resource)
+            free = idle - slot.planned.get(resource, 0)
+            self.idle[row, slot.index] = min(max(idle, -LARGEST), LARGEST)
+            self.free[row, slot.index] = min(max(free, -LARGEST), LARGEST) if slot.fact is not None else 0
 
     def _refresh_column(self, index: int, relabelled: bool) -> None:
         """One node changed: its capacity for all shapes at once."""
@@ -386,14 +416,15 @@ class Room:
         row = self.resources[resource] = len(self.resources)
         if row >= self.free.shape[0]:
             self.free = _grown(self.free, 0, 2 * self.free.shape[0])
+            self.idle = _grown(self.idle, 0, 2 * self.idle.shape[0])
             self._wanted = _grown(self._wanted, 0, 2 * self._wanted.shape[0])
         for slot in self.slots:
-            if slot.fact is not None:
-                self.free[row, slot.index] = min(max(slot.free(resource), -LARGEST), LARGEST)
+            self._write_free(slot)
         return row
 
     def _widen(self, width: int) -> None:
         self.free = _grown(self.free, 1, width)
+        self.idle = _grown(self.idle, 1, width)
         self.alive = _grown(self.alive, 0, width)
         self.eligible = _grown(self.eligible, 1, width)
         self.capacity = _grown(self.capacity, 1, width)
@@ -407,6 +438,18 @@ class Room:
         self.capacity = _grown(self.capacity, 0, depth)
         self.totals = _grown(self.totals, 0, depth)
         self._wanted = _grown(self._wanted, 1, depth)
+
+
+def _exact_sum(amounts: Ints, row: int | None, mask: Mask, lowest: int) -> int:
+    """Beyond what 64 bits can sum, Python's integers do it."""
+    if row is None:
+        return 0
+    chosen = np.maximum(amounts[row][mask], lowest)
+    if not len(chosen):
+        return 0
+    if int(np.abs(chosen).max()) <= LARGEST // len(chosen):
+        return int(chosen.sum())
+    return sum(int(value) for value in chosen)
 
 
 _T = TypeVar("_T", bound=np.generic)

@@ -6,52 +6,70 @@ Called by the fit code when it failed, and by the pod scheduler for its message.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from shoal.api.quantity import show
-from shoal.engine.model import Amounts, Shortfall
+from shoal.engine.model import Amounts, Shortfall, ShortfallKind
 from shoal.engine.room import LARGEST, Mask, Room
 from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for, is_selected, ports_conflict
 
 
-def shortfalls(
-    room: Room, demand: Amounts, row: int, pod_set: str, count: int, *, together: bool = False
-) -> tuple[Shortfall, ...]:
-    """What keeps `count` pods of a shape out. `together`: they fit alone, but not beside the gang's other pods."""
+def shortfalls(room: Room, rows: Sequence[tuple[int, str, int]], failed: int) -> tuple[Shortfall, ...]:
+    """What keeps a gang out. `rows`: shape row, name and count of each pod set; `failed`: the one that found no place.
+
+    First the gang as a whole against all nodes it may use, then the failed pod set against its own nodes, then pieces.
+    """
+    row, name, count = rows[failed]
     shape = room.shapes[row]
     if shape is None:
         return ()
-    eligible = room.eligible[row]
-    if not eligible.any():
-        return (_nowhere(room, shape, pod_set, count),)
+    if not room.eligible[row].any():
+        return (_nowhere(room, shape, name, count),)
+    usable = np.zeros_like(room.alive)
+    for other, _, _ in rows:
+        usable |= room.eligible[other]
+    found = _sums(room, shape, usable, _demand(room, rows), "")
+    found = found or _sums(room, shape, room.eligible[row], _demand(room, [rows[failed]]), name)
+    return tuple(found) if found else (_fragments(room, shape, row, name, count),)
+
+
+def _demand(room: Room, rows: Sequence[tuple[int, str, int]]) -> Amounts:
+    demand: Amounts = {}
+    for row, _, count in rows:
+        shape = room.shapes[row]
+        for resource, amount in shape.requests if shape is not None else ():
+            demand[resource] = demand.get(resource, 0) + amount * count
+    return demand
+
+
+def _sums(room: Room, shape: Shape, usable: Mask, demand: Amounts, pod_set: str) -> list[Shortfall]:
     found = []
-    everywhere = room.alive
-    for resource, amount in shape.requests:
-        needed = demand.get(resource, amount * count) if together else amount * count
-        here = _sum(room, resource, eligible)
+    ruled_out = int(np.count_nonzero(room.alive & ~usable))
+    for resource, needed in sorted(demand.items()):
+        here = room.sum_free(resource, usable)
         if here >= needed:
             continue
-        ruled_out = int(np.count_nonzero(everywhere & ~eligible))
-        elsewhere = _sum(room, resource, everywhere)
-        kind, why = _ruling(room, shape) if elsewhere >= needed and ruled_out else ("aggregate", "")
-        message = f"{show(resource, needed)} {resource} needed, {show(resource, max(0, here))} free"
-        if why:
+        kind: ShortfallKind = "aggregate"
+        message = f"{show(resource, needed)} {resource} needed, {show(resource, here)} free"
+        if ruled_out and room.sum_free(resource, room.alive) >= needed:
+            kind, why = _ruling(room, shape)
             message += f" on the nodes it may use; {ruled_out} node(s) {why}"
         found.append(
             Shortfall(
-                kind="taint" if kind == "taint" else "selector" if kind == "selector" else "aggregate",
+                kind=kind,
                 resource=resource,
                 missing=needed - here,
                 needed=needed,
-                available=max(0, here),
+                available=here,
                 place="nodes",
                 pod_set=pod_set,
                 nodes=ruled_out,
                 message=message,
             )
         )
-    return tuple(found) if found else (_fragments(room, shape, row, pod_set, count),)
+    return found
 
 
 def _nowhere(room: Room, shape: Shape, pod_set: str, count: int) -> Shortfall:
@@ -59,7 +77,7 @@ def _nowhere(room: Room, shape: Shape, pod_set: str, count: int) -> Shortfall:
     total = room.node_count
     message = f"none of {total} node(s) may run pod set {pod_set}: they {why}" if total else "the cluster has no nodes"
     return Shortfall(
-        kind="taint" if kind == "taint" else "selector" if kind == "selector" else "aggregate",
+        kind=kind,
         resource="pods",
         missing=count,
         needed=count,
@@ -70,9 +88,9 @@ def _nowhere(room: Room, shape: Shape, pod_set: str, count: int) -> Shortfall:
     )
 
 
-def _ruling(room: Room, shape: Shape) -> tuple[str, str]:
+def _ruling(room: Room, shape: Shape) -> tuple[ShortfallKind, str]:
     """What rules most nodes out: `taint` or `selector`, and the words for it."""
-    causes: Counter[tuple[str, str]] = Counter()
+    causes: Counter[tuple[ShortfallKind, str]] = Counter()
     for fact in room.facts:
         taint = blocking_taint(shape, fact)
         if is_cordoned_for(shape, fact):
@@ -116,19 +134,6 @@ def _fragments(room: Room, shape: Shape, row: int, pod_set: str, count: int) -> 
 def _largest(room: Room, resource: str, row: int) -> int:
     free = room.free[room.resources[resource]][room.eligible[row]]
     return int(free.max(initial=0))
-
-
-def _sum(room: Room, resource: str, mask: Mask) -> int:
-    """Exact: beyond what 64 bits can sum, Python's integers do it."""
-    row = room.resources.get(resource)
-    if row is None:
-        return 0
-    free = np.maximum(room.free[row][mask], 0)
-    if not len(free):
-        return 0
-    if int(free.max()) <= LARGEST // len(free):
-        return int(free.sum())
-    return sum(int(value) for value in free)
 
 
 def unschedulable(room: Room, row: int, closed: Mask | None, why: str) -> str:

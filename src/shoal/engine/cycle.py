@@ -1,0 +1,405 @@
+"""One cycle: who starts, who is taken back, who waits and why.
+
+Made by `Engine.plan` for one moment and thrown away. Works on one ledger, entry by entry: each decision is assumed at
+once, so no two decisions of a cycle use the same room, quota or victim. Reads top to bottom as the order of business.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable
+from itertools import count
+
+import msgspec
+
+from shoal.engine.affinity import company_of
+from shoal.engine.fit import Placement, demand_of
+from shoal.engine.model import (
+    Admit,
+    Amounts,
+    Explanation,
+    Gang,
+    Hold,
+    HoldReason,
+    Plan,
+    Preempt,
+    Reseat,
+    Seat,
+    Shortfall,
+)
+from shoal.engine.policies import Rank
+from shoal.engine.state import State
+from shoal.engine.supply import explanation_of, find_room
+from shoal.engine.victims import smallest_release
+from shoal.engine.waiting import Kind
+
+
+class Start(msgspec.Struct, frozen=True):
+    """It can start, once the victims (UIDs) are gone."""
+
+    placement: Placement
+    seats: dict[str, Seat]
+    victims: tuple[str, ...] = ()
+    cause: str = ""
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    shortfalls: tuple[Shortfall, ...]
+
+    @property
+    def by_quota(self) -> bool:
+        return any(shortfall.kind == "quota" for shortfall in self.shortfalls)
+
+
+class Cycle:
+    def __init__(self, state: State, now: int) -> None:
+        self.state = state
+        self.now = now
+        self.steps = 0
+        self.started: list[str] = []
+        self.preempts: list[Preempt] = []
+        self.holds: dict[str, Hold] = {}
+        self.spoken_for: set[str] = set()
+        """Gangs that were decided on outside the main line."""
+        self.wake_at = 0
+
+    def run(self) -> Plan:
+        self.state.ledger.settle()
+        self._reopen()
+        self._serve_claimants()
+        if self._serve_the_front():
+            self._serve_the_open()
+        self._tell_the_fresh()
+        reseats = self._reseats()
+        return Plan(
+            admits=tuple(self._admit(uid) for uid in self.started),
+            preempts=tuple(self.preempts),
+            holds=tuple(self.holds.values()),
+            reseats=reseats,
+            warnings=(*self.state.warnings.values(), *self.state.forest.warnings),
+            unfinished=self._is_spent,
+            wake_at=self.wake_at,
+        )
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.steps >= self.state.settings.steps
+
+    # What could have changed for whom
+
+    def _reopen(self) -> None:
+        state = self.state
+        for row in state.ledger.room.take_helped():
+            for kind in state.kinds_of_row.get(row, ()):
+                if kind.closed and state.could_fit(kind):
+                    state.waiting.reopen(kind)
+        for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
+            del state.watchers[kind]
+            state.waiting.reopen(kind)
+
+    # Gangs for which others are being stopped come first: the room is theirs
+
+    def _serve_claimants(self) -> None:
+        state = self.state
+        claimants = {uid for uid in [*state.victims, *state.ledger.claimants] if uid in state.waiting}
+        claimants.discard(state.reservation or "")
+        for uid in sorted(claimants, key=lambda uid: self._rank(state.by_uid(uid))):
+            gang = state.by_uid(uid)
+            remaining = state.victims.get(uid, set())
+            state.ledger.unclaim(uid)
+            outcome = self._judge(gang, preempting=False)
+            if isinstance(outcome, Start) and (outcome.victims or not (remaining and state.forest.trees)):
+                self._take_up(gang, outcome)
+                continue
+            with state.ledger.without(remaining):
+                later = outcome if isinstance(outcome, Start) else self._judge(gang, preempting=False)
+            if isinstance(later, Start) and remaining:
+                state.ledger.claim(gang, later.placement)
+                self._hold(gang, "preempting", self._being_stopped(remaining))
+                self.spoken_for.add(uid)
+            else:
+                state.forest.release(uid)
+                kind = state.waiting.kind_of(uid)
+                if kind is not None:
+                    state.waiting.reopen(kind)
+
+    def _being_stopped(self, victims: Iterable[str]) -> Explanation:
+        keys = tuple(sorted(self.state.keys[uid] for uid in victims))
+        shortfall = Shortfall(kind="stopping", place="nodes", message=f"waits for {', '.join(keys)} to stop")
+        return Explanation(message=shortfall.message, shortfalls=(shortfall,), place="nodes", holders=keys)
+
+    # The front of the queue, where the policy gives it a privilege
+
+    def _serve_the_front(self) -> bool:
+        """Returns False when nothing may overtake the front."""
+        state = self.state
+        policy, hold = state.policy, state.settings.head_hold
+        if policy.reserves:
+            self._keep_room_for_the_front()
+            return True
+        if not policy.strict and not hold:
+            return True
+        while (gang := self._front()) is not None:
+            kind = state.waiting.kind_of(gang.uid)
+            outcome = Blocked(()) if kind is None or kind.closed else self._decide(gang)
+            if isinstance(outcome, Start) and gang.uid not in self.spoken_for:
+                continue
+            until = state.first_held.setdefault(gang.uid, self.now) + hold
+            if policy.strict or self.now < until:
+                self.wake_at = 0 if policy.strict else until
+                return False
+            return True
+        return True
+
+    def _keep_room_for_the_front(self) -> None:
+        state = self.state
+        previous = state.reservation
+        if previous is not None:
+            state.ledger.unclaim(previous)
+        state.reservation = None
+        while (gang := self._front()) is not None and not self._is_spent:
+            outcome = self._judge(gang, preempting=state.settings.preemption)
+            if isinstance(outcome, Start):
+                self._take_up(gang, outcome)
+                continue
+            self._block(gang, outcome)
+            placement = self._where_it_will_be(gang, previous)
+            if placement is not None:
+                state.reservation, state.reserved_room = gang.uid, placement
+                state.ledger.claim(gang, placement)
+            self.spoken_for.add(gang.uid)
+            break
+        if state.reservation != previous:
+            for kind in state.waiting.kinds.values():
+                state.waiting.reopen(kind)
+
+    def _where_it_will_be(self, gang: Gang, previous: str | None) -> Placement | None:
+        """Room to wait for: once chosen it stays, or it would never become free."""
+        state = self.state
+        if previous == gang.uid and state.reserved_room is not None:
+            nodes = (node for nodes in state.reserved_room.pod_sets for node in nodes)
+            if all((slot := state.ledger.room.by_name.get(node)) is not None and slot.fact for node in nodes):
+                return state.reserved_room
+        running = sorted(state.ledger.holders.values(), key=lambda other: (other.admitted_at, other.uid))
+        release = smallest_release(gang, running, state.ledger)
+        return None if release is None else release.placement
+
+    def _front(self) -> Gang | None:
+        """The first of all who wait, whatever is known of its chances."""
+        state = self.state
+        best: tuple[Rank, Gang] | None = None
+        for kind in state.waiting.kinds.values():
+            for line in kind.lanes.values():
+                uid = next((uid for _, uid in line if uid not in self.spoken_for), None)
+                if uid is None:
+                    continue
+                gang = state.by_uid(uid)
+                rank = self._rank(gang)
+                if best is None or rank < best[0]:
+                    best = (rank, gang)
+        return None if best is None else best[1]
+
+    # The main line
+
+    def _serve_the_open(self) -> None:
+        """The best-ranked front of all open kinds, again and again, until every kind is empty or closed."""
+        state = self.state
+        numbers = count()
+        heap: list[tuple[Rank, int, Kind, Hashable, int]] = []
+
+        def push(kind: Kind, lane: Hashable, position: int) -> None:
+            line = kind.lanes.get(lane, ())
+            while position < len(line) and line[position][1] in self.spoken_for:
+                position += 1
+            if position < len(line):
+                rank = self._rank(state.by_uid(line[position][1]))
+                heapq.heappush(heap, (rank, next(numbers), kind, lane, position))
+
+        for kind, lane in state.waiting.fronts():
+            push(kind, lane, 0)
+        while heap and not self._is_spent:
+            rank, _, kind, lane, position = heapq.heappop(heap)
+            line = kind.lanes.get(lane, ())
+            if kind.closed or position >= len(line):
+                continue
+            gang = state.by_uid(line[position][1])
+            if self._rank(gang) != rank or gang.uid in self.spoken_for:
+                push(kind, lane, position)  # shares moved since it was ranked
+                continue
+            if self._stands_alone(gang, kind):
+                state.enqueue(gang, personal=True)
+                own = state.waiting.kind_of(gang.uid)
+                if own is not None:
+                    push(own, state.policy.lane(gang), 0)
+            else:
+                self._decide(gang)
+            push(kind, lane, position)
+
+    def _stands_alone(self, gang: Gang, kind: Kind) -> bool:
+        """Do other pods' anti-affinity terms concern its labels? Then its kind cannot be judged by it."""
+        around = self.state.ledger.room.around
+        if not around.closers or kind.signature.alone or kind.signature.company is not None:
+            return False
+        return any(around.concerns(company_of(pod_set, gang.namespace)) for pod_set in gang.pod_sets)
+
+    def _decide(self, gang: Gang) -> Start | Blocked:
+        outcome = self._judge(gang, preempting=self.state.settings.preemption)
+        if isinstance(outcome, Start):
+            self._take_up(gang, outcome)
+        else:
+            self._block(gang, outcome)
+        return outcome
+
+    # Judging one gang
+
+    def _judge(self, gang: Gang, preempting: bool) -> Start | Blocked:
+        """Quota first, then room. A refusal leaves no trace."""
+        state = self.state
+        self.steps += 1
+        seats: dict[str, Seat] = {}
+        victims: tuple[str, ...] = ()
+        tentative = False
+        if self._has_quota(gang) and not state.forest.holds(gang.uid):
+            seating = state.forest.allocate(state.consumer(gang))
+            if isinstance(seating, tuple):
+                return Blocked(seating)
+            victims, tentative = seating.victims, True
+        if self._has_quota(gang):
+            seats = state.forest.seats(gang.uid)
+        found = self._room_without(gang, victims)
+        if isinstance(found, Placement):
+            return Start(found, seats, victims, "quota" if victims else "")
+        if tentative:
+            state.forest.undo()
+        if preempting and not self._has_quota(gang):
+            return self._judge_with_preemption(gang, found)
+        return Blocked(found)
+
+    def _has_quota(self, gang: Gang) -> bool:
+        return self.state.settings.quota and gang.dialect == "mcad" and bool(self.state.forest.trees)
+
+    def _room_without(self, gang: Gang, victims: tuple[str, ...]) -> Placement | tuple[Shortfall, ...]:
+        ledger = self.state.ledger
+        if not victims:
+            return find_room(gang, ledger)
+        if gang.supply == "aggregate":
+            extra: Amounts = {}
+            for uid in victims:
+                for resource, amount in demand_of(self.state.by_uid(uid).pod_sets).items():
+                    extra[resource] = extra.get(resource, 0) + amount
+            return find_room(gang, ledger, extra)
+        with ledger.without(victims):
+            return find_room(gang, ledger)
+
+    def _judge_with_preemption(self, gang: Gang, missing: tuple[Shortfall, ...]) -> Start | Blocked:
+        """Lowest priority first, newest first within one; no more than are needed."""
+        state = self.state
+        candidates = sorted(
+            (
+                other
+                for other in state.ledger.holders.values()
+                if other.state == "admitted" and other.preemptable and state.policy.may_preempt(gang, other)
+            ),
+            key=lambda other: (other.priority, -other.admitted_at, -other.queued_at, other.uid),
+        )
+        release = smallest_release(gang, candidates, state.ledger)
+        if release is None:
+            return Blocked(missing)
+        self.steps += release.steps
+        return Start(release.placement, {}, release.gangs, "priority")
+
+    # Writing a decision into the state
+
+    def _take_up(self, gang: Gang, start: Start) -> None:
+        """Start it now, or stop its victims and keep the room for it."""
+        if not start.victims:
+            self._start(gang, start)
+            return
+        state = self.state
+        for uid in start.victims:
+            self._preempt(uid, gang, start.cause)
+        if gang.supply == "aggregate" and start.cause == "quota":
+            self._start(gang, start)  # as MCAD: sums do not wait for pods to disappear
+            return
+        state.ledger.claim(gang, start.placement)
+        self.spoken_for.add(gang.uid)
+        self._hold(gang, "preempting", self._being_stopped(start.victims))
+
+    def _start(self, gang: Gang, start: Start) -> None:
+        self.started.append(gang.uid)
+        self.holds.pop(gang.uid, None)
+        self.state.assume_admitted(gang, self.now, start.seats, start.placement.assignment(gang))
+        self.state.ledger.settle()
+
+    def _preempt(self, uid: str, preemptor: Gang, cause: str) -> None:
+        victim = self.state.by_uid(uid)
+        if uid in self.started:
+            self.started.remove(uid)
+        why = "borrowed or lower-priority quota" if cause == "quota" else "room of lower priority"
+        self.preempts.append(
+            Preempt(
+                gang=victim.key,
+                uid=uid,
+                preemptor=preemptor.key,
+                preemptor_uid=preemptor.uid,
+                cause=cause,
+                message=f"makes way for {preemptor.key}, which needs its {why}",
+            )
+        )
+        self.state.assume_stopping(victim, preemptor)
+        self.state.ledger.settle()
+
+    def _block(self, gang: Gang, blocked: Blocked) -> None:
+        state = self.state
+        kind = state.waiting.kind_of(gang.uid)
+        explanation = explanation_of(blocked.shortfalls)
+        reason: HoldReason = "quota" if blocked.by_quota else "resources"
+        if kind is not None:
+            kind.explanation, kind.reason = explanation, reason
+            kind.watches = state.watch(kind)
+            if kind.watches:
+                state.watchers[kind] = None
+            state.waiting.close(kind)
+        self._hold(gang, reason, explanation)
+
+    def _hold(self, gang: Gang, reason: HoldReason, explanation: Explanation) -> None:
+        self.state.fresh.pop(gang.uid, None)
+        self.holds[gang.uid] = Hold(gang=gang.key, uid=gang.uid, reason=reason, explanation=explanation)
+
+    # Those about whom nothing was said yet
+
+    def _tell_the_fresh(self) -> None:
+        state = self.state
+        for uid in list(state.fresh):
+            gang = state.by_uid(uid)
+            kind = state.waiting.kind_of(uid)
+            if uid in state.problems:
+                shortfall = Shortfall(kind="bad-fact", place=gang.key, message=state.problems[uid])
+                explanation = Explanation(message=shortfall.message, shortfalls=(shortfall,), place=gang.key)
+                self._hold(gang, "bad-fact", explanation)
+            elif kind is not None and kind.closed and kind.explanation is not None:
+                self._hold(gang, kind.reason, kind.explanation)
+            elif not self._is_spent:
+                self._hold(gang, "order", Explanation(message="waits behind others in the queue", place="queue"))
+
+    def _reseats(self) -> tuple[Reseat, ...]:
+        state = self.state
+        found = []
+        for uid in sorted(state.forest.take_moved()):
+            key = state.keys.get(uid)
+            gang = state.gangs[key] if key is not None else None
+            if gang is None or gang.state != "admitted":
+                continue
+            seats = state.forest.seats(uid)
+            if seats != gang.seats:
+                state.put(msgspec.structs.replace(gang, seats=seats))
+                if uid not in self.started:
+                    found.append(Reseat(gang=gang.key, uid=uid, seats=seats))
+        return tuple(found)
+
+    def _admit(self, uid: str) -> Admit:
+        gang = self.state.by_uid(uid)
+        return Admit(gang=gang.key, uid=uid, seats=gang.seats, assignment=gang.assignment)
+
+    def _rank(self, gang: Gang) -> Rank:
+        return self.state.policy.rank(gang, self.state, self.now)

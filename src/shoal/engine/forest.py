@@ -1,0 +1,175 @@
+"""MCAD's quota forest: a gang is admitted only if every tree has a seat for it.
+
+Called by the planner before room is looked at. Trees are taken in order of name, so that the same facts give the same
+seats and the same victims. A seat depends on who came before; it is stored with the admission and told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shoal.api.quantity import show
+from shoal.engine.model import QuotaSubtree, Seat, Shortfall
+from shoal.engine.trees import Consumer, Tree, TreeNode
+
+
+class Seating(msgspec.Struct, frozen=True):
+    """A place in every tree, and who has to leave for it."""
+
+    seats: dict[str, Seat]
+    victims: tuple[str, ...] = ()
+
+
+class Forest:
+    def __init__(self, minimal_victims: bool = False) -> None:
+        self.minimal_victims = minimal_victims
+        self.version = 0
+        """Grows whenever quota may have become free."""
+        self._subtrees: dict[str, QuotaSubtree] = {}
+        self._trees: dict[str, Tree] = {}
+
+    # Facts
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name, tree in self._trees.items() if tree.root is not None))
+
+    @property
+    def subtrees(self) -> list[QuotaSubtree]:
+        return list(self._subtrees.values())
+
+    @property
+    def warnings(self) -> list[str]:
+        return [warning for name in sorted(self._trees) for warning in self._trees[name].warnings]
+
+    def tree(self, name: str) -> Tree:
+        return self._trees[name]
+
+    def set_subtree(self, fact: QuotaSubtree) -> None:
+        old = self._subtrees.get(fact.key)
+        if old == fact:
+            return
+        self._subtrees[fact.key] = fact
+        self._rebuild({fact.tree} | ({old.tree} if old else set()))
+
+    def drop_subtree(self, key: str) -> None:
+        old = self._subtrees.pop(key, None)
+        if old is not None:
+            self._rebuild({old.tree})
+
+    def _rebuild(self, names: set[str]) -> None:
+        self.version += 1
+        for name in names:
+            parts = [fact for fact in self._subtrees.values() if fact.tree == name]
+            tree = self._trees.setdefault(name, Tree(name))
+            tree.rebuild(parts)
+            if not parts:
+                del self._trees[name]
+
+    # Seats
+
+    def seats(self, uid: str) -> dict[str, Seat]:
+        found = {name: self._trees[name].seat_of(uid) for name in self.trees}
+        return {name: seat for name, seat in found.items() if seat is not None}
+
+    def holds(self, uid: str) -> bool:
+        return any(uid in tree.seats for tree in self._trees.values())
+
+    def restore(self, consumer: Consumer, seats: Mapping[str, Seat]) -> None:
+        """Seat someone who is admitted: where they sat before, else at the leaf, over quota if need be."""
+        for name in self.trees:
+            tree = self._trees[name]
+            current, told = tree.seat_of(consumer.uid), seats.get(name)
+            if current is not None and tree.consumers[consumer.uid] == consumer and told in (None, current):
+                continue
+            if current is not None:
+                tree.take_out(consumer.uid)
+                self.version += 1
+            tree.force(consumer, told or current)
+
+    def release(self, uid: str) -> None:
+        for name in self.trees:
+            tree = self._trees[name]
+            if uid not in tree.seats:
+                continue
+            self.version += 1
+            tree.release(uid)
+            tree.journal.clear()
+
+    def allocate(self, consumer: Consumer) -> Seating | tuple[Shortfall, ...]:
+        """A seat in every tree, or why not. A refusal changes nothing; a seating can be taken back with `undo`."""
+        victims: list[str] = []
+        for tree in self._trees.values():
+            tree.journal.clear()
+        for name in self.trees:
+            tree = self._trees[name]
+            preempted = tree.allocate(consumer, self.minimal_victims)
+            if not isinstance(preempted, list):
+                reasons = self._reasons(tree, preempted, consumer)
+                self.undo()
+                return reasons
+            for uid in preempted:
+                for other in self.trees:
+                    if other != name:
+                        self._trees[other].release(uid)
+            victims += [uid for uid in preempted if uid not in victims]
+        if victims:
+            self.version += 1
+        return Seating(self.seats(consumer.uid), tuple(victims))
+
+    def undo(self) -> None:
+        """Take back the last `allocate`, exactly. Nothing else may have changed in between."""
+        for tree in self._trees.values():
+            tree.undo_to(0)
+
+    def take_moved(self) -> set[str]:
+        """Those whose seats may have changed since this was last asked."""
+        found: set[str] = set()
+        for tree in self._trees.values():
+            found |= tree.moved
+            tree.moved = set()
+        return found
+
+    def _reasons(self, tree: Tree, where: TreeNode | None, consumer: Consumer) -> tuple[Shortfall, ...]:
+        if where is None:
+            leaf = consumer.groups.get(tree.name, "default")
+            return (
+                Shortfall(
+                    kind="quota",
+                    place=f"{tree.name}/{leaf}",
+                    message=f"quota tree {tree.name!r} has no leaf {leaf!r}; set the label {tree.name!r} to one it has",
+                ),
+            )
+        found = []
+        for resource, missing in sorted(tree.lacking(where, consumer.request).items()):
+            needed, quota = consumer.request[resource], where.quota.get(resource, 0)
+            used = where.allocated.get(resource, 0)
+            limit = "hard limit" if where.hard else "quota"
+            found.append(
+                Shortfall(
+                    kind="quota",
+                    resource=resource,
+                    missing=missing,
+                    needed=needed,
+                    available=max(0, quota - used),
+                    place=f"{tree.name}/{where.name}",
+                    message=(
+                        f"{show(resource, needed)} {resource} needed, {show(resource, max(0, quota - used))} left of "
+                        f"the {limit} of {show(resource, quota)} at {tree.name}/{where.name}"
+                    ),
+                )
+            )
+        if not found:
+            found.append(
+                Shortfall(
+                    kind="quota",
+                    place=f"{tree.name}/{where.name}",
+                    message=f"those who hold the quota of {tree.name}/{where.name} may not be pushed aside",
+                )
+            )
+        return tuple(found)
+
+
+__all__ = ["Consumer", "Forest", "Seating"]

@@ -1,0 +1,357 @@
+"""Who holds what: pods that exist, and room kept for pods that are still to come. Each pod is counted once.
+
+The engine tells it every fact about nodes, pods and gangs; it charges them to the Room. There is no call to release
+anything: what a gang holds is worked out again from facts whenever one of them changes. The local pod scheduler uses it
+too, with nodes and pods alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from shoal.engine.affinity import Resident
+from shoal.engine.fit import Placement, demand_of, place
+from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact, PodSet
+from shoal.engine.room import Room
+from shoal.engine.selectors import PodTerm, parse_pod_terms
+from shoal.errors import BadInput
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """Pods that are planned on a node and not bound yet."""
+
+    pod_set: PodSet
+    namespace: str
+    node: str
+    count: int
+
+
+Charges = dict[tuple[int, str], Charge]
+"""By pod set index and node."""
+
+
+class Ledger:
+    """`early_release`: a gang that is being stopped counts as gone at once, pods and all, as upstream MCAD does."""
+
+    def __init__(self, early_release: bool = False) -> None:
+        self.room = Room()
+        self.early_release = early_release
+        self.pods: dict[str, PodFact] = {}
+        self.by_gang: dict[str, set[str]] = {}
+        self.holders: dict[str, Gang] = {}
+        """Gangs that hold room, by UID."""
+        self.reserved: dict[str, Amounts] = {}
+        """Per gang: demand less what its pods already take."""
+        self.total_reserved: Amounts = {}
+        self.given_back = 0
+        """Grows whenever something may have become free: what did not fit by its sum is then looked at again."""
+        self._charged: set[str] = set()
+        self._released: set[str] = set()
+        self._planned: dict[str, Charges] = {}
+        self._unplaced: dict[str, dict[int, int]] = {}
+        self._ghosts: dict[str, Charges] = {}
+        self._ghosts_seen: tuple[int, dict[str, dict[int, int]]] = (-1, {})
+        self._unsettled: set[str] = set()
+        self._claims: dict[str, Charges] = {}
+
+    # Facts
+
+    def set_node(self, fact: NodeFact) -> None:
+        self.room.set_node(fact)
+        self.given_back += 1
+
+    def drop_node(self, name: str) -> None:
+        self.room.drop_node(name)
+
+    def set_namespace(self, fact: Namespace) -> None:
+        self.room.namespaces[fact.name] = fact.labels
+        self.room.around.relabelled()
+
+    def set_pod(self, fact: PodFact) -> None:
+        if self.pods.get(fact.uid) == fact:
+            return
+        self.drop_pod(fact.uid)
+        self.pods[fact.uid] = fact
+        if fact.gang:
+            self.by_gang.setdefault(fact.gang, set()).add(fact.uid)
+            self._unsettled.add(fact.gang)
+        self._charge_pod(fact)
+
+    def drop_pod(self, uid: str) -> None:
+        fact = self.pods.pop(uid, None)
+        if fact is None:
+            return
+        self._uncharge_pod(fact)
+        if fact.gang:
+            siblings = self.by_gang[fact.gang]
+            siblings.discard(uid)
+            if not siblings:
+                del self.by_gang[fact.gang]
+            self._unsettled.add(fact.gang)
+
+    def set_gang(self, gang: Gang) -> None:
+        """Tell of any gang, whatever its state."""
+        released = self.early_release and gang.state == "stopping"
+        if released != (gang.uid in self._released):
+            self._released ^= {gang.uid}
+            for pod in self.by_gang.get(gang.uid, ()):
+                self._uncharge_pod(self.pods[pod])
+                self._charge_pod(self.pods[pod])
+        if released or gang.state not in ("admitted", "stopping"):
+            self._drop_holder(gang.uid)
+        elif self.holders.get(gang.uid) != gang:
+            self.holders[gang.uid] = gang
+            self._unsettled.add(gang.uid)
+
+    def drop_gang(self, uid: str) -> None:
+        self._drop_holder(uid)
+        if uid in self._released:
+            self._released.discard(uid)
+            for pod in self.by_gang.get(uid, ()):
+                self._charge_pod(self.pods[pod])
+
+    def _drop_holder(self, uid: str) -> None:
+        if self.holders.pop(uid, None) is not None:
+            self._unsettled.add(uid)
+
+    def live_pods(self, uid: str) -> list[PodFact]:
+        """Pods of a gang that are not terminal."""
+        return [self.pods[pod] for pod in sorted(self.by_gang.get(uid, ())) if not self.pods[pod].is_terminal]
+
+    def _charge_pod(self, fact: PodFact) -> None:
+        if fact.is_terminal or not fact.node or fact.gang in self._released or fact.uid in self._charged:
+            return
+        self._charged.add(fact.uid)
+        self.room.take(fact.node, fact.requests, 1, planned=False)
+        self.room.take_ports(fact.node, fact.host_ports, 1)
+        keeps_away = _keeps_away(fact.affinity, fact.namespace, fact.labels)
+        self.room.around.settle(fact.uid, Resident(fact.node, fact.namespace, fact.labels, keeps_away))
+
+    def _uncharge_pod(self, fact: PodFact) -> None:
+        if fact.uid not in self._charged:
+            return
+        self._charged.discard(fact.uid)
+        self.given_back += 1
+        self.room.take(fact.node, fact.requests, -1, planned=False)
+        self.room.take_ports(fact.node, fact.host_ports, -1)
+        self.room.around.leave(fact.uid)
+
+    # Room set aside for a gang that has not started
+
+    def claim(self, gang: Gang, placement: Placement) -> None:
+        """Keep this room for a waiting gang: nobody else may plan with it. Replaces its earlier claim."""
+        self._replace(self._claims, gang.uid, dict(charges_of(gang, placement)), "claim")
+        self._reserve(_claim_key(gang.uid), demand_of(gang.pod_sets))
+        self.room.flush()
+
+    def unclaim(self, uid: str) -> None:
+        self._replace(self._claims, uid, {}, "claim")
+        self._reserve(_claim_key(uid), {})
+        self.room.flush()
+
+    @property
+    def claimants(self) -> list[str]:
+        return [key.removeprefix(_CLAIM) for key in self.reserved if key.startswith(_CLAIM)]
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """The room as if these gangs were gone, pods and plans; put back exactly afterwards."""
+        helped = self.room.take_helped()
+        given_back, gone = self.given_back, list(uids)
+        pods = [self.pods[pod] for uid in gone for pod in self.by_gang.get(uid, ()) if pod in self._charged]
+        plans = [
+            (charge, (kind, uid, *place_key))
+            for uid in gone
+            for kind, book in (("planned", self._planned), ("ghost", self._ghosts), ("claim", self._claims))
+            for place_key, charge in book.get(uid, {}).items()
+        ]
+        for pod in pods:
+            self._uncharge_pod(pod)
+        for charge, key in plans:
+            self.plan_pods(charge, key, -1)
+        self.room.flush()
+        try:
+            yield
+        finally:
+            for pod in pods:
+                self._charge_pod(pod)
+            for charge, key in plans:
+                self.plan_pods(charge, key, 1)
+            self.room.flush()
+            self.given_back = given_back
+            self.room.take_helped()
+            self.room.note_helped(helped)
+
+    # Room kept for pods to come
+
+    def settle(self) -> None:
+        """Work out again what the touched gangs hold, and bring the room's arrays up to date."""
+        for uid in sorted(self._unsettled):
+            self._settle_one(uid)
+        self._unsettled.clear()
+        self.room.flush()
+        self._place_ghosts()
+
+    def _settle_one(self, uid: str) -> None:
+        gang = self.holders.get(uid)
+        planned: Charges = {}
+        unplaced: dict[int, int] = {}
+        if gang is not None:
+            planned, unplaced = self._still_to_come(gang)
+        self._replace(self._planned, uid, planned, "planned")
+        self._unplaced.pop(uid, None)
+        if unplaced:
+            self._unplaced[uid] = unplaced
+        self._reserve(uid, {} if gang is None else self._shortage(gang))
+
+    def _still_to_come(self, gang: Gang) -> tuple[Charges, dict[int, int]]:
+        """Planned pods that are not bound yet, and the number of those without a planned node, per pod set.
+
+        A pod bound elsewhere than planned fulfils one of the plans of its set; which one does not matter, so the last
+        by name is dropped. A pod on its way out fulfils none: what replaces it needs room of its own.
+        """
+        bound: Counter[tuple[int, str]] = Counter()
+        finished: Counter[int] = Counter()
+        for uid in self.by_gang.get(gang.uid, ()):
+            pod = self.pods[uid]
+            index = pod_set_index(gang.pod_sets, pod)
+            if index is not None and pod.phase == "Succeeded":
+                finished[index] += 1
+            elif index is not None and pod.node and not pod.is_terminal and not pod.deleting:
+                bound[index, pod.node] += 1
+        assigned = {entry.name: entry for entry in gang.assignment}
+        planned: Charges = {}
+        unplaced: dict[int, int] = {}
+        for index, pod_set in enumerate(gang.pod_sets):
+            entry = assigned.get(pod_set.name)
+            wanted = max(0, pod_set.count if entry is None else entry.count)
+            seats = Counter(entry.nodes if entry is not None else {})
+            here = {node: count for (which, node), count in bound.items() if which == index}
+            elsewhere = finished[index]
+            for node, count in here.items():
+                elsewhere += max(0, count - seats[node])
+                seats[node] = max(0, seats[node] - count)
+            for node in sorted(seats, reverse=True):
+                dropped = min(seats[node], elsewhere)
+                seats[node] -= dropped
+                elsewhere -= dropped
+            for node, count in seats.items():
+                if count > 0:
+                    planned[index, node] = Charge(pod_set, gang.namespace, node, count)
+            missing = wanted - finished[index] - sum(here.values()) - sum(seats.values())
+            if missing > 0:
+                unplaced[index] = missing
+        return planned, unplaced
+
+    def _shortage(self, gang: Gang) -> Amounts:
+        """As MCAD reserves: demand less what its pods take (bound and not failed, or finished well), never below 0."""
+        demand = demand_of(gang.pod_sets)
+        for uid in self.by_gang.get(gang.uid, ()):
+            pod = self.pods[uid]
+            if pod.phase == "Failed" or (not pod.node and pod.phase != "Succeeded"):
+                continue
+            for resource, amount in [*pod.requests.items(), ("pods", 1)]:
+                if resource in demand and amount > 0:
+                    demand[resource] -= amount
+        return {resource: amount for resource, amount in demand.items() if amount > 0}
+
+    def _reserve(self, uid: str, amounts: Amounts) -> None:
+        old = self.reserved.pop(uid, {})
+        if amounts:
+            self.reserved[uid] = amounts
+        for resource in old.keys() | amounts.keys():
+            change = amounts.get(resource, 0) - old.get(resource, 0)
+            self.given_back += change < 0
+            self.total_reserved[resource] = self.total_reserved.get(resource, 0) + change
+
+    def _place_ghosts(self) -> None:
+        """Admitted pods without a planned node (sums were enough, or the plan was not stored) get one for the count.
+
+        They are placed afresh from the facts each time, so that a rebuilt ledger finds the same.
+        """
+        if (self.room.version, self._unplaced) == self._ghosts_seen or not (self._unplaced or self._ghosts):
+            return
+        for uid in list(self._ghosts):
+            self._replace(self._ghosts, uid, {}, "ghost")
+        for uid in sorted(self._unplaced):
+            gang = self.holders[uid]
+            self._replace(self._ghosts, uid, self._ghosts_of(gang, self._unplaced[uid]), "ghost")
+        self.room.flush()
+        self._ghosts_seen = (self.room.version, {uid: dict(counts) for uid, counts in self._unplaced.items()})
+
+    def _ghosts_of(self, gang: Gang, counts: dict[int, int]) -> Charges:
+        charges: Charges = {}
+        for index, count in counts.items():
+            pod_set = msgspec.structs.replace(gang.pod_sets[index], count=count)
+            placement = place(msgspec.structs.replace(gang, pod_sets=(pod_set,)), self.room)
+            if isinstance(placement, Placement):
+                for node, number in placement.pod_sets[0].items():
+                    charges[index, node] = Charge(pod_set, gang.namespace, node, number)
+        return charges
+
+    def _replace(self, book: dict[str, Charges], uid: str, new: Charges, kind: str) -> None:
+        old = book.pop(uid, {})
+        if new:
+            book[uid] = new
+        if old == new:
+            return
+        for place_key, charge in old.items():
+            self.plan_pods(charge, (kind, uid, *place_key), -1)
+        for place_key, charge in new.items():
+            self.plan_pods(charge, (kind, uid, *place_key), 1)
+
+    def plan_pods(self, charge: Charge, key: object, sign: int) -> None:
+        """Charge planned pods to their node (sign 1) or give them back (-1)."""
+        self.room.take(charge.node, charge.pod_set.requests, sign * charge.count, planned=True)
+        self.room.take_ports(charge.node, charge.pod_set.host_ports, sign * charge.count)
+        if sign < 0:
+            self.given_back += 1
+            self.room.around.leave(key)
+            return
+        pod_set = charge.pod_set
+        keeps_away = _keeps_away(pod_set.affinity, charge.namespace, pod_set.labels)
+        resident = Resident(charge.node, charge.namespace, pod_set.labels, keeps_away)
+        self.room.around.settle(key, resident, charge.count)
+
+
+_CLAIM = "claim/"
+
+
+def _claim_key(uid: str) -> str:
+    return _CLAIM + uid
+
+
+def pod_set_index(pod_sets: Sequence[PodSet], pod: PodFact) -> int | None:
+    """Which pod set a pod belongs to: by name, else by equal requests, else the nearest. Depends on nothing else."""
+    if not pod_sets:
+        return None
+    for index, pod_set in enumerate(pod_sets):
+        if pod_set.name == pod.pod_set:
+            return index
+
+    def distance(index: int) -> tuple[int, int]:
+        wanted = pod_sets[index].requests
+        names = wanted.keys() | pod.requests.keys()
+        different = sum(wanted.get(name, 0) != pod.requests.get(name, 0) for name in names)
+        return different, sum(abs(wanted.get(name, 0) - pod.requests.get(name, 0)) for name in names)
+
+    return min(range(len(pod_sets)), key=distance)
+
+
+def charges_of(gang: Gang, placement: Placement) -> Iterable[tuple[tuple[int, str], Charge]]:
+    for index, (pod_set, nodes) in enumerate(zip(gang.pod_sets, placement.pod_sets, strict=True)):
+        for node, count in nodes.items():
+            yield (index, node), Charge(pod_set, gang.namespace, node, count)
+
+
+def _keeps_away(affinity: dict[str, object], namespace: str, labels: dict[str, str]) -> tuple[PodTerm, ...]:
+    if not affinity:
+        return ()
+    try:
+        return parse_pod_terms(affinity, "podAntiAffinity", namespace, labels)
+    except BadInput:
+        return ()  # the API server would not have stored it; such a pod keeps nobody away

@@ -1,0 +1,312 @@
+"""All that the engine knows, kept up to date fact by fact.
+
+`Engine` feeds it, the cycle reads it and writes its own decisions back as assumptions until facts confirm them. It
+holds no decision logic: only who waits, who holds what, and what could have changed for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+import msgspec
+
+from shoal.engine.fit import Placement, demand_of, is_accelerator
+from shoal.engine.forest import Consumer, Forest
+from shoal.engine.ledger import Ledger
+from shoal.engine.model import Amounts, Fact, Gang, Namespace, NodeFact, PodFact, PodSetAssignment, QuotaSubtree, Seat
+from shoal.engine.policies import Policy, load
+from shoal.engine.settings import Settings
+from shoal.engine.shape import shape_of
+from shoal.engine.validate import gang_problem, node_problem, pod_problem
+from shoal.engine.waiting import Kind, Signature, Waiting
+
+HOLDS = ("admitted", "stopping")
+
+
+def wants_room(gang: Gang) -> bool:
+    """Does the gang wait here? MCAD's from the start; Kueue's once they have quota, for the last check of all."""
+    return gang.state == "reserved" or (gang.state == "waiting" and gang.dialect == "mcad")
+
+
+class State:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.policy: Policy = load(settings.policy)
+        self.gangs: dict[str, Gang] = {}
+        self.keys: dict[str, str] = {}
+        """UID to key."""
+        self.ledger = Ledger(settings.early_release)
+        self.waiting = Waiting(self.policy)
+        self.forest = Forest(minimal_victims=settings.minimal_victims)
+        self.problems: dict[str, str] = {}
+        """Held because of their own facts: UID to reason."""
+        self.fresh: dict[str, None] = {}
+        """Waiting or bad, and nothing was said about them yet."""
+        self.victims: dict[str, set[str]] = {}
+        """Preemptor UID to the gangs that are being stopped for it."""
+        self.holders_version = 0
+        self.first_held: dict[str, int] = {}
+        self.usage: dict[str, Amounts] = {}
+        """Per namespace: what its gangs hold."""
+        self.reservation: str | None = None
+        """UID of the gang at the front for which room is set aside, and that room."""
+        self.reserved_room: Placement | None = None
+        self.warnings: dict[str, str] = {}
+        self.kinds_of_row: dict[int, dict[Kind, None]] = {}
+        self.watchers: dict[Kind, None] = {}
+        """Closed kinds that open again by what they watch, not by helped rows alone."""
+        self._rows: dict[Kind, tuple[tuple[int, int], ...]] = {}
+
+    # Facts
+
+    def update(self, fact: Fact) -> None:
+        match fact:
+            case Gang():
+                self.put(self._with_known_admission(fact))
+            case PodFact():
+                self._warn(f"Pod/{fact.uid}", pod_problem(fact))
+                self.ledger.set_pod(fact)
+            case NodeFact():
+                self._warn(f"Node/{fact.name}", node_problem(fact))
+                self.ledger.set_node(fact)
+            case QuotaSubtree():
+                before = self.forest.trees
+                self.forest.set_subtree(fact)
+                self._trees_changed(before)
+            case Namespace():
+                self.ledger.set_namespace(fact)
+
+    def remove(self, key: str) -> None:
+        if key in self.gangs:
+            self.drop(self.gangs[key])
+            return
+        kind, _, name = key.partition("/")
+        self.warnings.pop(key, None)
+        match kind:
+            case "Pod":
+                self.ledger.drop_pod(name)
+            case "Node":
+                self.ledger.drop_node(name)
+            case "QuotaSubtree":
+                before = self.forest.trees
+                self.forest.drop_subtree(name)
+                self._trees_changed(before)
+            case "Namespace":
+                self.ledger.set_namespace(Namespace(name=name))
+            case _:
+                pass  # already gone
+
+    def facts(self) -> Iterator[Fact]:
+        """Everything known, assumptions included: an engine fed with these decides the same."""
+        yield from self.forest.subtrees
+        yield from self.ledger.room.facts
+        yield from (Namespace(name=name, labels=dict(labels)) for name, labels in self.ledger.room.namespaces.items())
+        yield from self.ledger.pods.values()
+        yield from self.gangs.values()
+
+    def _warn(self, key: str, problem: str) -> None:
+        if problem:
+            self.warnings[key] = problem
+        else:
+            self.warnings.pop(key, None)
+
+    def _with_known_admission(self, fact: Gang) -> Gang:
+        """A stored admission may leave out what only we know (where pods were planned, where it sits); keep that."""
+        known = self.gangs.get(fact.key)
+        if known is None or known.uid != fact.uid or known.state not in HOLDS or fact.state not in HOLDS:
+            return fact
+        return msgspec.structs.replace(
+            fact, seats=fact.seats or known.seats, assignment=fact.assignment or known.assignment
+        )
+
+    # Gangs
+
+    def put(self, gang: Gang) -> None:
+        known = self.gangs.get(gang.key)
+        if known == gang:
+            return
+        if known is not None and known.uid != gang.uid:
+            self.drop(known)
+            known = None
+        if known is not None:
+            self._uncount(known)
+        self.gangs[gang.key] = gang
+        self.keys[gang.uid] = gang.key
+        problem = gang_problem(gang)
+        if problem:
+            gang = msgspec.structs.replace(gang, pod_sets=()) if gang.state in HOLDS else gang
+        self._count(gang)
+        self.ledger.set_gang(gang)
+        self._seat(gang)
+        if problem and gang.state in ("waiting", "reserved"):
+            self._leave_queue(gang.uid)
+            if self.problems.get(gang.uid) != problem:
+                self.fresh[gang.uid] = None
+            self.problems[gang.uid] = problem
+            return
+        self.problems.pop(gang.uid, None)
+        if wants_room(gang):
+            if known is None or not wants_room(known) or self.standing(known) != self.standing(gang):
+                self.fresh[gang.uid] = None
+            self.enqueue(gang)
+        else:
+            self._leave_queue(gang.uid)
+            self.fresh.pop(gang.uid, None)
+            self.first_held.pop(gang.uid, None)
+
+    def drop(self, gang: Gang) -> None:
+        self._uncount(gang)
+        del self.gangs[gang.key]
+        self.keys.pop(gang.uid, None)
+        self._leave_queue(gang.uid)
+        self.ledger.drop_gang(gang.uid)
+        self.ledger.unclaim(gang.uid)
+        self.forest.release(gang.uid)
+        self.problems.pop(gang.uid, None)
+        self.fresh.pop(gang.uid, None)
+        self.first_held.pop(gang.uid, None)
+
+    def standing(self, gang: Gang) -> Hashable:
+        """What a waiting gang's place and verdict depend on, besides its kind."""
+        return (gang.priority, gang.priority_slope, gang.queued_at, gang.pod_sets == (), self.signature(gang))
+
+    def by_uid(self, uid: str) -> Gang:
+        return self.gangs[self.keys[uid]]
+
+    def _count(self, gang: Gang) -> None:
+        if gang.state in HOLDS:
+            self.holders_version += 1
+            book = self.usage.setdefault(gang.namespace, {})
+            for resource, amount in demand_of(gang.pod_sets).items():
+                book[resource] = book.get(resource, 0) + amount
+        if gang.state == "stopping" and gang.stopping_for:
+            self.victims.setdefault(gang.stopping_for, set()).add(gang.uid)
+
+    def _uncount(self, gang: Gang) -> None:
+        if gang_problem(gang):
+            gang = msgspec.structs.replace(gang, pod_sets=())
+        if gang.state in HOLDS:
+            self.holders_version += 1
+            book = self.usage[gang.namespace]
+            for resource, amount in demand_of(gang.pod_sets).items():
+                book[resource] -= amount
+        if gang.state == "stopping" and gang.stopping_for:
+            others = self.victims[gang.stopping_for]
+            others.discard(gang.uid)
+            if not others:
+                del self.victims[gang.stopping_for]
+
+    def share(self, namespace: str) -> float:
+        """Dominant share of a namespace over the nodes there are."""
+        room = self.ledger.room
+        held = self.usage.get(namespace, {})
+        shares = [
+            amount / capacity
+            for resource, amount in held.items()
+            if (resource in ("cpu", "memory") or is_accelerator(resource))
+            and (capacity := room.total_allocatable(resource)) > 0
+        ]
+        return max(shares, default=0.0)
+
+    # Quota
+
+    def _seat(self, gang: Gang) -> None:
+        """Admitted gangs sit in the forest, where they were told they sit; all others leave it."""
+        if not self.settings.quota or gang.dialect != "mcad":
+            return
+        if gang.state == "admitted":
+            self.forest.restore(self.consumer(gang), gang.seats)
+        elif gang.state != "waiting" or gang.uid not in self.victims:
+            self.forest.release(gang.uid)
+
+    def consumer(self, gang: Gang) -> Consumer:
+        return Consumer(
+            gang.uid,
+            {tree: gang.labels.get(tree, "default") for tree in self.forest.trees},
+            demand_of(gang.pod_sets),
+            gang.priority,
+            gang.preemptable and self.settings.preemption,
+        )
+
+    def _trees_changed(self, before: tuple[str, ...]) -> None:
+        if not self.settings.quota or self.forest.trees == before:
+            return
+        for gang in list(self.gangs.values()):
+            if gang.state == "admitted":
+                self._seat(gang)
+            elif gang.uid in self.waiting:
+                self.enqueue(gang)
+
+    # The queue
+
+    def enqueue(self, gang: Gang, personal: bool = False) -> None:
+        known = self.waiting.kind_of(gang.uid)
+        alone = personal or (known is not None and known.signature.alone != "")
+        signature = self.signature(gang, gang.uid if alone else "")
+        self._leave_queue(gang.uid)
+        kind = self.waiting.add(gang, signature)
+        if kind not in self._rows:
+            room = self.ledger.room
+            pairs = []
+            for pod_set in gang.pod_sets if gang.supply == "fit" else ():
+                row = room.row(shape_of(pod_set, gang.node_selector))
+                room.pin(row)
+                pairs.append((row, pod_set.count))
+                self.kinds_of_row.setdefault(row, {})[kind] = None
+            self._rows[kind] = tuple(pairs)
+
+    def _leave_queue(self, uid: str) -> None:
+        emptied = self.waiting.remove(uid)
+        if emptied is None:
+            return
+        self.watchers.pop(emptied, None)
+        for row, _ in self._rows.pop(emptied):
+            self.ledger.room.unpin(row)
+            kinds = self.kinds_of_row.get(row, {})
+            kinds.pop(emptied, None)
+            if not kinds:
+                self.kinds_of_row.pop(row, None)
+
+    def signature(self, gang: Gang, alone: str = "") -> Signature:
+        shapes = tuple((shape_of(pod_set, gang.node_selector), pod_set.count) for pod_set in gang.pod_sets)
+        company = None
+        if any(key != "nodeAffinity" for pod_set in gang.pod_sets for key in pod_set.affinity):
+            company = (
+                gang.namespace,
+                msgspec.json.encode([[pod_set.affinity, pod_set.labels] for pod_set in gang.pod_sets], order="sorted"),
+            )
+        leaves: tuple[str, ...] = ()
+        if self.settings.quota:
+            leaves = tuple(gang.labels.get(tree, "default") for tree in self.forest.trees)
+        standing = (gang.priority, gang.preemptable) if self.settings.quota or self.settings.preemption else None
+        return Signature(shapes, gang.supply, company, leaves, standing, alone)
+
+    def could_fit(self, kind: Kind) -> bool:
+        """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
+        totals = self.ledger.room.totals
+        return all(totals[row] >= count for row, count in self._rows[kind])
+
+    def watch(self, kind: Kind) -> Hashable:
+        """What could help a closed kind, apart from nodes that hold more of its pods."""
+        seen: list[int] = []
+        if kind.signature.supply == "aggregate":
+            seen.append(self.ledger.given_back)
+        if kind.signature.company is not None or kind.signature.alone:
+            seen += [self.ledger.room.around.version, self.ledger.given_back]
+        if self.settings.preemption:
+            seen.append(self.holders_version)
+        if self.settings.quota:
+            seen.append(self.forest.version)
+        return tuple(seen)
+
+    # Assumptions
+
+    def assume_admitted(
+        self, gang: Gang, now: int, seats: dict[str, Seat], assignment: Iterable[PodSetAssignment]
+    ) -> None:
+        self.put(
+            msgspec.structs.replace(gang, state="admitted", admitted_at=now, seats=seats, assignment=tuple(assignment))
+        )
+
+    def assume_stopping(self, gang: Gang, preemptor: Gang) -> None:
+        self.put(msgspec.structs.replace(gang, state="stopping", stopping_for=preemptor.uid))

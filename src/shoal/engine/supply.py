@@ -1,0 +1,66 @@
+"""Is there room for a whole gang? By packing its pods onto nodes, or by MCAD's cluster-wide sums.
+
+Called by the planner once quota said yes, and by `explain`. Reads the ledger, never changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from shoal.api.quantity import show
+from shoal.engine.fit import Placement, demand_of, place
+from shoal.engine.ledger import Ledger
+from shoal.engine.model import Amounts, Explanation, Gang, Shortfall
+from shoal.engine.shape import shape_of
+
+
+def find_room(gang: Gang, ledger: Ledger, extra: Amounts | None = None) -> Placement | tuple[Shortfall, ...]:
+    """`extra` is what aggregate supply may count on top, because its holders are being taken back."""
+    match gang.supply:
+        case "off":
+            return Placement(tuple({} for _ in gang.pod_sets))
+        case "aggregate":
+            missing = aggregate_shortfalls(gang, ledger, extra or {})
+            return missing or Placement(tuple({} for _ in gang.pod_sets))
+        case _:
+            return place(gang, ledger.room)
+
+
+def aggregate_shortfalls(gang: Gang, ledger: Ledger, extra: Amounts) -> tuple[Shortfall, ...]:
+    """As MCAD: demand against idle sums, less what admitted gangs still need. Equal amounts fit."""
+    room = ledger.room
+    rows = [room.row(shape_of(pod_set, gang.node_selector)) for pod_set in gang.pod_sets if pod_set.count > 0]
+    room.flush()
+    usable = np.zeros_like(room.alive)
+    for row in rows:
+        usable |= room.eligible[row]
+    own = ledger.reserved.get(gang.uid, {})
+    found = []
+    for resource, needed in sorted(demand_of(gang.pod_sets).items()):
+        idle = max(0, room.sum_idle(resource, usable))
+        reserved = ledger.total_reserved.get(resource, 0) - own.get(resource, 0)
+        available = max(0, idle - reserved) + extra.get(resource, 0)
+        if needed > available:
+            found.append(
+                Shortfall(
+                    kind="aggregate",
+                    resource=resource,
+                    missing=needed - available,
+                    needed=needed,
+                    available=available,
+                    place="nodes",
+                    message=f"{show(resource, needed)} {resource} needed, {show(resource, available)} free",
+                )
+            )
+    return tuple(found)
+
+
+def explanation_of(shortfalls: Iterable[Shortfall], place_name: str = "nodes") -> Explanation:
+    found = tuple(shortfalls)
+    return Explanation(
+        message="; ".join(shortfall.message for shortfall in found) or "waits for room",
+        shortfalls=found,
+        place=found[0].place if found else place_name,
+    )
