@@ -24,7 +24,7 @@ from shoal.controllers.appwrapper.facts import admission_record, gang_fact
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.engine import Engine
+from shoal.engine import Engine, Settings
 from shoal.engine.facts import node_fact, pod_fact
 from shoal.engine.model import Admit, Gang, Hold, Preempt
 from shoal.engine.model import QuotaNode as EngineQuotaNode
@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 Address = tuple[Kind, Key]
 
+FIRST_LOOK = 0.02
+"""Seconds after which a new AppWrapper gets its first status even if no plan was made yet."""
+
 
 class AppWrapperController:
     """One engine, one work queue. `run` until cancelled."""
@@ -51,7 +54,7 @@ class AppWrapperController:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.world = World(client, self.clock)
-        self.engine = Engine()
+        self.engine = Engine(_engine_settings(settings))
         self.kinds = Discovery(client)
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.controller: Controller[Address] = Controller("appwrapper", self.reconcile, workers=16, clock=self.clock)
@@ -69,7 +72,6 @@ class AppWrapperController:
             cache.subscribe(self._subtree_changed)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.world.run(self._wrapped_changed))
-            tasks.create_task(self.recorder.run())
             await self.world.synced()
             tasks.create_task(self.controller.run())
             tasks.create_task(self._plan_on_change())
@@ -84,7 +86,9 @@ class AppWrapperController:
             wrapper: AppWrapper = change.new
             self._addresses[gang_key(wrapper)] = address
             self._tell(wrapper)
-        self.controller.enqueue(address)
+        # A new one is looked at once the plan has judged it, so that its first status already tells the decision.
+        unseen = change.new is not None and not change.new.status.queue_job_state
+        self.controller.enqueue(address, after=FIRST_LOOK if unseen else 0.0)
         self._changed.set()
 
     def _tell(self, wrapper: AppWrapper) -> None:
@@ -174,10 +178,6 @@ class AppWrapperController:
             log.warning("%s", warning)
         for decision in (*plan.admits, *plan.preempts, *plan.holds):
             self._decisions[decision.gang] = decision
-            if isinstance(decision, Admit):
-                gang = self.engine.gang(decision.gang)
-                if gang is not None:
-                    self.engine.update(_assumed(gang, decision))
             address = self._addresses.get(decision.gang)
             if address is not None:
                 self.controller.enqueue(address)
@@ -283,6 +283,10 @@ class AppWrapperController:
         )
         self.world.wrappers[kind].note_write(stored)
         return stored
+
+
+def _engine_settings(settings: AppWrapperSettings) -> Settings:
+    return Settings(policy=settings.policy, preemption=settings.preemption, quota=settings.quota != "never")
 
 
 def _assumed(gang: Gang, admit: Admit) -> Gang:

@@ -13,8 +13,8 @@ MCAD_SENDER = "before [backoff] - Rejoining"
 class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     supply: Literal["fit", "aggregate"] = "fit"
     """`fit` packs every pod onto nodes before it admits; `aggregate` keeps MCAD's cluster-wide sums."""
-    policy: str = "fifo"
-    """Name of a shipped policy, or the import path of a user's own."""
+    policy: str = "priority"
+    """Name of a shipped policy, or the import path of a user's own. Equal priorities are first in, first out."""
     dynamic_priority: bool = False
     preemption: bool = False
     quota: Literal["auto", "always", "never"] = "auto"
