@@ -59,6 +59,8 @@ def prepare_update(resource: Resource, version: Version, new: Json, old: Json, s
     """Each way in may change its own part only; the rest is the stored object's."""
     if subresource == "status":
         return _status_only(resource, new, old)
+    if subresource == "binding":
+        return new
     if subresource == "finalize":
         kept = dict(old)
         kept["metadata"] = old["metadata"]
