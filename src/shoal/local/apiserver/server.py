@@ -31,6 +31,7 @@ from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
 from shoal.local.apiserver.front import Front
 from shoal.local.apiserver.inprocess import LocalTransport
 from shoal.local.apiserver.kubeconfig import kubeconfig
+from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
 from shoal.local.apiserver.reading import Reader
 from shoal.local.apiserver.resources import Registry, Resource
 from shoal.local.apiserver.reviews import Reviews
@@ -89,6 +90,7 @@ class Server:
         self.subresources = Subresources(self.registry, self.clock, self.writer, self.deleter, self.tokens)
         self.reviews = Reviews(self.authorizer, self.authenticator)
         self.discovery = Discovery(self.registry)
+        self.presenter = Presenter(self.clock)
         self.custom_kinds.empty = self._delete_all
         self.custom_kinds.finish = self._release_definition
         self.custom_kinds.load()
@@ -175,9 +177,12 @@ class Server:
         version = resource.versions.get(route.version) if resource is not None else None
         if resource is None or version is None or not version.served:
             raise self._unknown(route)
+        wanted = negotiate(request.headers.get("accept", ""))
         call = Call(request, user, route, resource, version)
         self._check_route(call)
         answer = await self._dispatch(call)
+        if wanted is not PLAIN:
+            answer = self.presenter.present(call, answer, wanted)
         if version.warning:
             call.warnings.append(version.warning)
         if call.warnings and isinstance(answer, Response):
