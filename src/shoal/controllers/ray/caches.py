@@ -25,7 +25,7 @@ class Caches:
         self._client, self._clock = client, clock
         owner = {BY_OWNER: owner_uids}
         self.clusters = self._cache(kinds.RAY_CLUSTER, indexes=owner)
-        self.jobs = self._cache(kinds.RAY_JOB)
+        self.jobs = self._cache(kinds.RAY_JOB, indexes={BY_CLUSTER: _selected})
         self.rays = self._cache(kinds.RAY)
         self.pods = self._cache(kinds.POD, label_selector=names.CLUSTER, indexes={BY_CLUSTER: _cluster_key})
         self.launchers = self._cache(kinds.POD, label_selector="ray-launcher", indexes=owner)
@@ -64,8 +64,13 @@ class Caches:
                     return found
         return None
 
+    def jobs_selecting(self, cluster: Key) -> list[Key]:
+        found = self.jobs.by_index(BY_CLUSTER, f"{cluster.namespace}/{cluster.name}")
+        return [Key(view.namespace(job), view.name(job)) for job in found]
+
     async def synced(self) -> None:
-        await asyncio.gather(*(cache.synced.wait() for cache in self.all()))
+        """Until the first full lists are there. The Ray kind may not be installed and is not waited for."""
+        await asyncio.gather(*(cache.synced.wait() for cache in self.all() if cache is not self.rays))
 
 
 def owner_uids(thing: Json) -> list[str]:
@@ -74,3 +79,9 @@ def owner_uids(thing: Json) -> list[str]:
 
 def _cluster_key(pod: Json) -> Iterator[str]:
     yield f"{view.namespace(pod)}/{view.labels(pod).get(names.CLUSTER)}"
+
+
+def _selected(job: Json) -> Iterator[str]:
+    selector = view.spec(job).get("clusterSelector") or {}
+    if selector.get(names.CLUSTER):
+        yield f"{view.namespace(job)}/{selector[names.CLUSTER]}"

@@ -12,6 +12,9 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import ClusterReconciler
+from shoal.controllers.ray.dashboard import Dashboard, HttpDashboard
+from shoal.controllers.ray.job import JobReconciler
+from shoal.controllers.ray.poller import Poller
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Writes
 from shoal.kube.cache import Cache, Change
@@ -22,7 +25,9 @@ from shoal.kube.runtime import Controller
 
 
 class Operator:
-    def __init__(self, client: Client, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, client: Client, settings: Settings, clock: Clock | None = None, dashboard: Dashboard | None = None
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.settings = settings
         self.caches = Caches(client, settings, self.clock)
@@ -32,7 +37,19 @@ class Operator:
         self.clusters: Controller[Key] = Controller(
             "raycluster", clusters.reconcile, workers=settings.workers, clock=self.clock
         )
+        self.poller = Poller(dashboard or HttpDashboard(), self.clock, lambda key: self._enqueue(self.jobs, key))
+        jobs = JobReconciler(self.writes, self.caches, self.recorder, self.poller, settings, self.clock)
+        self.jobs: Controller[Key] = Controller("rayjob", jobs.reconcile, workers=settings.workers, clock=self.clock)
         self._subscribe()
+
+    @property
+    def watched(self) -> list[tuple[Controller[Key], Cache[Json]]]:
+        """Each controller with the kind that it reconciles."""
+        return [(self.clusters, self.caches.clusters), (self.jobs, self.caches.jobs)]
+
+    @property
+    def controllers(self) -> list[Controller[Key]]:
+        return [controller for controller, _ in self.watched]
 
     async def run(self) -> None:
         """Until cancelled. Nothing is reconciled before every cache has its first full list."""
@@ -40,7 +57,9 @@ class Operator:
             for cache in self.caches.all():
                 tasks.create_task(cache.run())
             await self.caches.synced()
-            tasks.create_task(self.clusters.run())
+            for controller in self.controllers:
+                tasks.create_task(controller.run())
+            tasks.create_task(self.poller.run())
 
     def _subscribe(self) -> None:
         caches = self.caches
@@ -48,6 +67,10 @@ class Operator:
         caches.pods.subscribe(self._pod_changed)
         self._wake_owners(caches.services, "RayCluster", self.clusters)
         self._wake_owners(caches.submitters, "RayCluster", self.clusters)
+        caches.jobs.subscribe(lambda change: self._enqueue(self.jobs, change.key))
+        for owned in (caches.clusters, caches.services, caches.submitters):
+            self._wake_owners(owned, "RayJob", self.jobs)
+        caches.clusters.subscribe(self._selected_changed)
 
     def _enqueue(self, controller: Controller[Key], key: Key) -> None:
         chosen = self.settings.namespaces
@@ -56,7 +79,18 @@ class Operator:
 
     def _pod_changed(self, change: Change) -> None:
         pod: Json = change.new or change.old
-        self._enqueue(self.clusters, Key(view.namespace(pod), view.labels(pod).get(names.CLUSTER, "")))
+        key = Key(view.namespace(pod), view.labels(pod).get(names.CLUSTER, ""))
+        self._enqueue(self.clusters, key)
+        cluster = self.caches.clusters.get(key)
+        if cluster is not None and view.labels(pod).get(names.NODE_TYPE) == names.HEAD:
+            for reference in view.metadata(cluster).get("ownerReferences") or []:
+                if reference.get("kind") == "RayJob":
+                    self._enqueue(self.jobs, Key(key.namespace, str(reference.get("name"))))
+
+    def _selected_changed(self, change: Change) -> None:
+        """Jobs that chose this cluster by selector."""
+        for job in self.caches.jobs_selecting(change.key):
+            self._enqueue(self.jobs, job)
 
     def _wake_owners(self, cache: Cache[Json], kind: str, controller: Controller[Key]) -> None:
         def wake(change: Change) -> None:

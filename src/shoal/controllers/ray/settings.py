@@ -64,8 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that mere progress (counts on the way up) may wait to be merged into one status write."""
     create_limit: int = 16
     """Pods of one cluster created at the same time."""
-    dashboard_proxy: bool = False
-    """Reach dashboards through the API server's service proxy."""
+    dashboard_by_pod_address: bool = False
+    """Reach dashboards by the head pod's address: for an operator that the cluster's DNS does not serve."""
 
     def gate(self, name: str) -> bool:
         return name in self.gates

@@ -140,12 +140,7 @@ def submitter_pod_template(job: Json, cluster: Json, settings: Settings) -> Json
 
 def submitter_job(job: Json, cluster: Json, settings: Settings) -> Json:
     limit = (view.spec(job).get("submitterConfig") or {}).get("backoffLimit")
-    labels = {
-        names.ORIGIN_NAME: view.name(job),
-        names.ORIGIN_KIND: "RayJob",
-        names.CREATED_BY: names.OPERATOR,
-        names.APP_NAME: names.APP,
-    }
+    labels = {names.ORIGIN_NAME: view.name(job), names.ORIGIN_KIND: "RayJob", names.CREATED_BY: names.OPERATOR}
     template = submitter_pod_template(job, cluster, settings)
     metadata = template.setdefault("metadata", {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}

@@ -1,0 +1,448 @@
+"""Plays a trace against the operator: scripted steps over an in-memory API server, then settled states compared.
+
+Pods, submitters and dashboards do only what the script says; owners that are gone take what they own with them, as
+garbage collection would; time stands still but for what the script shifts. Used by the runner only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.ray import Operator, Settings, names, view
+from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+from shoal.kube.memory import MemoryServer
+from shoal.kube.transport import Request, Response
+from tests.conformance.kuberay_projection import compare, normal_amounts
+
+Json = dict[str, Any]
+
+COUNTED = (
+    kinds.POD,
+    kinds.SERVICE,
+    kinds.JOB,
+    kinds.SECRET,
+    kinds.SERVICE_ACCOUNT,
+    kinds.ROLE,
+    kinds.ROLE_BINDING,
+    kinds.INGRESS,
+    kinds.PERSISTENT_VOLUME_CLAIM,
+    kinds.RAY_CLUSTER,
+    kinds.RAY_JOB,
+)
+OURS_ONLY = ("Valid", "SpecDrift", "Degraded")
+
+
+class StillClock:
+    """Time that moves only when told."""
+
+    def __init__(self) -> None:
+        self.moment = time.time_ns() // 1000
+
+    def now(self) -> int:
+        return self.moment
+
+    def monotonic(self) -> float:
+        return self.moment / 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.Event().wait()
+
+
+class ScriptedDashboard:
+    def __init__(self) -> None:
+        self.info: Json = {"notFound": True}
+        self.submitted = False
+        self.stopped = False
+
+    async def job(self, target: Target) -> JobInfo | None:
+        if self.info.get("error"):
+            raise DashboardError(self.info["error"])
+        if self.info.get("notFound"):
+            return None
+        known = {key: value for key, value in self.info.items() if key in JobInfo.__struct_fields__}
+        return JobInfo(**known)
+
+    async def submit(self, target: Target) -> None:
+        self.submitted = True
+
+    async def stop(self, target: Target) -> None:
+        self.stopped = True
+
+    async def close(self) -> None:
+        return None
+
+
+class QuotaTransport:
+    """The server's transport, refusing new pods while the quota denies."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.deny = False
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if self.deny and request.method == "POST" and request.path.endswith("/pods"):
+            body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"exceeded quota: compute"}'
+            return Response(403, {}, body)
+        return await self.inner.send(request, timeout=timeout)
+
+    def stream(self, request: Request, *, idle_timeout: float | None = None) -> Any:
+        return self.inner.stream(request, idle_timeout=idle_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+class Stage:
+    """The operator on its in-memory server, and the steps a script may take."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.clock = StillClock()
+        self.server = MemoryServer(clock=self.clock)
+        self.transport = QuotaTransport(self.server.transport())
+        self.client = Client(self.transport)
+        self.dashboard = ScriptedDashboard()
+        quick = msgspec.structs.replace(settings, status_delay=0.0, cluster_lost_grace=0.0)
+        self.operator = Operator(self.client, quick, self.clock, self.dashboard)
+        self.seen_events: Counter[str] = Counter()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.tasks = [asyncio.create_task(cache.run()) for cache in self.operator.caches.all()]
+        await self.operator.caches.synced()
+        for controller in self.operator.controllers:
+            self.tasks.append(asyncio.create_task(controller.run()))
+
+    async def stop(self) -> None:
+        await self.operator.recorder.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def settle(self) -> None:
+        quiet = 0
+        for _ in range(200):
+            before = self._revision()
+            await self._quiet_caches()
+            for controller, cache in self.operator.watched:
+                for key in list(cache):
+                    controller.enqueue(key)
+            for controller in self.operator.controllers:
+                await controller.until_idle()
+            await self.operator.poller.poll_once()
+            await asyncio.sleep(0)
+            for controller in self.operator.controllers:
+                await controller.until_idle()
+            await self._collect_garbage()
+            quiet = quiet + 1 if before == self._revision() else 0
+            if quiet >= 3:
+                await self.operator.recorder.flush()
+                return
+        raise AssertionError("the trace never settles")
+
+    def _revision(self) -> int:
+        """Changes that matter; events come and go."""
+        return sum(int(obj["metadata"]["resourceVersion"]) for kind in COUNTED for obj in self.objects(kind))
+
+    async def _quiet_caches(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def objects(self, kind: Kind) -> list[Json]:
+        prefix = f"apis/{kind.group}" if kind.group else "api"
+        return list(self.server.snapshot(f"{prefix}/{kind.version}/{kind.plural}").values())
+
+    async def _collect_garbage(self) -> None:
+        alive = {view.uid(obj) for kind in COUNTED for obj in self.objects(kind)}
+        for kind in COUNTED:
+            for obj in self.objects(kind):
+                owners = view.metadata(obj).get("ownerReferences") or []
+                if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):
+                    await self.client.delete(kind, view.name(obj), view.namespace(obj))
+
+    # --- steps
+
+    async def play(self, step: Json) -> Json | None:
+        match step["do"]:
+            case "createCluster":
+                await self.client.create(kinds.RAY_CLUSTER, defaulted(step["object"]), "default")
+            case "createJob":
+                await self.client.create(kinds.RAY_JOB, defaulted(step["object"]), "default")
+            case "patchCluster":
+                await self.client.patch(kinds.RAY_CLUSTER, step["name"], "default", step["patch"])
+            case "patchJob":
+                await self.client.patch(kinds.RAY_JOB, step["name"], "default", step["patch"])
+            case "deleteObject":
+                kind = kinds.RAY_JOB if step["kind"] == "RayJob" else kinds.RAY_CLUSTER
+                await self.client.delete(kind, step["name"], "default")
+            case "deleteClusterOf":
+                job = await self.client.get(kinds.RAY_JOB, step["name"], "default")
+                await self.client.delete(kinds.RAY_CLUSTER, job["status"]["rayClusterName"], "default")
+            case "setPods":
+                await self._set_pods(step)
+            case "workersToDelete":
+                await self._name_workers(step)
+            case "dupHead":
+                await self._second_head()
+            case "quota":
+                self.transport.deny = step["deny"]
+            case "setSubmitter":
+                await self._set_submitter(step)
+            case "dashboard":
+                self.dashboard.info = {key: self._moment(value) for key, value in step["info"].items()}
+            case "shift":
+                await self._shift(step)
+            case "settle":
+                await self.settle()
+            case "observe":
+                return await self._observe(step)
+            case other:
+                raise AssertionError(f"unknown step {other}")
+        return None
+
+    def _moment(self, value: Any) -> Any:
+        if isinstance(value, dict) and "nowOffsetMs" in value:
+            return self.clock.now() // 1000 + value["nowOffsetMs"]
+        return value
+
+    async def _set_pods(self, step: Json) -> None:
+        chosen = [
+            pod
+            for pod in sorted(self.objects(kinds.POD), key=view.name)
+            if all(view.labels(pod).get(key) == value for key, value in (step.get("match") or {}).items())
+        ]
+        for pod in chosen[: step.get("count") or len(chosen)]:
+            if step.get("delete"):
+                await self.client.delete(kinds.POD, view.name(pod), view.namespace(pod))
+                continue
+            ready = "True" if step.get("ready") else "False"
+            status: Json = {"phase": step["phase"], "conditions": [{"type": "Ready", "status": ready}]}
+            for copied in ("containerStatuses", "podIP", "reason"):
+                if copied in step:
+                    status[copied] = step[copied]
+            await self.client.patch(
+                kinds.POD, view.name(pod), view.namespace(pod), {"status": status}, subresource="status"
+            )
+
+    async def _name_workers(self, step: Json) -> None:
+        cluster = await self.client.get(kinds.RAY_CLUSTER, step["name"], "default")
+        group = cluster["spec"]["workerGroupSpecs"][step["groupIndex"]]
+        members = [pod for pod in self.objects(kinds.POD) if view.labels(pod).get(names.GROUP) == group["groupName"]]
+        members.sort(key=lambda pod: int(view.labels(pod)[names.REPLICA_INDEX]))
+        group["scaleStrategy"] = {"workersToDelete": [view.name(pod) for pod in members[: step["count"]]]}
+        if "replicas" in step:
+            group["replicas"] = step["replicas"]
+        change = {"spec": {"workerGroupSpecs": cluster["spec"]["workerGroupSpecs"]}}
+        await self.client.patch(kinds.RAY_CLUSTER, step["name"], "default", change)
+
+    async def _second_head(self) -> None:
+        head = next(pod for pod in self.objects(kinds.POD) if view.labels(pod).get(names.NODE_TYPE) == names.HEAD)
+        status = head.pop("status", {})
+        head["metadata"] = {
+            **{key: head["metadata"][key] for key in ("labels", "annotations", "ownerReferences", "namespace")},
+            "name": view.name(head) + "-two",
+        }
+        await self.client.create(kinds.POD, head, "default")
+        await self.client.patch(kinds.POD, view.name(head), "default", {"status": status}, subresource="status")
+
+    async def _set_submitter(self, step: Json) -> None:
+        at = seconds_text(self.clock.now() - int(step.get("ageSeconds") or 0) * 1_000_000)
+        condition = {"type": step["condition"], "status": "True", "lastTransitionTime": at}
+        await self.client.patch(
+            kinds.JOB, step["name"], "default", {"status": {"conditions": [condition]}}, subresource="status"
+        )
+
+    async def _shift(self, step: Json) -> None:
+        job = await self.client.get(kinds.RAY_JOB, step["name"], "default")
+        earlier = {
+            field: seconds_text(parse_time(job["status"][field]) - step["seconds"] * 1_000_000)
+            for field in step["fields"]
+            if job["status"].get(field)
+        }
+        await self.client.patch(kinds.RAY_JOB, step["name"], "default", {"status": earlier}, subresource="status")
+
+    # --- observing
+
+    async def _observe(self, step: Json) -> Json:
+        kind = kinds.RAY_JOB if step["kind"] == "RayJob" else kinds.RAY_CLUSTER
+        counts = {kind.kind: len(self.objects(kind)) for kind in COUNTED if self.objects(kind)}
+        built: Json = {"at": step["as"], "exists": True, "objectCounts": counts, "events": self._new_events()}
+        try:
+            found = await self.client.get(kind, step["name"], "default")
+        except NotFound:
+            found = None
+            built["exists"] = False
+        if found is not None and view.metadata(found).get("finalizers"):
+            built["finalizers"] = found["metadata"]["finalizers"]
+        if kind is kinds.RAY_CLUSTER:
+            built.update(self._cluster(found))
+        else:
+            built.update(self._job(found))
+        return built
+
+    def _new_events(self) -> list[str]:
+        fresh = set()
+        for event in self.objects(kinds.EVENT):
+            text = f"{event['type']} {event['reason']}"
+            count = int(event.get("count") or 1)
+            if count > self.seen_events[event["metadata"]["name"]]:
+                fresh.add(text)
+            self.seen_events[event["metadata"]["name"]] = count
+        return sorted(fresh)
+
+    def _cluster(self, found: Json | None) -> Json:
+        per_group: Counter[str] = Counter(view.labels(pod).get(names.GROUP, "") for pod in self.objects(kinds.POD))
+        built: Json = {"podsPerGroup": dict(per_group)}
+        indices: dict[str, list[list[str | None]]] = {}
+        for pod in self.objects(kinds.POD):
+            labels = view.labels(pod)
+            if names.REPLICA_INDEX in labels:
+                pair = [labels[names.REPLICA_INDEX], labels.get(names.HOST_INDEX)]
+                indices.setdefault(labels[names.GROUP], []).append(pair)
+        if indices:
+            built["replicaIndexLabels"] = {group: sorted(pairs, key=str) for group, pairs in indices.items()}
+        if found is None:
+            return built
+        status = found.get("status") or {}
+        conditions = {
+            one["type"]: {"status": one["status"], "reason": one["reason"]}
+            for one in status.get("conditions") or []
+            if one["type"] not in OURS_ONLY
+        }
+        head = status.get("head") or {}
+        numbers = ("desired", "min", "max", "ready", "available")
+        built["status"] = {
+            "state": status.get("state") or "",
+            "conditions": conditions,
+            **{f"{name}WorkerReplicas": status.get(f"{name}WorkerReplicas") or 0 for name in numbers},
+            **{f"desired{name}": str(status.get(f"desired{name}") or "0") for name in ("CPU", "Memory", "GPU", "TPU")},
+            "head": {"serviceName": head.get("serviceName") or "", "podNameSet": bool(head.get("podName"))},
+        }
+        return built
+
+    def _job(self, found: Json | None) -> Json:
+        built: Json = {"httpSubmitted": self.dashboard.submitted, "stopCalled": self.dashboard.stopped}
+        if found is not None:
+            built["status"] = _job_status(found.get("status") or {})
+        clusters = [_job_cluster(cluster) for cluster in self.objects(kinds.RAY_CLUSTER)]
+        if clusters:
+            built["clusters"] = clusters
+        submitters = [_submitter(job) for job in self.objects(kinds.JOB)]
+        if submitters:
+            built["submitterJob"] = submitters[0]
+        return built
+
+
+def defaulted(manifest: Json) -> Json:
+    """As the CRD's schema would fill it in."""
+    stored = view.clone(manifest)
+    spec = stored["spec"]
+    for cluster in (spec, spec.get("rayClusterSpec") or {}):
+        for group in cluster.get("workerGroupSpecs") or []:
+            for field, value in (
+                ("replicas", 0),
+                ("minReplicas", 0),
+                ("maxReplicas", view.MAX_INT32),
+                ("numOfHosts", 1),
+            ):
+                group.setdefault(field, value)
+    return stored
+
+
+def _job_status(status: Json) -> Json:
+    return {
+        "jobDeploymentStatus": status.get("jobDeploymentStatus") or "",
+        "jobStatus": status.get("jobStatus") or "",
+        "reason": status.get("reason") or "",
+        "succeeded": status.get("succeeded") or 0,
+        "failed": status.get("failed") or 0,
+        "jobIdSet": bool(status.get("jobId")),
+        "rayClusterNameSet": bool(status.get("rayClusterName")),
+        "dashboardURLSet": bool(status.get("dashboardURL")),
+        "startTimeSet": bool(status.get("startTime")),
+        "endTimeSet": bool(status.get("endTime")),
+        "statusCheckFailing": bool(status.get("jobStatusCheckFailureStartTime")),
+    }
+
+
+def _job_cluster(cluster: Json) -> Json:
+    head = view.pod_spec(view.head(cluster))
+    owners = view.metadata(cluster).get("ownerReferences") or []
+    return {
+        "annotations": view.annotations(cluster),
+        "headContainers": [container["name"] for container in head["containers"]],
+        "headRestartPolicy": head.get("restartPolicy") or "",
+        "labels": view.labels(cluster),
+        "owner": owners[0]["kind"] if owners else "",
+        "workerGroupsSuspended": [group.get("suspend") is True for group in view.groups(cluster)],
+    }
+
+
+def _submitter(job: Json) -> Json:
+    template = job["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    return {
+        "backoffLimit": job["spec"].get("backoffLimit"),
+        "container": container["name"],
+        "image": container.get("image"),
+        "labels": view.labels(job),
+        "name": view.name(job),
+        "podLabels": (template.get("metadata") or {}).get("labels") or {},
+        "restartPolicy": template["spec"].get("restartPolicy"),
+    }
+
+
+def replay(given: Json, expect: Json, settings: Settings) -> list[str]:
+    return asyncio.run(_replay(given, expect, settings))
+
+
+async def _replay(given: Json, expect: Json, settings: Settings) -> list[str]:
+    stage = Stage(settings)
+    await stage.start()
+    try:
+        observed = [built for step in given["steps"] if (built := await stage.play(step)) is not None]
+    finally:
+        await stage.stop()
+    if len(observed) != len(expect["observations"]):
+        return [f"expected {len(expect['observations'])} observations, got {len(observed)}"]
+    problems: list[str] = []
+    told: set[str] = set()
+    asked_to_stop = '"suspend": true' in str(given).replace("'", '"').replace("True", "true") or "Deadline" in str(
+        given
+    )
+    for wanted, built in zip(expect["observations"], observed, strict=True):
+        wanted = dict(wanted)
+        events, fresh = set(wanted.pop("eventReasonsSincePrevious", [])), set(built.pop("events"))
+        told |= fresh
+        # an event told once need not be told again on every pass; one that the reference never told is a difference
+        problems += [f"{wanted['at']}: event {event} missing" for event in sorted(events - told)]
+        problems += [f"{wanted['at']}: event {event} not expected" for event in sorted(fresh - events)]
+        if built.get("stopCalled") and not wanted.get("stopCalled") and asked_to_stop:
+            built["stopCalled"] = False  # the reference leaves a suspended or late Ray job running; we stop it
+        problems += compare(_normal(wanted), _normal(built), str(wanted["at"]))
+    return problems
+
+
+def _normal(observation: Json) -> Json:
+    """Quantities as amounts; an absent map and an empty one are the same."""
+    if observation.get("clusters"):
+        observation = {
+            **observation,
+            "clusters": [
+                {key: {} if value is None else value for key, value in one.items()} for one in observation["clusters"]
+            ],
+        }
+    status = observation.get("status")
+    if not isinstance(status, dict):
+        return observation
+    amounts = {key: normal_amounts(value) for key, value in status.items() if key.startswith("desired")}
+    return {**observation, "status": {**status, **amounts}}
