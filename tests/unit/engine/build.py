@@ -59,7 +59,7 @@ def pod(uid: str, on: str = "", of: str = "", cpu: Any = 1, memory: Any = 0, gpu
 
 
 def subtree(tree: str, parent: str, *nodes: QuotaNode, key: str = "") -> QuotaSubtree:
-    return QuotaSubtree(key=key or f"default/{tree}-{parent or 'root'}", tree=tree, parent=parent, nodes=nodes)
+    return QuotaSubtree(key=key or f"default/{tree}-below-{parent}", tree=tree, parent=parent, nodes=nodes)
 
 
 def quota(name: str, cpu: Any = None, memory: Any = None, gpu: int | None = None, hard: bool = False) -> QuotaNode:
