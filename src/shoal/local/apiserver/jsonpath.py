@@ -6,6 +6,7 @@ JSONPath are accepted and ignored.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -29,6 +30,11 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CONDITION = re.compile(r"""\s*(?P<left>@[^=!<>]*?)\s*(?:(?P<op>==|!=|>=|<=|>|<)\s*(?P<right>.+?))?\s*$""")
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+}  # fmt: skip
 
 
 @cache
@@ -123,16 +129,16 @@ def _filter(text: str, whole: str) -> Step:
     if match is None:
         raise BadInput(f"{whole!r} is not a JSONPath: cannot read the filter {text!r}")
     left = _steps(match["left"].strip()[1:], whole)
-    operator = match["op"]
-    right = _literal(match["right"], whole) if operator else None
+    sign = match["op"]
+    right = _literal(match["right"], whole) if sign else None
 
     def holds(item: Any) -> bool:
         found = [item]
         for step in left:
             found = [inner for value in found for inner in step(value)]
-        if not operator:
+        if not sign:
             return bool(found)
-        return bool(found) and _compare(found[0], operator, right)
+        return bool(found) and _compare(found[0], sign, right)
 
     def select(value: Any) -> Iterator[Any]:
         return (item for item in _each(value) if holds(item))
@@ -152,11 +158,10 @@ def _literal(text: str, whole: str) -> Any:
         raise BadInput(f"{whole!r} is not a JSONPath: {text!r} is neither text in quotes nor a number") from None
 
 
-def _compare(left: Any, operator: str, right: Any) -> bool:
+def _compare(left: Any, sign: str, right: Any) -> bool:
     if isinstance(left, bool) != isinstance(right, bool) or isinstance(left, str) != isinstance(right, str):
-        return operator == "!="
+        return sign == "!="
     try:
-        return bool({"==": left == right, "!=": left != right}[operator] if operator in ("==", "!=") else
-                    {"<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right}[operator])  # fmt: skip
+        return bool(_OPERATORS[sign](left, right))
     except TypeError:
         return False
