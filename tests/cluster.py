@@ -1,0 +1,130 @@
+"""A whole cluster inside the test: the embedded API server in memory, our CRDs, and the controllers that a test asks
+for.
+
+No sockets, no processes. `until` awaits a state through a watch; `settled` returns when nothing has been written any
+more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.crds import load_crds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+
+from shoal.local.apiserver import Server
+
+PATIENCE = 20.0
+
+
+class Cluster:
+    """The client of an in-memory cluster, with the verbs that tests read well."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client = Client(server.transport())
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def start(self, running: Awaitable[Any]) -> asyncio.Task[Any]:
+        """Run a controller until the test ends; if it dies, the test fails."""
+        task = asyncio.ensure_future(running)
+        self._tasks.append(task)
+        return task
+
+    async def stop(self) -> None:
+        died = [task for task in self._tasks if task.done() and not task.cancelled() and task.exception()]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if died:
+            raise AssertionError("a controller died during the test") from died[0].exception()
+
+    async def create(self, kind: Kind, obj: Json) -> Json:
+        namespace = obj["metadata"].setdefault("namespace", "default") if kind.namespaced else None
+        made: Json = await self.client.create(kind, obj, namespace)
+        return made
+
+    async def get(self, kind: Kind, name: str, namespace: str = "default") -> Json:
+        return await self.client.get(kind, name, namespace if kind.namespaced else None)
+
+    async def names(self, kind: Kind, namespace: str = "default") -> list[str]:
+        return sorted(obj["metadata"]["name"] for obj in await self.client.list(kind, namespace))
+
+    async def until(self, kind: Kind, name: str, holds: Callable[[Json], bool], namespace: str = "default") -> Json:
+        """Wait for an object to be there and in that state; the last state seen is shown when it never comes."""
+        last: Json | None = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                where = namespace if kind.namespaced else None
+                watch = self.client.watch(kind, where, field_selector=f"metadata.name={name}", send_initial_events=True)
+                async for event in watch:
+                    if event.type in ("ADDED", "MODIFIED"):
+                        last = msgspec.json.decode(event.object)
+                        if holds(last):
+                            return last
+        except TimeoutError:
+            raise AssertionError(f"{kind.kind} {name} never got there; it was last seen as {last}") from None
+        raise AssertionError(f"the watch of {kind.kind} {name} ended")
+
+    async def until_gone(self, kind: Kind, name: str, namespace: str = "default") -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                there = await self.get(kind, name, namespace)
+                revision = there["metadata"]["resourceVersion"]
+                where = namespace if kind.namespaced else None
+                watch = self.client.watch(
+                    kind, where, field_selector=f"metadata.name={name}", resource_version=revision
+                )
+                async for event in watch:
+                    if event.type == "DELETED":
+                        return
+        except NotFound:
+            return
+        except TimeoutError:
+            raise AssertionError(f"{kind.kind} {name} is still there") from None
+
+    async def settled(self, turns: int = 25) -> None:
+        """Until the store's revision stands still for that many turns of a few milliseconds each."""
+        quiet, revision = 0, ""
+        while quiet < turns:
+            await asyncio.sleep(0.004)
+            current = (await self.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
+            quiet = quiet + 1 if current == revision else 0
+            revision = current
+
+    async def add_node(self, name: str, *, labels: dict[str, str] | None = None, **sizes: str) -> None:
+        """A ready node; sizes as `cpu="8", memory="16Gi"`."""
+        amounts = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+        amounts.update({size.replace("_", "/"): value for size, value in sizes.items()})
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+        await self.create(
+            kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels or {}}}
+        )
+        await self.client.patch(kinds.NODE, name, None, {"status": status}, subresource="status")
+
+
+@asynccontextmanager
+async def running(*, with_builtin: bool = True) -> AsyncIterator[Cluster]:
+    """An in-memory cluster with our CRDs and, unless refused, the controllers that Kubernetes itself brings."""
+    async with AsyncExitStack() as stack:
+        server = Server(None)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        cluster = Cluster(server)
+        stack.push_async_callback(cluster.stop)
+        for crd in load_crds():
+            await cluster.create(kinds.CRD, crd)
+        if with_builtin:
+            from shoal.local import builtin
+
+            cluster.start(builtin.run_all(cluster.client))
+        yield cluster
