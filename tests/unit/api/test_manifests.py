@@ -87,7 +87,7 @@ def _without_limits(patch: pytest.MonkeyPatch) -> None:
 @proven(without=_without_limits)
 @pytest.mark.timeout(20)
 def test_f122_hostile_yaml_is_refused_in_bounded_time() -> None:
-    """F122: alias bombs, deep nesting, huge numbers, duplicate keys, NUL, surrogates. Holds: each is refused clearly."""
+    """F122: alias bombs, deep nesting, huge numbers, duplicate keys, NUL, surrogates. Holds: each refused clearly."""
     for text, expected in HOSTILE:
         with pytest.raises(BadInput, match=expected):
             read(text)
