@@ -262,7 +262,7 @@ def check_autoscaler_config(given: Json, expect: Json) -> list[str]:
 def check_autoscaler_patches(given: Json, expect: Json) -> list[str]:
     from tests.conformance.kuberay_autoscaler import provider_requests
 
-    return compare(expect, provider_requests(given, Skip), "")
+    return compare(expect, provider_requests(given, expect, Skip), "")
 
 
 def check_trace(given: Json, expect: Json) -> list[str]:

@@ -378,7 +378,7 @@ def _job_cluster(cluster: Json) -> Json:
     head = view.pod_spec(view.head(cluster))
     owners = view.metadata(cluster).get("ownerReferences") or []
     return {
-        "annotations": view.annotations(cluster),
+        "annotations": view.annotations_of(cluster),
         "headContainers": [container["name"] for container in head["containers"]],
         "headRestartPolicy": head.get("restartPolicy") or "",
         "labels": view.labels(cluster),

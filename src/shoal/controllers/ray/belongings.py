@@ -105,7 +105,7 @@ class Belongings:
 
     async def _create_claim(self, claim: Json) -> bool:
         """A claim that outlived an earlier cluster (policy Retain) is used again."""
-        owner = {"metadata": {"uid": "", "name": view.name(claim)}, "kind": "RayCluster"}
+        owner: Json = {"metadata": {"uid": "", "name": view.name(claim)}, "kind": "RayCluster"}
         for reference in view.metadata(claim).get("ownerReferences") or []:
             owner["metadata"]["uid"] = reference["uid"]
         try:
@@ -133,7 +133,7 @@ def service_change(held: Json, wanted: Json) -> Json | None:
         change["selector"] = {**dict.fromkeys(held["spec"].get("selector") or {}), **spec["selector"]}
     annotations = wanted["metadata"].get("annotations") or {}
     result: Json = {"spec": change} if change else {}
-    if not _covers(view.annotations(held), annotations):
+    if not _covers(view.annotations_of(held), annotations):
         result["metadata"] = {"annotations": annotations}
     return result or None
 

@@ -73,7 +73,8 @@ class ClusterReconciler:
             )
         problems, reason = self._problems(cluster)
         if problems:
-            return await self._refuse(cluster, memory, problems, reason)
+            await self._refuse(cluster, memory, problems, reason)
+            return None
         self._warn(cluster, memory)
         if deletion.needs_finalizer(cluster, self._settings):
             await deletion.add_finalizer(cluster, self._writes, self._caches)
@@ -122,7 +123,7 @@ class ClusterReconciler:
         head = next((pod for pod in heads if not view.deleting(pod)), None)
         if head is None or not upgrade.drifted(cluster, head):
             return False
-        if view.annotations(head).get(names.OPERATOR_VERSION) != self._settings.version:
+        if view.annotations_of(head).get(names.OPERATOR_VERSION) != self._settings.version:
             marks = {names.UPGRADE_HASH: upgrade.spec_hash(cluster), names.OPERATOR_VERSION: self._settings.version}
             await self._writes.patch(kinds.POD, head, {"metadata": {"annotations": marks}}, self._caches.pods)
             return False
@@ -160,7 +161,7 @@ class ClusterReconciler:
     def _head_must_stay(self, cluster: Json) -> bool:
         """A job's own submitter ran in this head; a second one would run the job again."""
         provisioned = status.condition_status(cluster, status.PROVISIONED) == "True"
-        return provisioned and view.annotations(cluster).get(names.NO_HEAD_RESTART, "").lower() == "true"
+        return provisioned and view.annotations_of(cluster).get(names.NO_HEAD_RESTART, "").lower() == "true"
 
     async def _create_head(self, cluster: Json) -> None:
         pod = pods.head_pod(cluster, self._settings)

@@ -102,7 +102,7 @@ def ended(job: Json) -> str | None:
 
 
 def _time_left(cluster: Json, clock: Clock) -> float:
-    written = view.annotations(cluster).get(names.FT_DELETION_TIMEOUT, "")
+    written = view.annotations_of(cluster).get(names.FT_DELETION_TIMEOUT, "")
     timeout = float(written) if written.isascii() and written.isdigit() else DEFAULT_TIMEOUT
     began = parse_time(str(view.metadata(cluster)["deletionTimestamp"]))
     return timeout - (clock.now() - began) / 1_000_000

@@ -21,7 +21,7 @@ def options(cluster: Json) -> Json | None:
 
 
 def enabled(cluster: Json) -> bool:
-    return options(cluster) is not None or view.annotations(cluster).get(names.FT_ENABLED, "").lower() == "true"
+    return options(cluster) is not None or view.annotations_of(cluster).get(names.FT_ENABLED, "").lower() == "true"
 
 
 def embedded(cluster: Json) -> bool:
@@ -34,7 +34,7 @@ def uses_redis(cluster: Json) -> bool:
 
 def storage_namespace(cluster: Json) -> str:
     chosen = (options(cluster) or {}).get("externalStorageNamespace")
-    return str(chosen or view.annotations(cluster).get(names.STORAGE_NAMESPACE) or view.uid(cluster))
+    return str(chosen or view.annotations_of(cluster).get(names.STORAGE_NAMESPACE) or view.uid(cluster))
 
 
 def claim_name(cluster: Json) -> str:

@@ -39,7 +39,7 @@ def mark(pod: Json, of: Gang) -> None:
 
 def _wrapper_gang(wrapped: Json) -> Gang | None:
     """The marks on an object, believed only when its owner is the very AppWrapper they name."""
-    marks = view.annotations(wrapped)
+    marks = view.annotations_of(wrapped)
     uid, size = marks.get(gang.GANG_UID, ""), marks.get(gang.GANG_SIZE, "")
     owners = view.metadata(wrapped).get("ownerReferences") or []
     if not any(owner.get("kind") == "AppWrapper" and owner.get("uid") == uid for owner in owners):

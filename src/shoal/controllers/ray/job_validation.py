@@ -98,7 +98,7 @@ def _cluster(job: Json, settings: Settings) -> Iterator[str]:
         yield "one of spec.rayClusterSpec and spec.clusterSelector is needed"
     if isinstance(cluster_spec, dict):
         labels = {names.ORIGIN_KIND: "RayJob"}
-        cluster = {"metadata": {"labels": labels, "annotations": view.annotations(job)}, "spec": cluster_spec}
+        cluster = {"metadata": {"labels": labels, "annotations": view.annotations_of(job)}, "spec": cluster_spec}
         yield from (f"spec.rayClusterSpec: {problem}" for problem in validation.problems_of_spec(cluster, settings))
         if (cluster_spec.get("authOptions") or {}).get("enableK8sTokenAuth") is True:
             yield "spec.rayClusterSpec.authOptions.enableK8sTokenAuth is not available for RayJobs"

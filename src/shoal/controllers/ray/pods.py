@@ -76,7 +76,7 @@ def head_address(cluster: Json, settings: Settings) -> str:
 
 def overwrites_command(cluster: Json) -> bool:
     """The user starts Ray himself, with the generated command at hand."""
-    return view.annotations(cluster).get(names.OVERWRITE_COMMAND, "").lower() == "true"
+    return view.annotations_of(cluster).get(names.OVERWRITE_COMMAND, "").lower() == "true"
 
 
 def _base(cluster: Json, group: Json, node_type: str, group_name: str) -> Json:

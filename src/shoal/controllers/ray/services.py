@@ -85,14 +85,14 @@ def serve_service(cluster: Json) -> Json | None:
 
 
 def wants_serve_service(cluster: Json) -> bool:
-    return view.annotations(cluster).get(names.SERVE_SERVICE, "").lower() == "true"
+    return view.annotations_of(cluster).get(names.SERVE_SERVICE, "").lower() == "true"
 
 
 def ingress(cluster: Json) -> Json:
     """One rule to the dashboard. The cluster's annotations are copied, its class becomes the Ingress's."""
     name = view.name(cluster)
     options = view.head(cluster).get("ingressOptions") or {}
-    annotations = dict(view.annotations(cluster))
+    annotations = dict(view.annotations_of(cluster))
     ingress_class = annotations.pop(names.INGRESS_CLASS, None)
     backend = {"service": {"name": view.head_service_name(cluster), "port": {"number": view.dashboard_port(cluster)}}}
     path = {"path": options.get("path") or "/", "pathType": options.get("pathType") or "Prefix", "backend": backend}

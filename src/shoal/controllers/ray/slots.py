@@ -22,7 +22,7 @@ class PodNames:
     def choose(self, cluster: Json, slot: Slot, prefix: str, taken: set[str]) -> str:
         """A name that no pod has or had and that nobody asked to delete."""
         used = self._used.get(view.uid(cluster), set())
-        # before all pods first stood, two operators that both believe to lead choose the same names and cannot double pods
+        # until all pods first stood: two operators that both believe to lead choose the same names, and no pod doubles
         life = self._life if status.condition_status(cluster, status.PROVISIONED) == "True" else ""
         turn = 0
         while True:

@@ -115,7 +115,7 @@ def drifted_groups(cluster: Json, pods: list[Json]) -> list[str]:
     found = set()
     for pod in pods:
         group = view.labels(pod).get(names.GROUP, "")
-        recorded = view.annotations(pod).get(TEMPLATE_HASH)
+        recorded = view.annotations_of(pod).get(TEMPLATE_HASH)
         if recorded and recorded != expected.get(group) and not view.deleting(pod):
             found.add(group)
     return sorted(found)

@@ -168,7 +168,7 @@ def cluster_of(job: Json, settings: Settings) -> Json:
     }
     annotations = {
         key: value
-        for key, value in view.annotations(job).items()
+        for key, value in view.annotations_of(job).items()
         if key != "kubectl.kubernetes.io/last-applied-configuration"
     }
     cluster: Json = {
@@ -252,8 +252,8 @@ def _flags(job: Json, address: str, *, wait: bool) -> list[str]:
 def _entrypoint_words(text: str) -> str:
     """Words for the submitter's shell from which `ray job submit` puts the user's text together again.
 
-    Ray joins its arguments with double quotes around those with spaces. A simple command goes word by word; anything with
-    shell syntax goes as the argument of one `bash -c`, escaped so that only the head's inner shell reads it.
+    Ray joins its arguments with double quotes around those with spaces. A simple command goes word by word; anything
+    with shell syntax goes as the argument of one `bash -c`, escaped so that only the head's inner shell reads it.
     """
     text = text.strip()
     try:

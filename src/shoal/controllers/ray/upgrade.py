@@ -35,7 +35,7 @@ def spec_hash(cluster: Json) -> str:
 
 def drifted(cluster: Json, head_pod: Json) -> bool:
     """True when the head was built from another spec by this same operator version."""
-    recorded = view.annotations(head_pod).get(names.UPGRADE_HASH)
+    recorded = view.annotations_of(head_pod).get(names.UPGRADE_HASH)
     return recorded is not None and recorded != spec_hash(cluster)
 
 

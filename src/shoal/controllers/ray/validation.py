@@ -202,7 +202,7 @@ def problems_of_label(key: str, value: Any) -> Iterator[str]:
 
 def _fault_tolerance(cluster: Json, settings: Settings) -> Iterator[str]:
     options = fault_tolerance.options(cluster)
-    annotations = view.annotations(cluster)
+    annotations = view.annotations_of(cluster)
     head = view.ray_container(view.head(cluster))
     params = view.start_params(view.head(cluster))
     if "redis-username" in params or view.env_value(head, "REDIS_USERNAME") is not None:
@@ -263,7 +263,8 @@ def _autoscaling(cluster: Json) -> Iterator[str]:
             yield "spec.headGroupSpec: restartPolicy must be Never or unset with autoscaler v2"
         for group in view.groups(cluster):
             if view.pod_spec(group).get("restartPolicy") not in (None, "", "Never"):
-                yield f"worker group {view.group_name(group)!r}: restartPolicy must be Never or unset with autoscaler v2"
+                name = view.group_name(group)
+                yield f"worker group {name!r}: restartPolicy must be Never or unset with autoscaler v2"
 
 
 def _auth(cluster: Json) -> Iterator[str]:
@@ -300,6 +301,7 @@ def _upgrade(cluster: Json) -> Iterator[str]:
     if not isinstance(strategy, dict) or strategy.get("type") is None:
         return
     if strategy["type"] not in ("Recreate", "None"):
-        yield f"spec.upgradeStrategy.type {strategy['type']!r}: use Recreate or None; rolling upgrades are not available yet"
+        kind = strategy["type"]
+        yield f"spec.upgradeStrategy.type {kind!r}: use Recreate or None; rolling upgrades are not available yet"
     if view.origin(cluster) in ("RayJob", "RayService"):
         yield f"spec.upgradeStrategy is not for clusters made by a {view.origin(cluster)}"

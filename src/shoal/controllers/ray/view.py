@@ -29,7 +29,7 @@ def labels(thing: Json) -> dict[str, str]:
     return metadata(thing).get("labels") or {}
 
 
-def annotations(thing: Json) -> dict[str, str]:
+def annotations_of(thing: Json) -> dict[str, str]:
     return metadata(thing).get("annotations") or {}
 
 
