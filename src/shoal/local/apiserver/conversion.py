@@ -1,7 +1,7 @@
 """One object, several versions: between what is stored and what a client asked for.
 
-Custom kinds with strategy None only change their apiVersion; with a webhook they are sent there (webhooks.py). Events are
-the one built-in kind served under two groups.
+Custom kinds with strategy None only change their apiVersion; with a webhook they are sent there. Events are the one
+built-in kind served under two groups.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.call import Call
+from shoal.local.apiserver.hooks import HookCaller, HookUnreachable
+from shoal.local.apiserver.status import internal
+
+CONVERSION_SECONDS = 30.0
 
 _EVENT_PAIRS = (("involvedObject", "regarding"), ("message", "note"), ("reportingComponent", "reportingController"))
 _DEPRECATED = (("source", "deprecatedSource"), ("firstTimestamp", "deprecatedFirstTimestamp"),
@@ -35,20 +39,53 @@ def _renamed(event: Json, pairs: list[tuple[str, str]]) -> Json:
 class Converter:
     """Between the stored version of a resource and the one a call speaks."""
 
+    def __init__(self, caller: HookCaller) -> None:
+        self.caller = caller
+
     async def from_storage(self, call: Call, obj: Json) -> Json:
-        return (await self.many(call, [obj], call.version.kind.api_version))[0]
+        return (await self._many(call, [obj], call.version.kind.api_version))[0]
 
     async def to_storage(self, call: Call, obj: Json) -> Json:
         if call.resource.group == "events.k8s.io":
             return event_to_core(obj)
-        return (await self.many(call, [obj], call.resource.versions[call.resource.storage_version].kind.api_version))[0]
-
-    async def many(self, call: Call, found: list[Json], api_version: str) -> list[Json]:
-        if call.resource.group == "events.k8s.io":
-            return [event_from_core(obj) for obj in found]
-        return [{**obj, "apiVersion": api_version} for obj in found]
+        return (await self._many(call, [obj], call.resource.versions[call.resource.storage_version].kind.api_version))[0]
 
     async def encoded(self, call: Call, bodies: list[bytes]) -> list[bytes]:
         """Stored bytes as bytes of the call's version."""
-        found = await self.many(call, [msgspec.json.decode(body) for body in bodies], call.version.kind.api_version)
+        found = await self._many(call, [msgspec.json.decode(body) for body in bodies], call.version.kind.api_version)
         return [msgspec.json.encode(obj) for obj in found]
+
+    async def _many(self, call: Call, found: list[Json], api_version: str) -> list[Json]:
+        if call.resource.group == "events.k8s.io":
+            return [event_from_core(obj) for obj in found]
+        others = [obj for obj in found if obj.get("apiVersion") != api_version]
+        if call.resource.conversion.get("strategy") != "Webhook" or not others:
+            return [{**obj, "apiVersion": api_version} for obj in found]
+        converted = iter(await self._ask(call, others, api_version))
+        return [obj if obj.get("apiVersion") == api_version else next(converted) for obj in found]
+
+    async def _ask(self, call: Call, found: list[Json], api_version: str) -> list[Json]:
+        """Send objects to the kind's conversion webhook. Names and uids must come back as they went."""
+        webhook = call.resource.conversion.get("webhook") or {}
+        uid = self.caller.question()
+        review = {"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+                  "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": found}}
+        words = f"conversion webhook for {found[0].get('apiVersion')}, Kind={call.resource.kind} failed"
+        try:
+            answer = await self.caller.post(webhook.get("clientConfig") or {}, review, CONVERSION_SECONDS)
+        except HookUnreachable as error:
+            raise internal(f"{words}: {error}") from None
+        response = answer.get("response")
+        objects = response.get("convertedObjects") if type(response) is dict else None
+        if type(response) is not dict or response.get("uid") != uid or (response.get("result") or {}).get("status") != "Success":
+            why = ((response or {}).get("result") or {}).get("message") if type(response) is dict else ""
+            raise internal(f"{words}: {why or 'its answer is no success'}")
+        if type(objects) is not list or len(objects) != len(found):
+            raise internal(f"{words}: it returned another number of objects than it was given")
+        for before, after in zip(found, objects, strict=True):
+            if type(after) is not dict or after.get("apiVersion") != api_version or type(after.get("metadata")) is not dict:
+                raise internal(f"{words}: it returned an object of another version")
+            kept = {name: value for name, value in before["metadata"].items() if name not in ("labels", "annotations")}
+            changed = {name: after["metadata"][name] for name in ("labels", "annotations") if after["metadata"].get(name)}
+            after["metadata"] = {**kept, **changed}
+        return objects

@@ -29,6 +29,7 @@ from shoal.local.apiserver.crds import CustomKinds
 from shoal.local.apiserver.deleting import Deleter, Options
 from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
 from shoal.local.apiserver.front import Front
+from shoal.local.apiserver.hooks import HookCaller
 from shoal.local.apiserver.inprocess import LocalTransport
 from shoal.local.apiserver.kubeconfig import kubeconfig
 from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
@@ -79,8 +80,9 @@ class Server:
         self.authorizer = Authorizer(self.registry)
         self.tokens = Tokens(self.registry, self.clock, self.identity.token_key)
         self.authenticator = Authenticator(self.tokens, self.identity.admin_token)
-        self.webhooks = Webhooks()
-        self.converter = Converter()
+        self.hook_caller = HookCaller(self.registry)
+        self.webhooks = Webhooks(self.registry, self.hook_caller)
+        self.converter = Converter(self.hook_caller)
         self.custom_kinds = CustomKinds(self.storage, self.registry, self.clock)
         self.admission = Admission(self.registry, self.chance, self.webhooks, self.custom_kinds, self.authorizer,
                                    extended_resource_toleration=self._extended_resource_toleration)
@@ -120,6 +122,7 @@ class Server:
             await self._upkeep.stop()
         if hasattr(self, "custom_kinds"):
             await self.custom_kinds.stop()
+            await self.hook_caller.close()
         await self.storage.close()
 
     # --- ways in

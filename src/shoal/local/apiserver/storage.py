@@ -28,6 +28,11 @@ FILE = "objects.db"
 # After an unclean stop the disk may have lost the newest revisions; none of them may ever be given out again.
 UNCLEAN_STEP = 1_000_000
 WAL_LIMIT = 64 << 20
+LAYOUT = (
+    "CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL, revision INTEGER NOT NULL, clean INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS objects (id INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL,"
+    " name TEXT NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL)",
+)
 
 
 class StateDamaged(ShoalError):
@@ -82,7 +87,7 @@ class Storage:
         self._loop = asyncio.get_running_loop()
         if self.directory is None:
             return
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.directory)
         self._lock = StateLock(self.directory)
         self._lock.take()
         try:
@@ -138,9 +143,8 @@ class Storage:
 
     def _load(self, db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
-        db.execute("CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL, revision INTEGER NOT NULL, clean INTEGER NOT NULL)")
-        db.execute("CREATE TABLE IF NOT EXISTS objects (id INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL,"
-                   " name TEXT NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL)")
+        for statement in LAYOUT:
+            db.execute(statement)
         row = db.execute("SELECT schema, revision, clean FROM meta").fetchone()
         if row is None:
             row = (SCHEMA, self.revision, 1)
@@ -314,6 +318,14 @@ class Storage:
         log.error("the database in %s cannot be written: %s", where, error)
         return WriteFailed(f"the database in {where} cannot be written ({error}): the write was not made; "
                            "look at the disk and restart", full=False)
+
+
+def make_private(directory: Path) -> None:
+    """The state directory is its owner's alone: created so, and closed again if it is ours and was opened."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ours = (directory / FILE).exists() or not any(directory.iterdir())
+    if ours and directory.stat().st_mode & 0o077:
+        directory.chmod(0o700)
 
 
 def quick_check(db: sqlite3.Connection, path: Path) -> None:

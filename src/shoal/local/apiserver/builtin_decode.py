@@ -1,0 +1,216 @@
+"""A built-in object read as its Go type would be: wrong types refused, unknown fields dropped, quantities canonical.
+
+The server calls `decode` on every written object of a built-in kind before anything else looks at it, so that
+defaults, validation and controllers may rely on the types of what they find. Compiled once per type.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from shoal.api import quantity
+from shoal.api.kind import Kind
+from shoal.api.times import parse_time
+from shoal.errors import BadInput
+from shoal.local.apiserver import builtin_types
+from shoal.local.apiserver.builtin_types import Field
+from shoal.local.apiserver.field_errors import Path, text
+from shoal.local.apiserver.patch import PatchError
+
+Json = dict[str, Any]
+Walk = Callable[[Any, Path, list[str]], Any]
+
+_JSON_NAMES = {str: "string", int: "number", float: "number", bool: "bool", dict: "object", list: "array"}
+_WITHOUT_KIND = ("PodTemplateSpec", "JobTemplateSpec", "PersistentVolumeClaimTemplate")
+_RANGES = {"int32": 2**31, "int64": 2**63}
+
+
+class _WrongType(Exception):
+    """Raised inside the walk; `decode` adds which object it was."""
+
+
+def decode(kind: Kind, obj: Json) -> list[str]:
+    """Bring `obj` to the shape of its kind, in place. Returns the paths of unknown fields that were dropped.
+
+    Raises PatchError 400 for a value of the wrong type. Kinds that are not built in are left alone.
+    """
+    type_name = builtin_types.type_of(kind)
+    if type_name is None:
+        return []
+    unknown: list[str] = []
+    try:
+        _walk_of(type_name)(obj, None, unknown)
+    except _WrongType as wrong:
+        subject = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+        raise PatchError(400, "BadRequest", f"{subject}: {wrong}") from None
+    return unknown
+
+
+_walks: dict[str, Walk] = {}
+
+
+def _walk_of(type_name: str) -> Walk:
+    if type_name not in _walks:
+        _walks[type_name] = lambda value, path, unknown: _walks[type_name](
+            value, path, unknown
+        )  # for types in themselves
+        _walks[type_name] = _compile(type_name)
+    return _walks[type_name]
+
+
+def _compile(type_name: str) -> Walk:
+    if type_name in builtin_types.OPAQUE:
+        return lambda value, path, unknown: value
+    if type_name in _SCALARS:
+        return _SCALARS[type_name]
+    if type_name.startswith("[]"):
+        return _list(_walk_of(type_name[2:]), type_name)
+    fields = builtin_types.fields(type_name)
+    short = type_name.rpartition(".")[2]
+    known = {name: _field_walk(field, short) for name, field in fields.items()}
+    if "metadata" in fields and short not in _WITHOUT_KIND:
+        known["apiVersion"] = known["kind"] = _text
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, path, type_name)
+        dropped: list[str] = []
+        for name, item in value.items():
+            inner = known.get(name)
+            if inner is None:
+                unknown.append(text((path, name)))
+                dropped.append(name)
+            elif item is None:
+                dropped.append(name)
+            else:
+                changed = inner(item, (path, name), unknown)
+                if changed is not item:
+                    value[name] = changed
+        for name in dropped:
+            del value[name]
+        return value
+
+    return walk
+
+
+def _field_walk(field: Field, owner: str) -> Walk:
+    element = _walk_of(field.type)
+    if field.shape == "list":
+        return _list(element, "[]" + field.type)
+    return _map(element, "{}" + field.type) if field.shape == "map" else element
+
+
+def _list(element: Walk, name: str) -> Walk:
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            raise _wrong(value, path, name)
+        for index, item in enumerate(value):
+            changed = element(item, (path, index), unknown) if item is not None else None
+            if changed is not item:
+                value[index] = changed
+        return value if None not in value else [item for item in value if item is not None]
+
+    return walk
+
+
+def _map(element: Walk, name: str) -> Walk:
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, path, name)
+        for key, item in value.items():
+            changed = element(item, (path, key), unknown) if item is not None else ""
+            if changed is not item:
+                value[key] = changed
+        return value
+
+    return walk
+
+
+# --- scalars
+
+
+def _text(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _wrong(value, path, "string")
+    return value
+
+
+def _truth(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) is not bool:
+        raise _wrong(value, path, "bool")
+    return value
+
+
+def _whole(name: str) -> Walk:
+    limit = _RANGES[name]
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not int or not -limit <= value < limit:
+            raise _wrong(value, path, name)
+        return value
+
+    return walk
+
+
+def _real(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) not in (int, float):
+        raise _wrong(value, path, "float64")
+    return value
+
+
+def _bytes(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _wrong(value, path, "[]uint8")
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise _WrongType(f"illegal base64 data in {text(path)}") from None
+    return value
+
+
+def _quantity(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) not in (str, int, float):
+        raise _wrong(value, path, "Quantity")
+    try:
+        return str(quantity.parse(value))
+    except BadInput:
+        raise _WrongType(
+            f"{text(path)}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from None
+
+
+def _int_or_text(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) not in (int, str):
+        raise _wrong(value, path, "int32 or string")
+    return value
+
+
+def _time(value: Any, path: Path, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _wrong(value, path, "Time")
+    try:
+        parse_time(value)
+    except BadInput:
+        raise _WrongType(
+            f'{text(path)}: parsing time "{value[:40]}" as "2006-01-02T15:04:05Z07:00": not RFC 3339'
+        ) from None
+    return value
+
+
+def _duration(value: Any, path: Path, unknown: list[str]) -> Any:
+    return _text(value, path, unknown)
+
+
+_SCALARS: dict[str, Walk] = {
+    "string": _text, "bool": _truth, "int32": _whole("int32"), "int64": _whole("int64"), "uint32": _whole("int64"),
+    "double": _real, "bytes": _bytes, "Quantity": _quantity, "IntOrString": _int_or_text, "Time": _time,
+    "MicroTime": _time, "Duration": _duration,
+}  # fmt: skip
+
+
+def _wrong(value: Any, path: Path, wanted: str) -> _WrongType:
+    found = _JSON_NAMES.get(type(value), "null")
+    return _WrongType(f"json: cannot unmarshal {found} into Go struct field {text(path)} of type {wanted}")
