@@ -52,6 +52,7 @@ class Agent:
         self._stopping: set[Key] = set()
         self._names_stale = asyncio.Event()
         self._lines: ServiceLines | None = None
+        self._closing = False
         self.ready = asyncio.Event()
 
     # --- life
@@ -86,8 +87,9 @@ class Agent:
 
     async def stop_pods(self, grace: float) -> None:
         """End every pod of this agent without touching its object: `shoal down`."""
+        self._closing = True
         for run in self._runs.values():
-            run.stop(grace)
+            run.stop(grace, keep=True)
         await asyncio.gather(*(run.finished.wait() for run in self._runs.values()))
 
     def announce(self, pod: Json, kind: str, reason: str, message: str) -> None:
@@ -110,11 +112,17 @@ class Agent:
     # --- one pod
 
     async def _reconcile(self, key: Key) -> float | None:
+        if self._closing:
+            return None
         pod, run = self.pods.get(key), self._runs.get(key)
         if run is not None and (pod is None or pod["metadata"]["uid"] != run.uid):
             await self._retire(key, run)
             return 0.0
-        if pod is None or not self._is_ours(pod):
+        if pod is None or (run is None and not self._is_ours(pod)):
+            return None
+        if run is not None and not self._is_ours(pod) and not pod["metadata"].get("deletionTimestamp"):
+            with contextlib.suppress(NotFound, Conflict):  # its node was removed
+                await self._client.delete(POD, key.name, key.namespace, uid=run.uid)
             return None
         if pod["metadata"].get("deletionTimestamp"):
             return await self._delete(key, pod, run)
@@ -194,6 +202,9 @@ class Agent:
     def _node_changed(self, change: Change) -> None:
         if change.new is None:
             self.keeper.forget(change.key.name)
+            for key, pod in [(key, self.pods.get(key)) for key in self._runs]:
+                if pod is not None and pod["spec"].get("nodeName") == change.key.name:
+                    self._controller.enqueue(key)
             return
         node = change.new
         shape = NodeShape(name=change.key.name, capacity=dict((node.get("status") or {}).get("capacity") or {}),

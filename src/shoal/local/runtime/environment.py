@@ -31,9 +31,9 @@ def expand(text: str, values: dict[str, str]) -> str:
 
 
 def command_line(container: Json, default: Iterable[str], values: dict[str, str]) -> list[str]:
-    """Command and args with references expanded; the image's own command when the manifest names none."""
-    command = container.get("command") or (list(default) if not container.get("command") else [])
-    return [expand(str(word), values) for word in [*command, *(container.get("args") or [])]]
+    """Command and args with references expanded; the image's own command when the manifest names neither."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])] or list(default)
+    return [expand(str(word), values) for word in words]
 
 
 async def variables(pod: Json, container: Json, base: dict[str, str], sources: Sources) -> dict[str, str]:

@@ -79,10 +79,13 @@ class PodRun:
     def start(self) -> None:
         self._life = asyncio.create_task(self._live(), name=f"pod-{self.id}")
 
-    def stop(self, grace: float) -> None:
-        """End the pod within the grace period; `finished` is set when no process of it is left."""
+    def stop(self, grace: float, keep: bool = False) -> None:
+        """End the pod within the grace period; `finished` is set when no process of it is left.
+
+        `keep` leaves its volumes: the machine goes down, the pod does not.
+        """
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._end(grace))
+            self._stopping = asyncio.create_task(self._end(grace, keep))
 
     async def remove(self) -> None:
         """Forget the pod: its files and its logs. Only after `finished`."""
@@ -229,13 +232,13 @@ class PodRun:
             self._book.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
             await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
 
-    async def _end(self, grace: float) -> None:
+    async def _end(self, grace: float, keep: bool) -> None:
         await self._stop_containers(grace)
         if self._life is not None:
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._life
-        await self._cleared()
+        await self._cleared(keep)
         self.finished.set()
         self._changed()
 
@@ -254,14 +257,15 @@ class PodRun:
                     await asyncio.wait_for(asyncio.shield(task), 1.0 if container.exit_code is None else 0.1)
                 task.cancel()
 
-    async def _cleared(self) -> None:
+    async def _cleared(self, keep: bool = False) -> None:
         """Sidecars stopped, address given back, volumes gone. Logs stay until the pod is removed."""
         await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
         if self._record.address is not None:
             with contextlib.suppress(ShoalError):
                 await self.host.sandbox.close(self._record.address)
-        self._volumes.remove()
-        self.on_released()
+        if not keep:
+            self._volumes.remove()
+            self.on_released()
 
     # --- its record on disk
 
@@ -305,14 +309,19 @@ def read_record(directory: Path) -> Record | None:
         return None
 
 
-async def remove_stray(host: Host, directory: Path, grace: float = 0.0) -> None:
+async def stop_stray(directory: Path, grace: float = 0.0) -> None:
+    """End the processes of a pod that an earlier agent started."""
+    found = [ContainerProcess(path) for path in sorted(directory.glob("containers/*/*")) if path.is_dir()]
+    living = [process for process in found if process.attach()]
+    for process in living:
+        process.stop(grace)
+    for process in living:
+        await process.wait()
+
+
+async def remove_stray(host: Host, directory: Path) -> None:
     """End and forget a pod of an earlier agent that nobody knows any more."""
-    runs = [path for path in directory.glob("containers/*/*") if path.is_dir()]
-    for path in runs:
-        process = ContainerProcess(path)
-        if process.attach():
-            process.stop(grace)
-            await process.wait()
+    await stop_stray(directory)
     record = read_record(directory)
     if record is not None and record.address is not None:
         with contextlib.suppress(ShoalError):

@@ -1,0 +1,213 @@
+"""One machine's cluster, put together: API server, controllers, scheduler, node agent, autoscaler in one process.
+
+The composition root of `shoal up`; nothing below knows all of these at once. A part that fails is started again and the
+others go on; stopping ends every pod's processes before the API server closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from shoal.api.crds import load_crds
+from shoal.api.kinds import CRD, POD
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.errors import ShoalError
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.errors import AlreadyExists, KubeError
+from shoal.local import machine
+from shoal.local.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.agent.lookup import ApiSources
+from shoal.local.apiserver import Server
+from shoal.local.home import Home
+from shoal.local.images import ImageTable
+from shoal.local.load import base_load_pods
+from shoal.local.runtime import Runtime
+from shoal.local.runtime.host import Host
+from shoal.local.runtime.limits import find_limits
+from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.sandbox import Sandbox
+from shoal.local.sandbox.choose import choose_sandbox
+from shoal.local.scheduler import Scheduler
+from shoal.local.settings import Settings
+
+log = logging.getLogger(__name__)
+
+RESTART_PAUSE = 1.0
+Part = Callable[[], Awaitable[None]]
+
+
+class LocalCluster:
+    """`start` until ready, `run` until told to stop, `stop` leaves nothing running."""
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self.home = home
+        self.settings = settings
+        self.clock = SystemClock()
+        self.server = Server(home.api)
+        self.port = 0
+        self.troubles: dict[str, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, port: int = 0) -> None:
+        """Back when kubectl works, nodes are there and pods would be bound and run."""
+        await self.server.start()
+        self.port = await self._serve(port)
+        self.client = Client(self.server.transport(), manager="shoal")
+        self.home.remember(port=self.port)
+        self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
+        await self._install_kinds()
+        self.sandbox = choose_sandbox(self.settings.sandbox, self.home.name, ("127.0.0.1", self.port))
+        self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
+        self.agent = self._make_agent(self.sandbox)
+        self.scheduler = Scheduler(self.client, clock=self.clock)
+        await self.keeper.register(self._nodes())
+        self.server.set_log_source(self._log_source)
+        self._begin("agent", self.agent.run)
+        self._begin("scheduler", self.scheduler.run)
+        for name, part in optional_parts(self.client, self.settings, self.home.name):
+            self._begin(name, part)
+        await self.agent.ready.wait()
+        await self.scheduler.ready.wait()
+        await self._place_base_load()
+
+    async def stop(self, grace: float) -> None:
+        """End every process of every pod, then everything else. State stays."""
+        if hasattr(self, "agent"):
+            await self.agent.stop_pods(grace)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if hasattr(self, "sandbox"):
+            await self.sandbox.stop()
+        await self.server.stop()
+
+    def counts(self) -> dict[str, int]:
+        """For the status line."""
+        pods = self.agent.pods.list()
+        phases = [(pod.get("status") or {}).get("phase") for pod in pods]
+        return {"nodes": len(self.keeper.shapes), "pods": len(pods), "running": phases.count("Running"),
+                "pending": phases.count("Pending") + phases.count(None)}
+
+    # --- parts
+
+    def _begin(self, name: str, part: Part) -> None:
+        self._tasks.append(asyncio.create_task(self._for_ever(name, part), name=name))
+
+    async def _for_ever(self, name: str, part: Part) -> None:
+        """This loop owns one part: whatever ends it, it begins again, and the status line says so."""
+        while True:
+            try:
+                await part()
+                return
+            except Exception as error:
+                self.troubles[name] = str(error) or type(error).__name__
+                log.error("%s failed and starts again", name, exc_info=error)
+            await self.clock.sleep(RESTART_PAUSE)
+
+    async def _serve(self, port: int) -> int:
+        wanted = port or int(str(self.home.remembered().get("port") or 0))
+        try:
+            return await self.server.serve(port=wanted)
+        except OSError as error:
+            if port:
+                raise ShoalError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
+            return await self.server.serve(port=0)
+
+    def _make_agent(self, sandbox: Sandbox) -> Agent:
+        certificate = self.server.identity.ca.certificate.decode()
+        sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate)
+        host = Host(directory=self.home.runtime, sandbox=sandbox, sources=sources,
+                    images=ImageTable(self.settings.images), limits=find_limits(self.home.name), clock=self.clock)
+        runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host)}
+        if importlib.util.find_spec("shoal.local.runtime.simulated") is not None:
+            simulated = importlib.import_module("shoal.local.runtime.simulated")
+            runtimes["simulated"] = simulated.SimulatedRuntime(self.clock)
+        agent = Agent(self.client, self.home.name, runtimes, self.keeper, clock=self.clock)
+        host.announce = agent.announce
+        return agent
+
+    def _allocatable(self, node: str) -> dict[str, str]:
+        shape = self.keeper.shapes.get(node)
+        return shape.capacity if shape is not None else {}
+
+    def _nodes(self) -> list[NodeShape]:
+        if self.settings.nodes or self.settings.pools:
+            return list(self.settings.nodes)
+        return [NodeShape(name="node-0", capacity=machine.capacity(), runtime=self.settings.runtime)]
+
+    async def _install_kinds(self) -> None:
+        """Our CRDs, as they are in this release."""
+
+        async def one(definition: Json) -> None:
+            try:
+                await self.client.create(CRD, definition)
+            except AlreadyExists:
+                await self.client.patch(CRD, definition["metadata"]["name"], None, {"spec": definition["spec"]})
+
+        await asyncio.gather(*(one(definition) for definition in load_crds()))
+
+    async def _place_base_load(self) -> None:
+        nodes = sorted(self.keeper.shapes)
+        for pod in base_load_pods(self.settings.base_load, nodes[0] if nodes else ""):
+            try:
+                await self.client.create(POD, pod, "kube-system")
+            except AlreadyExists:
+                continue
+            except KubeError as error:
+                raise ShoalError(f"the base load cannot be placed: {error}") from error
+
+    async def _log_source(self, pod: Json, asked: Any) -> AsyncIterator[bytes]:
+        since = parse_time(asked.since_time) if asked.since_time else None
+        if asked.since_seconds:
+            since = self.clock.now() - asked.since_seconds * 1_000_000
+        options = LogOptions(follow=asked.follow, previous=asked.previous, tail=asked.tail_lines, since=since,
+                             timestamps=asked.timestamps, limit_bytes=asked.limit_bytes)
+        return self.agent.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], asked.container, options)
+
+
+def optional_parts(client: Client, settings: Settings, cluster: str) -> list[tuple[str, Part]]:
+    """Controllers, in the order they are named; each is a module of its own."""
+    parts: list[tuple[str, Part]] = []
+
+    def add(module: str, make: Callable[[Any], Part]) -> None:
+        try:
+            loaded = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module.startswith(error.name):
+                raise
+            log.info("%s is not part of this build", module)
+            return
+        parts.append((module.removeprefix("shoal."), make(loaded)))
+
+    add("shoal.local.builtin", lambda found: lambda: found.run_all(client))
+    add("shoal.controllers.ray", lambda found: lambda: found.run(
+        client, found.Settings(dashboard_by_pod_address=True, default_auth_token=False)))
+    add("shoal.controllers.appwrapper", lambda found: lambda: found.run(
+        client, found.AppWrapperSettings(trust_unstamped=True)))
+    add("shoal.controllers.kueue", lambda found: lambda: found.run(client))
+    add("shoal.local.autoscaler", lambda found: lambda: found.run(client, settings, cluster))
+    return parts
+
+
+def spare_descriptors() -> None:
+    """Raise the soft limit of open files: sockets and pidfds of many pods."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def quiet_environment() -> None:
+    """A proxy meant for the outside world must not stand between us and our pods."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        os.environ.pop(name, None)

@@ -1,0 +1,23 @@
+"""`shoal doctor`: what this machine allows, line by line, and what to do about the rest."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from shoal.local.machine import findings
+
+
+@click.command(short_help="Check what this machine allows, and say what to do.")
+def command() -> None:
+    """Check this machine. Exits 1 when something that Shoal cannot do without is missing."""
+    found = findings()
+    width = max(len(finding.name) for finding in found)
+    for finding in found:
+        mark = "ok  " if finding.good else "FAIL" if finding.required else "note"
+        click.echo(f"{mark}  {finding.name:<{width}}  {finding.detail}")
+        if not finding.good and finding.advice:
+            click.echo(f"{'':6}{'':{width}}  {finding.advice}")
+    if any(finding.required and not finding.good for finding in found):
+        sys.exit(1)

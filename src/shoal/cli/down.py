@@ -1,0 +1,44 @@
+"""`shoal down`: stop a cluster and leave nothing of it running, whether its process still lives or not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import shutil
+import signal
+
+import click
+
+from shoal.errors import ShoalError
+from shoal.local import kubeconfigs
+from shoal.local.home import DEFAULT_NAME, Home
+from shoal.local.leftovers import remove_all
+from shoal.local.runtime.identity import hold
+
+PATIENCE = 60.0
+
+
+@click.command(short_help="Stop a cluster and everything that it runs.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True)
+@click.option("--purge", is_flag=True, help="Also delete its state: objects, logs, volumes.")
+def command(name: str, purge: bool) -> None:
+    """Stop the cluster, its pods and their processes. Its objects stay for the next `shoal up` unless --purge."""
+    home = Home(name)
+    if not home.exists():
+        raise ShoalError(f"there is no cluster {name} on this machine")
+    found = home.running()
+    if found is not None:
+        descriptor = hold(found[0])
+        if descriptor is not None:
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            gone, _, _ = select.select([descriptor], [], [], PATIENCE)
+            os.close(descriptor)
+            if not gone:
+                raise ShoalError(f"pid {found[0].pid} did not stop within {PATIENCE:g} s; see {home.log}")
+    asyncio.run(remove_all(home))  # what a killed process left behind
+    kubeconfigs.remove(home.context)
+    home.forget_running()
+    if purge:
+        shutil.rmtree(home.directory)
+    click.echo(f"cluster {name} is down" + (", its state deleted" if purge else ""))

@@ -1,0 +1,91 @@
+"""`shoal node`: nodes of a running cluster, added and removed; waiting gangs look at once."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+
+import click
+
+from shoal.api.kinds import NODE
+from shoal.errors import ShoalError
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.errors import NotFound
+from shoal.kube.kubeconfig import load
+from shoal.local.agent.nodes import NodeKeeper
+from shoal.local.home import DEFAULT_NAME, Home
+from shoal.local.settings import parse_node
+
+
+@click.group(short_help="Add, remove or serve nodes.")
+def command() -> None:
+    """Nodes of a running cluster."""
+
+
+@command.command()
+@click.argument("nodes", nargs=-1, required=True, metavar="cpu=8,memory=16Gi[,name=…,count=…]…")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster.")
+def add(nodes: tuple[str, ...], name: str) -> None:
+    """Add nodes to the running cluster."""
+    asyncio.run(_add(_running(name), nodes))
+
+
+@command.command()
+@click.argument("nodes", nargs=-1, required=True)
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster.")
+def remove(nodes: tuple[str, ...], name: str) -> None:
+    """Remove nodes; their pods are deleted."""
+    asyncio.run(_remove(_running(name), nodes))
+
+
+def _running(name: str) -> Home:
+    home = Home(name)
+    if home.running() is None:
+        raise ShoalError(f"cluster {name} is not running; start it with: shoal up --name {name}")
+    return home
+
+
+async def _add(home: Home, texts: tuple[str, ...]) -> None:
+    transport = load(home.kubeconfig)
+    try:
+        client = Client(transport, manager="shoal-node")
+        known = {node["metadata"]["name"] for node in await client.list(NODE)}
+        address = next((entry["address"] for node in await client.list(NODE)
+                        for entry in node["status"].get("addresses", ()) if entry["type"] == "InternalIP"), "127.0.0.1")
+        shapes = []
+        for text in texts:
+            taken = sum(1 for one in known if one.startswith("node-"))
+            made = parse_node(text, taken=taken)
+            while any(shape.name in known for shape in made) and "name=" not in text:
+                taken += 1
+                made = parse_node(text, taken=taken)
+            if clash := next((shape.name for shape in made if shape.name in known), None):
+                raise ShoalError(f"there is a node {clash} already; choose another name")
+            known |= {shape.name for shape in made}
+            shapes += made
+        await NodeKeeper(client, home.name, address, SystemClock()).register(shapes)
+        for shape in shapes:
+            click.echo(f"node/{shape.name} added")
+    finally:
+        await transport.close()
+
+
+async def _remove(home: Home, names: tuple[str, ...]) -> None:
+    from shoal.api.kinds import POD
+
+    transport = load(home.kubeconfig)
+    try:
+        client = Client(transport, manager="shoal-node")
+        for name in names:
+            try:
+                await client.patch(NODE, name, None, {"spec": {"unschedulable": True}})
+            except NotFound:
+                raise ShoalError(f"there is no node {name} on {platform.node()}'s cluster {home.name}") from None
+            for pod in await client.list(POD, field_selector=f"spec.nodeName={name}"):
+                metadata = pod["metadata"]
+                await client.delete(POD, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+            await client.delete(NODE, name)
+            click.echo(f"node/{name} removed")
+    finally:
+        await transport.close()

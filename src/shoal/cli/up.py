@@ -1,0 +1,155 @@
+"""`shoal up`: a cluster on this machine, in the foreground with a status line or detached."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from shoal.api import quantity
+from shoal.errors import ShoalError
+from shoal.local import kubeconfigs, machine
+from shoal.local.home import DEFAULT_NAME, Home
+from shoal.local.images import parse_mapping
+from shoal.local.settings import Settings, parse_base_load, parse_node, parse_pool, read_file
+
+STOP_GRACE = 10.0
+START_PATIENCE = 60.0
+
+
+@click.command(short_help="Start a cluster on this machine.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Several clusters may run side by side, by name.")
+@click.option("--node", "nodes", multiple=True, metavar="cpu=8,memory=16Gi[,nvidia.com/gpu=1,count=2,name=…,labels=…,taints=…]",
+              help="A node, or several alike; repeat for more. Default: one node of this machine's own size.")
+@click.option("--pool", "pools", multiple=True, metavar="name=gpu,cpu=4,memory=16Gi,max=4[,min=0,delay=2s,…]",
+              help="Nodes that the autoscaler may add.")
+@click.option("--base-load", default="", metavar="cpu=3050m,memory=2918400Ki[,limits.cpu=…]",
+              help="What system pods hold from the start.")
+@click.option("--runtime", type=click.Choice(["process", "simulated"]), default=None,
+              help="Whether pods are real processes. Default: process.")
+@click.option("--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default=None, help="How pods are kept apart.")
+@click.option("--image", "images", multiple=True, metavar="NAME=TARGET",
+              help="What an image means here: a known name such as ray, or the directory of a Python environment.")
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
+@click.option("--port", default=0, help="Port of the API server. Default: a free one, kept for the next start.")
+@click.option("--no-kubeconfig", is_flag=True, help="Leave the user's kubeconfig alone.")
+@click.option("--detach", is_flag=True, help="Return when the cluster is ready; `shoal down` stops it.")
+def command(name: str, nodes: tuple[str, ...], pools: tuple[str, ...], base_load: str, runtime: str | None,
+            sandbox: str | None, images: tuple[str, ...], config: Path | None, port: int, no_kubeconfig: bool,
+            detach: bool) -> None:
+    """Start API server, controllers, scheduler and node agent on this machine. State of an earlier start is kept."""
+    home = Home(name)
+    settings = _settings(nodes, pools, base_load, runtime, sandbox, images, config)
+    found = home.running()
+    if found is not None:
+        raise ShoalError(f"cluster {name} is already running (pid {found[0].pid}); stop it with: shoal down --name {name}")
+    _warn_if_larger(settings)
+    home.create()
+    if detach:
+        _detach(home, no_kubeconfig)
+        return
+    asyncio.run(_run(home, settings, port, no_kubeconfig))
+
+
+def _settings(nodes: tuple[str, ...], pools: tuple[str, ...], base_load: str, runtime: str | None, sandbox: str | None,
+              images: tuple[str, ...], config: Path | None) -> Settings:
+    chosen = read_file(config) if config else Settings()
+    kind = runtime or chosen.runtime
+    shapes = list(chosen.nodes)
+    for text in nodes:
+        shapes += parse_node(text, kind, len(shapes))  # type: ignore[arg-type]
+    names = [shape.name for shape in shapes]
+    if len(set(names)) != len(names):
+        raise ShoalError(f"two nodes are called {next(one for one in names if names.count(one) > 1)}; give them names")
+    return msgspec.structs.replace(
+        chosen, nodes=tuple(shapes), pools=(*chosen.pools, *(parse_pool(text, kind) for text in pools)),  # type: ignore[arg-type]
+        base_load=parse_base_load(base_load) if base_load else chosen.base_load, runtime=kind,
+        sandbox=sandbox or chosen.sandbox, images={**chosen.images, **dict(parse_mapping(text) for text in images)},
+    )
+
+
+def _warn_if_larger(settings: Settings) -> None:
+    """Declared sizes are bookkeeping; say so when they exceed the machine."""
+    real = [shape for shape in settings.nodes if shape.runtime == "process"]
+    cpu = sum(quantity.amount("cpu", shape.capacity["cpu"]) for shape in real)
+    memory = sum(quantity.amount("memory", shape.capacity["memory"]) for shape in real)
+    if cpu > machine.cpu_count() * 1000 or memory > machine.memory_bytes():
+        click.echo(f"warning: the nodes declare {cpu / 1000:g} cores and {memory >> 30} GiB, this machine has "
+                   f"{machine.cpu_count()} and {machine.memory_bytes() >> 30}; sizes are bookkeeping, processes share what there is",
+                   err=True)
+
+
+async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool) -> None:
+    from shoal.cli.cluster import LocalCluster, quiet_environment, spare_descriptors
+
+    _log_to(home)
+    spare_descriptors()
+    quiet_environment()
+    began = time.monotonic()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    cluster = LocalCluster(home, settings)
+    try:
+        await cluster.start(port)
+        if not no_kubeconfig:
+            kubeconfigs.add(home.kubeconfig, home.context)
+        home.write_running(port=cluster.port, ready=True)
+        click.echo(f"cluster {home.name} is ready after {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
+        click.echo(f"  kubectl --context {home.context} get nodes" if not no_kubeconfig
+                   else f"  kubectl --kubeconfig {home.kubeconfig} get nodes")
+        await _status_line(cluster, stop)
+    finally:
+        click.echo("stopping every pod …", err=True)
+        await cluster.stop(STOP_GRACE)
+        home.forget_running()
+        if not no_kubeconfig:
+            kubeconfigs.remove(home.context)
+
+
+async def _status_line(cluster: object, stop: asyncio.Event) -> None:
+    """One line, rewritten each second on a terminal; nothing when nobody looks."""
+    if not sys.stdout.isatty():
+        await stop.wait()
+        return
+    while not stop.is_set():
+        counts = cluster.counts()  # type: ignore[attr-defined]
+        line = f"nodes {counts['nodes']}  pods {counts['pods']}  running {counts['running']}  pending {counts['pending']}"
+        click.echo(f"\r\x1b[K{line}   (Ctrl-C stops)", nl=False)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 1.0)
+    click.echo()
+
+
+def _log_to(home: Home) -> None:
+    logging.basicConfig(filename=home.log, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _detach(home: Home, no_kubeconfig: bool) -> None:
+    """Run the same command without --detach in a session of its own, and wait until it says that it is ready."""
+    arguments = [one for one in sys.argv[1:] if one != "--detach"]
+    out = home.directory / "shoal.out"
+    with out.open("wb") as file:
+        child = subprocess.Popen([sys.executable, "-c", "from shoal.cli.main import main; main()", *arguments], stdin=subprocess.DEVNULL,
+                                 stdout=file, stderr=subprocess.STDOUT, start_new_session=True, cwd="/")
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline:
+        found = home.running()
+        if found is not None and found[0].pid == child.pid:
+            click.echo(out.read_text().rstrip())
+            return
+        if child.poll() is not None:
+            raise ShoalError(f"the cluster did not start:\n{out.read_text().strip()}")
+        time.sleep(0.05)
+    os.kill(child.pid, signal.SIGTERM)
+    raise ShoalError(f"the cluster was not ready after {START_PATIENCE:g} s; see {home.log}")

@@ -1,0 +1,94 @@
+"""Where a one-machine cluster keeps its state, and who is running it.
+
+One directory per cluster name. Read by every command that names a cluster; the running process is known by pid and start
+time, so that a stale file never leads to a stranger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from shoal.errors import BadInput, ShoalError
+from shoal.local.runtime.identity import ProcessIdentity, alive, boot_id, start_time
+
+DEFAULT_NAME = "local"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
+
+
+class NotRunning(ShoalError):
+    """No cluster of that name runs on this machine."""
+
+
+class Home:
+    """The directory of one cluster."""
+
+    def __init__(self, name: str = DEFAULT_NAME, root: Path | None = None) -> None:
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"cluster name {name!r} must be lower-case letters, digits and dashes, at most 32 of them")
+        self.name = name
+        self.directory = (root or default_root()) / name
+
+    @property
+    def context(self) -> str:
+        return f"shoal-{self.name}"
+
+    @property
+    def api(self) -> Path:
+        return self.directory / "api"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory / "kubeconfig"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "shoal.log"
+
+    @property
+    def runtime(self) -> Path:
+        return self.directory / "run"
+
+    def create(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        os.chmod(self.directory, 0o700)
+
+    def exists(self) -> bool:
+        return self.directory.is_dir()
+
+    def write_running(self, **facts: object) -> None:
+        pid = os.getpid()
+        value = {"pid": pid, "start": start_time(pid), "boot": boot_id(), **facts}
+        partial = self.directory / ".running.partial"
+        partial.write_text(json.dumps(value))
+        partial.replace(self.directory / "running.json")
+
+    def running(self) -> tuple[ProcessIdentity, dict[str, object]] | None:
+        """The process that runs this cluster, if it lives."""
+        try:
+            value = json.loads((self.directory / "running.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        identity = ProcessIdentity(int(value["pid"]), int(value["start"]))
+        return (identity, value) if value.get("boot") == boot_id() and alive(identity) else None
+
+    def forget_running(self) -> None:
+        (self.directory / "running.json").unlink(missing_ok=True)
+
+    def remembered(self) -> dict[str, object]:
+        """Facts of the last start, such as its port; empty at the first."""
+        try:
+            return dict(json.loads((self.directory / "remembered.json").read_bytes()))
+        except (OSError, ValueError):
+            return {}
+
+    def remember(self, **facts: object) -> None:
+        (self.directory / "remembered.json").write_text(json.dumps({**self.remembered(), **facts}))
+
+
+def default_root() -> Path:
+    if chosen := os.environ.get("SHOAL_HOME"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "shoal"

@@ -1,0 +1,22 @@
+"""What a cluster whose process was killed leaves behind: pods' processes, namespaces, the bridge.
+
+Called by `shoal down`. Finds processes by their recorded pid and start time only.
+"""
+
+from __future__ import annotations
+
+from shoal.local import machine
+from shoal.local.home import Home
+from shoal.local.runtime.pod import stop_stray
+from shoal.local.sandbox.netns import NetnsSandbox
+
+GRACE = 5.0
+
+
+async def remove_all(home: Home) -> None:
+    """End every process of every pod; their files stay for the next start."""
+    pods = home.runtime / "pods"
+    for directory in sorted(pods.iterdir()) if pods.is_dir() else ():
+        await stop_stray(directory, GRACE)
+    if machine.may_use_namespaces():
+        await NetnsSandbox(home.name).stop()

@@ -1,0 +1,123 @@
+"""What this machine is and what it lets us do. Read once by `shoal up` and shown by `shoal doctor`."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from shoal.local.runtime.limits import CGROUP
+
+CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x40000000, 0x20000000
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of `shoal doctor`. `advice` is what to do when it is not good."""
+
+    name: str
+    good: bool
+    detail: str
+    advice: str = ""
+    required: bool = False
+
+
+def cpu_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def gpu_count() -> int:
+    """NVIDIA GPUs by NVML, else by nvidia-smi, else none."""
+    with contextlib.suppress(Exception):
+        import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    if shutil.which("nvidia-smi"):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=5, check=True)
+            return sum(1 for line in listed.stdout.splitlines() if line.startswith("GPU "))
+    return 0
+
+
+def capacity() -> dict[str, str]:
+    """This machine as a node's capacity."""
+    found = {"cpu": str(cpu_count()), "memory": f"{memory_bytes() // 1024}Ki"}
+    disk = shutil.disk_usage("/")
+    found["ephemeral-storage"] = f"{disk.total // 1024}Ki"
+    if gpus := gpu_count():
+        found["nvidia.com/gpu"] = str(gpus)
+    return found
+
+
+def may_unshare(flags: int) -> bool:
+    """Whether a process of ours gets these namespaces; tried in a child."""
+    pid = os.fork()
+    if pid == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        os._exit(0 if libc.unshare(flags) == 0 else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def may_use_namespaces() -> bool:
+    """Root's namespaces, and the tool that joins their networks."""
+    return sys.platform == "linux" and shutil.which("ip") is not None and may_unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID)
+
+
+def memory_controller() -> str:
+    """Which control group version can hold memory limits here: `v2`, `v1` or empty."""
+    with contextlib.suppress(OSError):
+        if "memory" in (CGROUP / "cgroup.controllers").read_text().split() and os.access(CGROUP, os.W_OK):
+            return "v2"
+    if os.access(CGROUP / "memory", os.W_OK) and (CGROUP / "memory" / "memory.limit_in_bytes").exists():
+        return "v1"
+    return ""
+
+
+def findings() -> list[Finding]:
+    """Everything that `shoal doctor` looks at."""
+    controller = memory_controller()
+    disk = shutil.disk_usage(Path.home())
+    shared = shutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None
+    namespaces = may_use_namespaces()
+    ray = importlib.util.find_spec("ray") is not None
+    overlay = "overlay" in _text("/proc/filesystems")
+    found = [
+        Finding("Linux", sys.platform == "linux", sys.platform, "pods as processes need Linux", required=True),
+        Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0], "use Python 3.11 or newer", required=True),
+        Finding("Ray", ray, "installed beside shoal" if ray else "not found",
+                'pods of Ray images will not start: pip install "shoal-ray[local]"'),
+        Finding("sandbox", namespaces, "netns: own network, PID and mount namespaces" if namespaces
+                else "loopback: an address of 127.0.0.0/8 and a port block per pod",
+                "run as root with the ip tool (iproute2) for standard ports and mount paths; loopback works without rights"),
+        Finding("overlay file system", overlay, "containers see a writable root of their own" if overlay else "missing",
+                "containers see the machine's root read-only; load the overlay module"),
+        Finding("memory limits", bool(controller), f"cgroup {controller}" if controller else "not enforced",
+                "limits are bookkeeping only: run as root, or delegate the cgroup v2 memory controller"),
+        Finding("GPUs", True, str(gpu_count())),
+        Finding("cores and memory", cpu_count() >= 2 and memory_bytes() >= 4 << 30,
+                f"{cpu_count()} cores, {memory_bytes() >> 30} GiB",
+                "one Ray head takes 0.7 GiB and 5 CPU-seconds to start, a worker 0.25 GiB"),
+        Finding("disk", disk.free > 2 << 30, f"{disk.free >> 30} GiB free at home", "free some space: state and logs live there"),
+        Finding("/dev/shm", shared is not None and shared.total >= 1 << 30,
+                f"{shared.total >> 20} MiB" if shared else "missing", "Ray's object store needs it: mount a larger tmpfs"),
+        Finding("kubectl", shutil.which("kubectl") is not None, shutil.which("kubectl") or "not found",
+                "optional: install kubectl to use the cluster from a shell"),
+    ]
+    return found
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return ""
