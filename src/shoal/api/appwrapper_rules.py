@@ -136,7 +136,7 @@ def _check_unchanged(obj: Json, old: Json) -> list[FieldError]:
     return errors
 
 
-def validate_quota_subtree(obj: Json, old: Json | None = None) -> list[FieldError]:
+def validate_quota_subtree(obj: Json) -> list[FieldError]:
     """A tree label, and children with distinct names and sound amounts."""
     errors: list[FieldError] = []
     if not _labels(obj).get("tree"):

@@ -38,14 +38,14 @@ def validate_cluster_queue(
     return errors
 
 
-def validate_cohort(obj: Json, old: Json | None = None) -> list[FieldError]:
+def validate_cohort(obj: Json) -> list[FieldError]:
     spec = upgrade(obj).get("spec") or {}
     parent = spec.get("parentName", "")
     errors = _check_groups(spec.get("resourceGroups") or [], parent, "parent", cap_lending=False)
     return errors + _check_weight(spec)
 
 
-def validate_resource_flavor(obj: Json, old: Json | None = None) -> list[FieldError]:
+def validate_resource_flavor(obj: Json) -> list[FieldError]:
     spec = obj.get("spec") or {}
     errors = check_labels(spec.get("nodeLabels"), "spec.nodeLabels")
     seen: set[tuple[str, str]] = set()

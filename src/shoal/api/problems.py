@@ -14,7 +14,7 @@ import msgspec
 from shoal.api.quantity import parse
 from shoal.errors import BadInput
 
-ProblemType = Literal["Invalid", "Required", "Duplicate", "NotSupported", "Forbidden", "TooLong", "TooMany", "Unknown"]
+ProblemType = Literal["Invalid", "Required", "Duplicate", "NotSupported", "Forbidden", "NotFound", "TooMany", "Unknown"]
 
 
 class FieldError(msgspec.Struct, frozen=True):

@@ -261,3 +261,79 @@ def test_a_flavor_has_legal_labels_taints_and_tolerations() -> None:
         ("Invalid", "spec.tolerations[1].operator"),
         ("Invalid", "spec.tolerations[2].effect"),
     ]
+
+
+# --- Workload
+
+
+def workload(*pod_sets: Json, status: Json | None = None, **spec: Any) -> Json:
+    return {
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "spec": {"podSets": list(pod_sets), **spec},
+        "status": status or {},
+    }
+
+
+def pod_set(name: str = "main", count: int = 2, **fields: Any) -> Json:
+    return {"name": name, "count": count, "template": {"spec": {"containers": [{"name": "c"}]}}, **fields}
+
+
+def reserved(count: int = 2, usage: str = "4", **status: Any) -> Json:
+    given = {"name": "main", "count": count, "resourceUsage": {"cpu": usage}}
+    return {
+        "conditions": [{"type": "QuotaReserved", "status": "True"}],
+        "admission": {"clusterQueue": "q", "podSetAssignments": [given]},
+        **status,
+    }
+
+
+@pytest.mark.parametrize(
+    "obj, expected",
+    [
+        (workload(pod_set()), []),
+        (workload(pod_set("a", minCount=1), pod_set("b", minCount=1)), [("Invalid", "spec.podSets")]),
+        (
+            workload(
+                pod_set(template={"spec": {"containers": [{"resources": {"requests": {"pods": 1, "cpu": "-1"}}}]}})
+            ),
+            [
+                ("Invalid", "spec.podSets[0].template.spec.containers[0].resources.requests[pods]"),
+                ("Invalid", "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]"),
+            ],
+        ),
+        (workload(pod_set(), status=reserved()), []),
+        (
+            workload(pod_set(count=3), status=reserved(count=3, usage="4")),
+            [("Invalid", "status.admission.podSetAssignments[0].resourceUsage[cpu]")],
+        ),
+        (
+            workload(pod_set(), status={"conditions": [{"type": "QuotaReserved", "status": "True"}]}),
+            [("Required", "status.admission")],
+        ),
+        (
+            workload(pod_set(), status={"reclaimablePods": [{"name": "main", "count": 3}, {"name": "x", "count": 0}]}),
+            [("Invalid", "status.reclaimablePods[main].count"), ("NotSupported", "status.reclaimablePods[x].name")],
+        ),
+    ],
+)
+def test_workloads_are_judged_as_kueue_judges(obj: Json, expected: list[tuple[str, str]]) -> None:
+    assert found(obj) == expected
+
+
+def test_a_workload_with_quota_keeps_its_shape_and_its_queue() -> None:
+    old = workload(pod_set(), status=reserved(), queueName="a", priorityClassRef={"kind": "PriorityClass", "name": "x"})
+    new = workload(
+        pod_set(count=3), status=reserved(), queueName="b", priorityClassRef={"kind": "PriorityClass", "name": "y"}
+    )
+    assert found(new, old) == [
+        ("Invalid", "spec.podSets.0"),
+        ("Invalid", "spec.queueName"),
+        ("Invalid", "spec.priorityClassRef.name"),
+    ]
+
+
+def test_an_admission_may_be_cleared_but_not_rewritten() -> None:
+    old = workload(pod_set(), status=reserved())
+    assert found(workload(pod_set()), old) == []
+    assert found(workload(pod_set(), status=reserved(usage="6")), old) == [("Invalid", "status.admission")]
