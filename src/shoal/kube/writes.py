@@ -163,7 +163,7 @@ class Writer:
             return updated
 
         async def look() -> Json | None:
-            return await self._seen_done(kind, old, lambda found: contains(found, _without_revision(new)))
+            return await self._seen_done(kind, old, lambda found: contains(found, _ours(new)))
 
         return await self._writes.run(self._owner, send, look)
 
@@ -253,8 +253,7 @@ def contains(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def _without_revision(obj: Json) -> Json:
-    metadata = {
-        name: value for name, value in obj["metadata"].items() if name not in ("resourceVersion", "managedFields")
-    }
-    return {**obj, "metadata": metadata}
+def _ours(obj: Json) -> Json:
+    """What a writer decides; the server counts the rest up by itself."""
+    counted = ("resourceVersion", "generation", "managedFields")
+    return {**obj, "metadata": {name: value for name, value in obj["metadata"].items() if name not in counted}}
