@@ -65,7 +65,7 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
-        self.sandbox = choose_sandbox(self.settings.sandbox, self.home.name, ("127.0.0.1", self.port))
+        self.sandbox = choose_sandbox(self.settings.sandbox, self.home.identity, ("127.0.0.1", self.port))
         self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
@@ -126,7 +126,7 @@ class LocalCluster:
         certificate = self.server.identity.ca.certificate.decode()
         sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate)
         host = Host(directory=self.home.runtime, sandbox=sandbox, sources=sources,
-                    images=ImageTable(self.settings.images), limits=find_limits(self.home.name), clock=self.clock)
+                    images=ImageTable(self.settings.images), limits=find_limits(self.home.identity), clock=self.clock)
         runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host)}
         if importlib.util.find_spec("shoal.local.runtime.simulated") is not None:
             simulated = importlib.import_module("shoal.local.runtime.simulated")

@@ -36,6 +36,11 @@ class Home:
         return f"shoal-{self.name}"
 
     @property
+    def identity(self) -> str:
+        """Tells apart clusters of one name in different state directories: names of bridges and groups come from it."""
+        return f"{self.name}@{self.directory.resolve()}"
+
+    @property
     def api(self) -> Path:
         return self.directory / "api"
 

@@ -19,4 +19,4 @@ async def remove_all(home: Home) -> None:
     for directory in sorted(pods.iterdir()) if pods.is_dir() else ():
         await stop_stray(directory, GRACE)
     if machine.may_use_namespaces():
-        await NetnsSandbox(home.name).stop()
+        await NetnsSandbox(home.identity).stop()

@@ -7,6 +7,7 @@ machines). Without either, limits are bookkeeping only and `shoal doctor` says s
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 from typing import Protocol
@@ -78,6 +79,7 @@ class CgroupLimits:
 
 def find_limits(cluster: str) -> Limits:
     """The best that this machine allows."""
+    cluster = hashlib.sha256(cluster.encode()).hexdigest()[:12]
     unified = CGROUP / "cgroup.controllers"
     with contextlib.suppress(OSError):
         if unified.exists() and "memory" in unified.read_text().split():
