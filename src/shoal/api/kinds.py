@@ -64,6 +64,8 @@ SCHEDULING_SPEC = Kind("workload.codeflare.dev", "v1beta1", "SchedulingSpec", "s
 SCHEDULING_SPEC_LEGACY = Kind("mcad.ibm.com", "v1beta1", "SchedulingSpec", "schedulingspecs")
 QUOTA_SUBTREE = Kind("quota.codeflare.dev", "v1alpha1", "QuotaSubtree", "quotasubtrees")
 QUOTA_SUBTREE_LEGACY = Kind("ibm.com", "v1", "QuotaSubtree", "quotasubtrees")
+LEGACY_GROUPS = frozenset({"mcad.ibm.com", "ibm.com"})
+"""Groups whose kinds share their names with current ones; listed last, so that a bare name means the current one."""
 # Ray
 RAY_CLUSTER = Kind("ray.io", "v1", "RayCluster", "rayclusters")
 RAY_CLUSTER_V1ALPHA1 = Kind("ray.io", "v1alpha1", "RayCluster", "rayclusters")

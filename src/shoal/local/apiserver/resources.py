@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.api.kind import Kind
+from shoal.api.kinds import LEGACY_GROUPS
 from shoal.api.meta import Json
 from shoal.local.apiserver.collection import Collection
 from shoal.local.apiserver.field_shapes import GUESSED, Shape, of_kind, of_schema
@@ -150,13 +151,17 @@ class Registry:
         return list(self._resources.values())
 
     def groups(self) -> dict[str, list[str]]:
-        """Served versions by group, best first; the core group is the empty name."""
+        """Served versions by group, best first; the core group is the empty name.
+
+        kubectl resolves a bare name such as `appwrapper` to the first group that has it, so legacy groups come last.
+        """
         found: dict[str, set[str]] = {}
         for resource in self._resources.values():
             for version in resource.versions.values():
                 if version.served:
                     found.setdefault(resource.group, set()).add(version.name)
-        return {group: sorted(versions, key=version_rank) for group, versions in found.items()}
+        order = sorted(found, key=LEGACY_GROUPS.__contains__)
+        return {group: sorted(found[group], key=version_rank) for group in order}
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:

@@ -1,0 +1,58 @@
+"""The CRDs and samples on the embedded server, which judges by the same schemas as a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.api import kinds, manifests
+from shoal.api.crds import load_crds
+from shoal.api.registry import lookup
+from shoal.kube.client import Client
+from shoal.local.apiserver import Server
+
+SAMPLES = sorted((Path(__file__).parents[3] / "samples").rglob("*.yaml"))
+
+
+async def install(client: Client) -> None:
+    for crd in load_crds():
+        await client.create(kinds.CRD, crd)
+
+
+async def test_every_crd_and_every_sample_is_accepted() -> None:
+    server = Server(None)
+    await server.start()
+    try:
+        client = Client(server.transport())
+        await install(client)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}}
+        await client.create(kinds.NAMESPACE, namespace)
+        for obj in (obj for path in SAMPLES for obj in manifests.read(path.read_bytes(), path.name)):
+            entry = lookup(obj["apiVersion"], obj["kind"])
+            assert entry is not None
+            where = obj["metadata"].get("namespace", "default") if entry.kind.namespaced else None
+            stored = await client.create(entry.kind, obj, where)
+            assert stored["spec" if "spec" in obj else "metadata"] and stored["metadata"]["uid"]
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_bare_app_wrapper_means_the_current_group(tmp_path: Path, restarted: bool) -> None:
+    """kubectl takes the first group that lists a kind of that name; after a restart too."""
+    server = Server(tmp_path)
+    await server.start()
+    try:
+        await install(Client(server.transport()))
+        if restarted:
+            await server.stop()
+            server = Server(tmp_path)
+            await server.start()
+        answer = await Client(server.transport()).request("GET", "/apis")
+        groups = [group["name"] for group in msgspec.json.decode(answer.body)["groups"]]
+        assert groups.index("workload.codeflare.dev") < groups.index("mcad.ibm.com")
+        assert groups.index("quota.codeflare.dev") < groups.index("ibm.com")
+    finally:
+        await server.stop()
