@@ -46,7 +46,18 @@ class Skip(Exception):
     """The case asks for something that does not apply here; the text says what."""
 
 
-def run(path: str | Path, *, family: str = "", case: str = "") -> list[Outcome]:
+def run(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Counts per family, with the failed cases by name; a quirk passes with either outcome."""
+    table: dict[str, dict[str, Any]] = {}
+    for outcome in outcomes(path):
+        row = table.setdefault(outcome.family, {"passed": 0, "failed": 0, "skipped": 0, "failed_ids": []})
+        row[outcome.result if outcome.result in row else "passed"] += 1
+        if outcome.result == "failed":
+            row["failed_ids"].append(outcome.id)
+    return table
+
+
+def outcomes(path: str | Path, *, family: str = "", case: str = "") -> list[Outcome]:
     cases = json.loads(Path(path).read_text())["cases"]
     return [run_case(one) for one in cases if family in ("", one["family"]) and case in ("", one["id"])]
 
@@ -291,16 +302,16 @@ CHECKS: dict[str, Callable[[Json, Json], list[str]]] = {
 }
 
 
-def summary(outcomes: list[Outcome]) -> str:
+def summary(found: list[Outcome]) -> str:
     table: dict[str, collections.Counter[str]] = {}
-    for outcome in outcomes:
+    for outcome in found:
         table.setdefault(outcome.family, collections.Counter())[outcome.result] += 1
     columns = ("passed", "failed", "skipped", "differs")
     lines = [f"{'family':24}" + "".join(f"{column:>9}" for column in columns)]
     lines += [
         f"{family:24}" + "".join(f"{row[column]:9}" for column in columns) for family, row in sorted(table.items())
     ]
-    core = [outcome for outcome in outcomes if outcome.level == "core" and outcome.result != "skipped"]
+    core = [outcome for outcome in found if outcome.level == "core" and outcome.result != "skipped"]
     good = sum(outcome.result == "passed" for outcome in core)
     lines.append(f"core: {good} of {len(core)} ({100 * good / max(1, len(core)):.1f} %)")
     return "\n".join(lines)
@@ -313,14 +324,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--family", default="")
     parser.add_argument("--case", default="")
     chosen = parser.parse_args(arguments)
-    outcomes = run(chosen.file, family=chosen.family, case=chosen.case)
-    for outcome in outcomes:
+    found = outcomes(chosen.file, family=chosen.family, case=chosen.case)
+    for outcome in found:
         if outcome.result in ("failed", "differs"):
             print(f"{outcome.result} {outcome.level} {outcome.id}: {outcome.detail[:1500]}")
-    print(summary(outcomes))
+    print(summary(found))
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
-    return 1 if any(outcome.result == "failed" and outcome.level == "core" for outcome in outcomes) else 0
+        Path(chosen.json).write_text(json.dumps([asdict(outcome) for outcome in found], indent=1))
+    return 1 if any(outcome.result == "failed" and outcome.level == "core" for outcome in found) else 0
 
 
 if __name__ == "__main__":

@@ -57,10 +57,7 @@ def _reserved(kueue: Kueue, names: dict[str, str]) -> dict[str, Any]:
     return {
         names[key]: (
             member.queue,
-            [
-                (part.name, part.count, dict(part.flavors), {k: v for k, v in part.usage.items()})
-                for part in member.assignment
-            ],
+            [(part.name, part.count, dict(part.flavors), dict(part.usage)) for part in member.assignment],
         )
         for key, member in kueue.members.items()
         if member.holds

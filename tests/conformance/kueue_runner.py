@@ -1,7 +1,7 @@
 """Cases of queueing decisions, run against `shoal.engine.kueue`.
 
-Knows the schema of the cases and nothing about the rules. `differences(case)` lists what came out differently, for tests and
-for reading; `run(path)` counts.
+Knows the schema of the cases and nothing about the rules. `differences(case)` lists what came out differently, for
+tests and for reading; `run(path)` counts.
 """
 
 from __future__ import annotations

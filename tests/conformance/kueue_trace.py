@@ -1,7 +1,7 @@
 """Judge one `trace` case: a script of arrivals, cycles and ends.
 
-Step by step, in one-head-per-queue mode, it must go as expected. Traces on which the reference never settles are only run in
-our own mode, where they must.
+Step by step, in one-head-per-queue mode, it must go as expected. Traces on which the reference never settles are only
+run in our own mode, where they must.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run neutral cases against the engine: `python tests/conformance/run.py kueue FILE [--json OUT]`.
 
-Prints passed, failed and skipped per kind of case, and exits non-zero when anything failed. Each subject has a runner module
-with one function, `run(path) -> {kind: {passed, failed, skipped, failed_ids}}`.
+Prints passed, failed and skipped per kind of case, and exits non-zero when anything failed. Each subject has a runner
+module with one function, `run(path) -> {kind: {passed, failed, skipped, failed_ids}}`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When a queue admits nothing, and how that is said.
 
-Asked by the ledger whenever shapes change. A bad fact makes the queues it concerns inactive, with the object at fault named;
-it never stops the others.
+Asked by the ledger whenever shapes change. A bad fact makes the queues it concerns inactive, with the object at fault
+named; it never stops the others.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def why_inactive(record: QueueRecord, state: State) -> str:
     if state.forest.is_cyclic(record.node):
         parts.append(f"cohort {record.fact.cohort} is part of a parent cycle or below one")
     negative = sorted(
-        f"{at.flavor}/{at.resource}"
-        for at, limits in record.node.limits.items()
+        f"{flavor.name}/{resource}"
+        for group in record.fact.groups
+        for flavor in group.flavors
+        for resource, limits in flavor.limits.items()
         if limits.nominal < 0 or (limits.borrowing or 0) < 0 or (limits.lending or 0) < 0
     )
     if negative:

@@ -1,7 +1,8 @@
 """Which flavor each pod set would get: Kueue's flavor search.
 
-Called by the cycle for every head, and again for smaller counts (partial start) or after an overlap. Reads the quota tree,
-changes nothing. Whether preemption could help is asked of `oracle`, so that this module knows nothing of victims.
+Called by the cycle for every head, and again for smaller counts (partial start) or after an overlap. Reads the quota
+tree, changes nothing. Whether preemption could help is asked of `oracle`, so that this module knows nothing of
+victims.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
 from shoal.api.quantity import MAX_UNITS, show
+from shoal.engine.model import Shortfall
 
 from .demand import Member, Memory, PodDemand
 from .eligible import objection
@@ -235,11 +237,10 @@ class _Scan:
 
     def run(self, resource: str) -> None:
         search, flavors = self.search, self.group.flavors
-        index = self._resume_at(resource) - 1
-        for index in range(index + 1, len(flavors)):
+        index = start = self._resume_at(resource)
+        for index in range(start, len(flavors)):
             name = flavors[index].name
-            problem = self._ineligible(name, resource)
-            if problem is not None:
+            if self._ineligible(name, resource):
                 continue
             choices, mode, height = self._judge(name)
             if choices is None:
@@ -264,14 +265,14 @@ class _Scan:
         start = memory[first].get(resource, -1) + 1
         return start if start < len(self.group.flavors) else 0
 
-    def _ineligible(self, name: str, resource: str) -> str | None:
-        """Note and return why the flavor cannot be used at all, or None."""
+    def _ineligible(self, name: str, resource: str) -> bool:
+        """Note why the flavor cannot be used at all, if so."""
         search = self.search
         nominated = search.nominated
         if nominated is not None and nominated[self.indexes[0]].get(resource) != name:
             text = f"skipping flavor {name} as it is not found in the nomination mapping for resource {resource}"
             self.reasons.append(text)
-            return text
+            return True
         flavor = search.flavors.get(name)
         text = f"flavor {name} not found" if flavor is None else ""
         if flavor is not None:
@@ -282,8 +283,8 @@ class _Scan:
         if text:
             self.reasons.append(text)
             self._milder(NO_MATCHING_FLAVOR)
-            return text
-        return None
+            return True
+        return False
 
     def _judge(self, name: str) -> tuple[dict[str, Choice] | None, Mode, int]:
         """All resources on one flavor: the choices, and the mode and height of the worst of them."""
@@ -320,9 +321,8 @@ class _Scan:
         available = node.available(at)
         if wanted <= available:
             return Mode.FIT, height, ""
-        self.reasons.append(
-            f"insufficient unused quota for {at.resource} in flavor {at.flavor}, {shown(at, wanted - available)} more needed"
-        )
+        missing = shown(at, wanted - available)
+        self.reasons.append(f"insufficient unused quota for {at.resource} in flavor {at.flavor}, {missing} more needed")
         self.shortages.append(Shortage(at, wanted, available))
         if node.nominal(at) >= wanted or may_reclaim or search.preempts_while_borrowing:
             mode, height = search.oracle(at, wanted)
@@ -376,6 +376,23 @@ def _fail(
         part.shortages = list(shortages)
         part.severity = severity
         part.failed = True
+
+
+def shortfalls_of(assignment: Assignment, queue: str) -> tuple[Shortfall, ...]:
+    """What is short, in the words that both dialects share."""
+    return tuple(
+        Shortfall(
+            kind="quota",
+            resource=short.at.resource,
+            missing=short.wanted - short.available,
+            needed=short.wanted,
+            available=short.available,
+            place=f"{queue}/{short.at.flavor}",
+            pod_set=part.name,
+        )
+        for part in assignment.pod_sets
+        for short in part.shortages
+    )
 
 
 def shown(at: FlavorResource, amount: int) -> str:

@@ -43,7 +43,7 @@ class Request:
         self.places = places
         self.now = now
         self.excluded = excluded
-        """UIDs that may not be chosen: already chosen in this cycle and counted as gone, or protected from this gang."""
+        """UIDs that may not be chosen: chosen in this cycle and counted as gone, or protected from this gang."""
 
     @property
     def node(self) -> Node:

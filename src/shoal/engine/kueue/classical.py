@@ -1,8 +1,8 @@
 """Preemption without fair sharing: priorities inside a queue, reclaiming lent quota across the cohort tree.
 
-Called through `preempt.find_victims`. Works on the live quota tree and leaves it as it was. As Kueue: candidates reached
-through a subtree whose quota covers the request have to give way whatever the borrowing (hierarchy candidates); others only
-if the preemptor ends up not borrowing, or is allowed to borrow from lower priorities.
+Called through `preempt.find_victims`. Works on the live quota tree and leaves it as it was. As Kueue: candidates
+reached through a subtree whose quota covers the request have to give way whatever the borrowing (hierarchy
+candidates); others only if the preemptor ends up not borrowing, or is allowed to borrow from lower priorities.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """One scheduling cycle: judge the heads, order them, serve them one by one on one ledger, send back the rest.
 
-Called by `Kueue`. Reads as Kueue's own cycle, without its snapshot: the live quota tree is used, and what is only set aside for
-this cycle (room for preemptors, for those without candidates) is taken off again at the end. Never raises for bad facts.
+Called by `Kueue`. Reads as Kueue's own cycle, without its snapshot: the live quota tree is used, and what is only set
+aside for this cycle (room for preemptors, for those without candidates) is taken off again at the end. Never raises
+for bad facts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.engine.model import PodSetAssignment, Shortfall
+from shoal.engine.model import PodSetAssignment
 
 from . import entry as back
-from .assign import WAITING_FOR_QUOTA, Assignment, Outcome, Search
+from .assign import WAITING_FOR_QUOTA, Assignment, Outcome, Search, shortfalls_of
 from .candidates import Victim
 from .decisions import WAITING_FOR_PREEMPTED, Decisions, Evict, Reserve, Wait, bounded, eviction_message
 from .demand import Member
@@ -153,9 +154,9 @@ class Cycle:
 
     def _serve(self, entry: Entry) -> None:
         """Serve one entry against everything earlier entries of this cycle took."""
-        if entry.outcome is Outcome.PREEMPT and any(victim.member.uid in self.taken for victim in entry.victims):
-            if not self._recompute(entry):
-                return
+        overlaps = any(victim.member.uid in self.taken for victim in entry.victims)
+        if overlaps and not self._recompute(entry):
+            return
         if entry.outcome is Outcome.NO_FIT:
             return
         if entry.outcome is Outcome.PREEMPT and not entry.victims:
@@ -199,7 +200,10 @@ class Cycle:
             victim.come_back()
         if entry.outcome is not Outcome.FIT:
             return True
-        message = "Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete"
+        message = (
+            "Workload has overlapping preemption targets with another workload,"
+            " but will fit after these preemptions complete"
+        )
         entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
         self._until_end(entry.record.node, entry.usage)
         return False
@@ -278,28 +282,13 @@ class Cycle:
         )
 
     def _wait(self, entry: Entry) -> Wait:
-        shortfalls: list[Shortfall] = []
-        if entry.assignment is not None:
-            for part in entry.assignment.pod_sets:
-                for short in part.shortages:
-                    shortfalls.append(
-                        Shortfall(
-                            kind="quota",
-                            resource=short.at.resource,
-                            missing=short.wanted - short.available,
-                            needed=short.wanted,
-                            available=short.available,
-                            place=f"{entry.record.name}/{short.at.flavor}",
-                            pod_set=part.name,
-                        )
-                    )
         return Wait(
             gang=entry.member.key,
             uid=entry.member.uid,
             cluster_queue=entry.record.name,
             reason=entry.reason,
             message=bounded(entry.message),
-            shortfalls=tuple(shortfalls),
+            shortfalls=shortfalls_of(entry.assignment, entry.record.name) if entry.assignment is not None else (),
             preempting=entry.preempting,
         )
 

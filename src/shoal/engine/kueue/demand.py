@@ -1,7 +1,7 @@
 """A gang as this dialect sees it: what each pod set asks for in total, where it may go, and what it holds.
 
-Made by the ledger from a Gang each time its facts change, and read by every decision. `Demand` is what is asked and never
-changes; `Member` is the gang's place in the ledger: waiting, or holding `usage` in a cluster queue.
+Made by the ledger from a Gang each time its facts change, and read by every decision. `Demand` is what is asked and
+never changes; `Member` is the gang's place in the ledger: waiting, or holding `usage` in a cluster queue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Memory = tuple[dict[str, int], ...]
 
 
 class Member:
-    """A gang in the ledger. Everything here follows from its facts, except `memory`, which is the flavor scan's."""
+    """A gang in the ledger. All of it follows from its facts, except `memory`, which is the flavor scan's."""
 
     __slots__ = (
         "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation", "order",
@@ -105,7 +105,7 @@ def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
 
 
 def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> bytes:
-    """Equal for gangs that get the same answer: priority, sizes, requests, constraints. As Kueue's equivalence classes."""
+    """Equal for gangs that get the same answer: priority, sizes, requests, constraints. Kueue's equivalence classes."""
     if not demands:
         return f"{gang.priority}/{gang.uid}".encode()
     parts: list[Any] = [gang.priority]

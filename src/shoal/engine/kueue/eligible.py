@@ -1,7 +1,7 @@
 """May these pods go on that flavor? Taints and node labels only; quota is not asked here.
 
-Called for every flavor the assignment looks at. Pure. As Kueue: selectors and affinity count only for the label keys that
-the flavor itself names; what a flavor does not speak of, the pod's node may still have.
+Called for every flavor the assignment looks at. Pure. As Kueue: selectors and affinity count only for the label keys
+that the flavor itself names; what a flavor does not speak of, the pod's node may still have.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     preemption: Preemption = Preemption()
     stopped: bool = False
     problem: str = ""
-    """Why it cannot admit, as its controller found out (a missing admission check, bad quota); empty when nothing is wrong."""
+    """Why it cannot admit, as its controller found out (a missing admission check); empty when nothing is wrong."""
     weight: int = WHOLE_WEIGHT
 
 

@@ -1,7 +1,7 @@
 """Preemption under fair sharing: the queue with the largest share gives way, as long as that is fairer than before.
 
-Called through `preempt.find_victims`. The preemptor's usage is in the tree while shares are compared. Works on the live quota
-tree and leaves it as it was.
+Called through `preempt.find_victims`. The preemptor's usage is in the tree while shares are compared. Works on the
+live quota tree and leaves it as it was.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fair_victims(request: Request, settings: Settings) -> list[Victim]:
     if not candidates:
         return []
     request.node.add(request.wanted)
-    rules = [RULES[name] for name in settings.share_strategies if name in RULES]
+    rules = [RULES[name] for name in settings.share_strategies] or [RULES["LessThanOrEqualToFinalShare"]]
     fits, victims, retry = _first_pass(request, candidates, rules[0], settings)
     if not fits and len(rules) > 1:
         fits = _second_pass(request, retry, rules[1], victims)

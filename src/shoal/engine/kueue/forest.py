@@ -138,8 +138,13 @@ class Forest:
 
 
 def limits_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Limits]:
+    """Quota by place. Negative amounts count as zero here; whoever judges the queue reports them."""
     return {
-        FlavorResource(flavor.name, resource): limits
+        FlavorResource(flavor.name, resource): Limits(
+            max(0, limits.nominal),
+            None if limits.borrowing is None else max(0, limits.borrowing),
+            None if limits.lending is None else max(0, limits.lending),
+        )
         for group in groups
         for flavor in group.flavors
         for resource, limits in flavor.limits.items()

@@ -1,7 +1,7 @@
 """Are a Workload's requests legal at all? Its own limits, and the namespace's LimitRanges.
 
-Called while reading Workloads. The texts are those Kueue puts into the `QuotaReserved` condition. Nothing is changed here:
-defaults are the API server's business.
+Called while reading Workloads. The texts are those Kueue puts into the `QuotaReserved` condition. Nothing is changed
+here: defaults are the API server's business.
 """
 
 from __future__ import annotations

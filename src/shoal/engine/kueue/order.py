@@ -1,7 +1,7 @@
 """In which order the heads of one cycle are served.
 
-Without fair sharing: least borrowing, then priority, then age. With it: a tournament from the leaves of each cohort tree
-up, repeated for every place because each winner changes the shares. Ends with the UID, so the order is total.
+Without fair sharing: least borrowing, then priority, then age. With it: a tournament from the leaves of each cohort
+tree up, repeated for every place because each winner changes the shares. Ends with the UID, so the order is total.
 """
 
 from __future__ import annotations

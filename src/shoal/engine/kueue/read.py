@@ -1,8 +1,8 @@
 """From Kueue's objects to facts: v1beta2 JSON in, frozen facts out.
 
-Controllers call this with objects as the API server stored them, the conformance runner with its cases. Reads only; an object
-that cannot be read raises BadInput naming the field, except a Workload, which becomes a gang with its problem as text, so that
-its owner is told.
+Controllers call this with objects as the API server stored them, the conformance runner with its cases. Reads only;
+an object that cannot be read raises BadInput naming the field, except a Workload, which becomes a gang with its
+problem as text, so that its owner is told.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class QueueRecord:
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.stalled_at = -1
-        """The tree's generation at which the head was found to have to wait; no need to ask again at that generation."""
+        """The tree's generation at which the head was found to have to wait; no need to ask again at that one."""
         self.describe(fact)
 
     def describe(self, fact: ClusterQueue) -> None:

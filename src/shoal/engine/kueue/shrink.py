@@ -1,7 +1,7 @@
 """Partial start: the smallest reduction of a gang's pod sets that still lets it in.
 
-Called when the full size neither fits nor can be made to. As Kueue: a binary search over one index that shrinks all pod sets
-in proportion to what each may give up.
+Called when the full size neither fits nor can be made to. As Kueue: a binary search over one index that shrinks all
+pod sets in proportion to what each may give up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 def least_reduction(
     counts: Sequence[int], least: Sequence[int], attempt: Callable[[list[int]], Found | None]
 ) -> Found | None:
-    """`attempt(counts)` answers something when such counts are possible; returns what it said for the largest of them."""
+    """`attempt(counts)` answers something when such counts are possible; returns its answer for the largest."""
     spare = [count - low for count, low in zip(counts, least, strict=True)]
     total = sum(spare)
     if total <= 0:

@@ -1,8 +1,8 @@
 """The ledger behind the cycles: queues, trees, flavors, who holds what, and which room is spoken for.
 
-Filled by `Kueue` from facts; a cycle reads it and notes what it decided. Two rules that Kueue lacks live here, because without
-them decisions can go in circles: room freed by a preemption is kept for the gang that caused it, and no gang may evict one
-that evicted it since something outside last changed.
+Filled by `Kueue` from facts; a cycle reads it and notes what it decided. Two rules that Kueue lacks live here,
+because without them decisions can go in circles: room freed by a preemption is kept for the gang that caused it, and
+no gang may evict one that evicted it since something outside last changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The quota tree: what each cluster queue and cohort may use, uses, and can still get.
 
-Used by every decision of this dialect. A node keeps its limits and its usage; `add` and `remove` walk towards the root only
-as far as a change is visible there, so cost follows depth, not size. It knows nothing of gangs or order. Simulations change
-the live tree and put it back exactly; there is no copy.
+Used by every decision of this dialect. A node keeps its limits and its usage; `add` and `remove` walk towards the
+root only as far as a change is visible there, so cost follows depth, not size. It knows nothing of gangs or order.
+Simulations change the live tree and put it back exactly; there is no copy.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Node:
 
 
 def settle(root: Node) -> None:
-    """Work out the whole tree below `root` again, from limits and the queues' own usage. Called when its shape changed."""
+    """Work out the whole tree again, from limits and the queues' own usage. Called when its shape changed."""
     _gather(root)
     _spread(root)
 

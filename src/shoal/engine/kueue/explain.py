@@ -1,0 +1,207 @@
+"""Why a gang waits: what is short, who holds it, where it stands, and what would help.
+
+Answers `Kueue.explain` for one gang at a time, so it may try things out: quota raised a little, running gangs
+imagined away. Everything tried is put back before it returns; no decision depends on it.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
+
+from .assign import Assignment, Mode, Outcome, Search, shortfalls_of
+from .demand import Member
+from .facts import FlavorResource, Limits
+from .record import QueueRecord
+from .register import Register
+from .state import State
+from .tree import NO_LIMITS, settle
+
+MOST_HOLDERS = 10
+MOST_IN_PAIRS = 40
+
+
+def explain(key: str, state: State, register: Register) -> Explanation | None:
+    member = register.members.get(key)
+    if member is None or member.holds:
+        return None
+    if key in register.loose:
+        return Explanation(message=register.loose[key], shortfalls=(_fault(register.loose[key], member.queue),))
+    record = state.records.get(member.queue)
+    if record is None or member.gang.state == "held":
+        return Explanation(message="the gang is not queued: it was asked to be held", place=member.queue)
+    return _Question(member, record, state, register).answer()
+
+
+class _Question:
+    """One gang's situation, and the trials that explain it."""
+
+    def __init__(self, member: Member, record: QueueRecord, state: State, register: Register) -> None:
+        self.member = member
+        self.record = record
+        self.state = state
+        self.register = register
+        state.forest.settled()
+
+    def answer(self) -> Explanation:
+        record, member = self.record, self.member
+        everyone = record.waiting.everyone()
+        ahead = [other for other in everyone if other.order < member.order]
+        fault = self._fault()
+        if fault:
+            return Explanation(
+                message=fault,
+                shortfalls=(_fault(fault, record.name),),
+                place=record.name,
+                position=len(ahead) + 1,
+                queue_length=len(everyone),
+            )
+        assignment = self._search()
+        short = self._short_places(assignment)
+        shortfalls = shortfalls_of(assignment, record.name)
+        message = assignment.message
+        if assignment.outcome is Outcome.FIT:
+            first = next((other for other in ahead), None)
+            message = (
+                f"quota is free; it waits behind {first.key}" if first else "quota is free; the next plan starts it"
+            )
+            shortfalls = (Shortfall(kind="order", place=record.name, message=message),) if first else ()
+        return Explanation(
+            message=message,
+            shortfalls=shortfalls,
+            place=record.name,
+            position=len(ahead) + 1,
+            queue_length=len(everyone),
+            holders=self._holders(short),
+            least_increase=self._least_increase(assignment),
+            release=self._release(short) if short else (),
+        )
+
+    def _fault(self) -> str:
+        if self.record.inactive:
+            return f"ClusterQueue {self.record.name} is inactive: {self.record.inactive}"
+        if not self.state.namespace_matches(self.record, self.member):
+            return "workload namespace doesn't match ClusterQueue selector"
+        return self.member.problem
+
+    def _search(self) -> Assignment:
+        """What it would get without preemption, all flavors considered, room kept for others counted."""
+        memory, self.member.memory = self.member.memory, None
+        rooms = [
+            room
+            for uid, room in self.state.rooms.items()
+            if uid != self.member.uid and room.node.root() is self.record.node.root()
+        ]
+        for room in rooms:
+            room.node.add(room.usage)
+        search = Search(
+            self.member,
+            self.record.fact,
+            self.record.groups,
+            self.record.node,
+            self.state.flavors,
+            self.state.settings,
+            lambda at, amount: (Mode.NO_CANDIDATES, 0),
+        )
+        assignment = search.run()
+        for room in rooms:
+            room.node.remove(room.usage)
+        self.member.memory = memory
+        return assignment
+
+    def _short_places(self, assignment: Assignment) -> list[FlavorResource]:
+        return sorted({short.at for part in assignment.pod_sets for short in part.shortages})
+
+    def _users(self, short: list[FlavorResource]) -> list[Member]:
+        """Gangs of the tree that hold what is short, the largest first."""
+        found: list[tuple[int, str, Member]] = []
+        for node in self.record.node.root().queues():
+            record = self.state.records.get(node.name)
+            for member in record.reserved.values() if record is not None else ():
+                held = sum(member.usage.get(at, 0) for at in short)
+                if held:
+                    found.append((-held, member.uid, member))
+        return [member for _, _, member in sorted(found, key=lambda entry: entry[:2])]
+
+    def _holders(self, short: list[FlavorResource]) -> tuple[str, ...]:
+        return tuple(member.key for member in self._users(short)[:MOST_HOLDERS])
+
+    def _fits_without(self, leaving: tuple[Member, ...]) -> bool:
+        for member in leaving:
+            self.state.records[member.queue].node.remove(member.usage)
+        fits = self._search().outcome is Outcome.FIT
+        for member in leaving:
+            self.state.records[member.queue].node.add(member.usage)
+        return fits
+
+    def _release(self, short: list[FlavorResource]) -> tuple[str, ...]:
+        """The shortest list of running gangs whose end would let it in: one, two, else largest first without spares."""
+        users = self._users(short)
+        for member in reversed(users):  # the smallest single gang that is enough
+            if self._fits_without((member,)):
+                return (member.key,)
+        for pair in combinations(reversed(users[:MOST_IN_PAIRS]), 2):
+            if self._fits_without(pair):
+                return tuple(member.key for member in pair)
+        chosen: list[Member] = []
+        for member in users:
+            chosen.append(member)
+            if self._fits_without(tuple(chosen)):
+                break
+        else:
+            return ()
+        for member in list(chosen):
+            fewer = tuple(other for other in chosen if other is not member)
+            if self._fits_without(fewer):
+                chosen = list(fewer)
+        return tuple(member.key for member in chosen)
+
+    def _least_increase(self, assignment: Assignment) -> QuotaIncrease | None:
+        """The least raise of this queue's nominal quota, on one flavor, that would let it in."""
+        best: tuple[int, int, str, dict[str, int]] | None = None
+        for name in sorted({short.at.flavor for part in assignment.pod_sets for short in part.shortages}):
+            raised = self._raise(name)
+            if raised is not None:
+                key = (len(raised), sum(raised.values()), name, raised)
+                if best is None or key[:3] < best[:3]:
+                    best = key
+        return QuotaIncrease(f"{self.record.name}/{best[2]}", best[3]) if best is not None else None
+
+    def _raise(self, flavor: str) -> dict[str, int] | None:
+        node = self.record.node
+        original = node.limits
+        raised: dict[str, int] = {}
+        found = None
+        for _ in range(2 * len(self.record.groups) + 8):
+            outcome = self._search()
+            if outcome.outcome is Outcome.FIT:
+                found = raised
+                break
+            needed: dict[str, int] = {}
+            for part in outcome.pod_sets:
+                for short in part.shortages:
+                    if short.at.flavor == flavor:
+                        missing = short.wanted - node.raw_available(short.at)
+                        needed[short.at.resource] = max(needed.get(short.at.resource, 0), missing, 1)
+            if not needed:
+                break
+            for resource, missing in needed.items():
+                raised[resource] = raised.get(resource, 0) + missing
+            limits = dict(original)
+            for resource, more in raised.items():
+                at = FlavorResource(flavor, resource)
+                limits[at] = _raised(original.get(at, NO_LIMITS), more)
+            node.limits = limits
+            settle(node.root())
+        node.limits = original
+        settle(node.root())
+        return found
+
+
+def _raised(limits: Limits, more: int) -> Limits:
+    return Limits(limits.nominal + more, limits.borrowing, limits.lending)
+
+
+def _fault(message: str, place: str) -> Shortfall:
+    return Shortfall(kind="bad-fact", place=place, message=message)

@@ -1,0 +1,324 @@
+"""Who and what is known: facts come in here and take their place in the state.
+
+Owned by `Kueue`. A gang is in exactly one place: holding quota in a cluster queue, waiting for one, or loose with the
+reason why no queue takes it. When something changes that could help those set aside, they are called back here, and
+only those of the tree that changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TypeVar
+
+from shoal.engine.model import Gang
+
+from .activity import unqueued_reason, why_inactive
+from .demand import Member
+from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
+from .record import QueueRecord
+from .state import State
+
+QueueKey = tuple[str, str]
+Index = TypeVar("Index")
+
+HOLDING = ("reserved", "admitted", "stopping")
+
+
+class Register:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.now = 0
+        self.members: dict[str, Member] = {}
+        """Every gang that is not finished, by key."""
+        self.local_queues: dict[QueueKey, LocalQueue] = {}
+        self.loose: dict[str, str] = {}
+        """Keys of gangs that no queue takes, and why."""
+        self.untold: set[str] = set()
+        """Keys of gangs that are not looked at (loose, or their queue is inactive) and have not been told why."""
+        self.hot: set[str] = set()
+        """Cluster queues that may have someone to try."""
+        self._by_local: dict[QueueKey, set[str]] = {}
+        self._by_cluster: dict[str, set[str]] = {}
+        self._sleepers: list[tuple[int, str]] = []
+        self._ghosts: set[str] = set()
+        """Cluster queues that were removed while gangs still held quota in them."""
+        self._shapes_stale = False
+
+    # Gangs.
+
+    def update_gang(self, gang: Gang) -> None:
+        old = self.members.get(gang.key)
+        if old is not None and old.gang == gang and old.holds == (gang.state in HOLDING):
+            return
+        if gang.state == "finished":
+            self.remove_gang(gang.key)
+            return
+        member = Member(gang, self._target(gang))
+        if old is None or old.uid != member.uid or old.shape != member.shape:
+            self.state.outside_change()
+        elif member.holds and old.holds:
+            member.evicted = member.evicted or old.evicted  # our own decision, not yet in the facts
+            if old.queue == member.queue and old.usage == member.usage:
+                self._confirm(old, member)
+                return
+        elif not old.holds:
+            member.memory, member.memory_generation = old.memory, old.memory_generation
+            member.memory_cycle = old.memory_cycle
+        sticky = False
+        if old is not None:
+            sticky = self._is_sticky(old) and old.uid == member.uid and old.shape == member.shape
+            self._take_out(old)
+        if not sticky:
+            self.state.give_up_room(member.uid)
+        self._put_in(member)
+        if sticky and not member.holds and member.uid in self.state.records[member.queue].waiting:
+            self.state.records[member.queue].waiting.sticky = member.uid
+
+    def remove_gang(self, key: str) -> None:
+        member = self.members.get(key)
+        if member is not None:
+            self._take_out(member)
+            del self.members[key]
+            self.state.give_up_room(member.uid)
+            self.state.outside_change()
+
+    def _confirm(self, old: Member, member: Member) -> None:
+        """The facts only say what the ledger knows already."""
+        self.members[member.key] = member
+        record = self.state.records.get(member.queue)
+        if record is not None and old.uid in record.reserved:
+            record.reserved[member.uid] = member
+        self._note_readiness(member)
+
+    def _is_sticky(self, member: Member) -> bool:
+        record = self.state.records.get(member.queue)
+        return record is not None and record.waiting.sticky == member.uid
+
+    def _target(self, gang: Gang) -> str:
+        if gang.state in HOLDING and terms_of(gang).cluster_queue:
+            return terms_of(gang).cluster_queue
+        local = self.local_queues.get((gang.namespace, gang.queue))
+        return local.cluster_queue if local is not None else ""
+
+    def _put_in(self, member: Member) -> None:
+        self.members[member.key] = member
+        self._by_local.setdefault((member.gang.namespace, member.gang.queue), set()).add(member.key)
+        self._by_cluster.setdefault(member.queue, set()).add(member.key)
+        record = self.state.records.get(member.queue)
+        if member.holds:
+            if record is not None:
+                record.reserved[member.uid] = member
+                record.node.add(member.usage)
+                self.state.forest.bump(record.node)
+            self._note_readiness(member)
+        elif member.gang.state != "held":
+            self._queue(member, record)
+
+    def _queue(self, member: Member, record: QueueRecord | None) -> None:
+        local = self.local_queues.get((member.gang.namespace, member.gang.queue))
+        reason = unqueued_reason(member.gang.queue, local, record)
+        if reason or record is None:
+            self.loose[member.key] = reason
+            self.untold.add(member.key)
+            return
+        if member.terms.requeue_at > self.now:
+            heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
+        record.waiting.push(member, parked=self._is_asleep(member))
+        record.stalled_at = -1
+        self.hot.add(record.name)
+        if record.inactive:
+            self.untold.add(member.key)
+
+    def _take_out(self, member: Member) -> None:
+        self.loose.pop(member.key, None)
+        self.untold.discard(member.key)
+        self.state.unready.discard(member.uid)
+        _discard(self._by_local, (member.gang.namespace, member.gang.queue), member.key)
+        _discard(self._by_cluster, member.queue, member.key)
+        record = self.state.records.get(member.queue)
+        if record is None:
+            return
+        if record.waiting.sticky == member.uid:
+            record.waiting.sticky = ""
+        if member.uid in record.reserved:
+            del record.reserved[member.uid]
+            record.node.remove(member.usage)
+            self._freed(record)
+            if record.name in self._ghosts and not record.reserved:
+                self._drop(record)
+        else:
+            record.waiting.discard(member.uid)
+            record.stalled_at = -1
+
+    def _is_asleep(self, member: Member) -> bool:
+        return member.terms.backing_off or member.terms.requeue_at > self.now
+
+    def _note_readiness(self, member: Member) -> None:
+        if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
+            self.state.unready.add(member.uid)
+        elif member.uid in self.state.unready:
+            self.state.unready.discard(member.uid)
+            self.wake_all()
+
+    # Queues, cohorts, flavors, namespaces.
+
+    def update_cluster_queue(self, fact: ClusterQueue) -> None:
+        record = self.state.records.get(fact.name)
+        if record is not None and record.fact == fact:
+            return
+        node = self.state.forest.set_queue(fact)
+        self._ghosts.discard(fact.name)
+        stopped = record is None or record.fact.stopped != fact.stopped
+        if record is None:
+            self.state.records[fact.name] = QueueRecord(fact, node)
+        else:
+            record.describe(fact)
+        self._shape_changed()
+        if stopped:
+            self._replace(self._by_cluster.get(fact.name, set()))
+
+    def remove_cluster_queue(self, name: str) -> None:
+        """Gangs that hold quota in it go on being charged, against no quota, until they leave."""
+        record = self.state.records.get(name)
+        if record is None:
+            return
+        if record.reserved:
+            problem = f"ClusterQueue {name} doesn't exist"
+            self.update_cluster_queue(ClusterQueue(name=name, cohort=record.fact.cohort, stopped=True, problem=problem))
+            self._ghosts.add(name)
+        else:
+            self._drop(record)
+
+    def _drop(self, record: QueueRecord) -> None:
+        self._ghosts.discard(record.name)
+        del self.state.records[record.name]
+        self.state.forest.drop_queue(record.name)
+        self.hot.discard(record.name)
+        self._shape_changed()
+        self._replace(self._by_cluster.get(record.name, set()))
+
+    def update_cohort(self, fact: Cohort) -> None:
+        self.state.forest.set_cohort(fact)
+        self._shape_changed()
+
+    def remove_cohort(self, name: str) -> None:
+        self.state.forest.drop_cohort(name)
+        self._shape_changed()
+
+    def update_local_queue(self, fact: LocalQueue) -> None:
+        key = (fact.namespace, fact.name)
+        if self.local_queues.get(key) != fact:
+            self.local_queues[key] = fact
+            self.state.outside_change()
+            self._replace(self._by_local.get(key, set()))
+
+    def remove_local_queue(self, namespace: str, name: str) -> None:
+        if self.local_queues.pop((namespace, name), None) is not None:
+            self.state.outside_change()
+            self._replace(self._by_local.get((namespace, name), set()))
+
+    def update_flavor(self, fact: Flavor) -> None:
+        if self.state.flavors.get(fact.name) != fact:
+            self.state.flavors[fact.name] = fact
+            self._shape_changed()
+
+    def remove_flavor(self, name: str) -> None:
+        if self.state.flavors.pop(name, None) is not None:
+            self._shape_changed()
+
+    def update_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        if self.state.namespaces.get(name) == labels:
+            return
+        if labels is None:
+            self.state.namespaces.pop(name, None)
+        else:
+            self.state.namespaces[name] = labels
+        self.wake_all()
+
+    def _replace(self, keys: set[str]) -> None:
+        """Take gangs out and put them in again where they now belong."""
+        for key in sorted(keys):
+            member = self.members[key]
+            self._take_out(member)
+            if not member.holds:
+                self.state.give_up_room(member.uid)
+                member.queue = self._target(member.gang)
+            self._put_in(member)
+
+    # Calling back those set aside.
+
+    def _freed(self, record: QueueRecord) -> None:
+        """Quota came back: everyone in the tree may try again."""
+        for node in record.node.root().queues():
+            other = self.state.records.get(node.name)
+            if other is not None:
+                other.freed += 1
+                self._unpark(other)
+        self.state.forest.bump(record.node)
+
+    def _unpark(self, record: QueueRecord) -> None:
+        stays = {
+            member.uid
+            for member in record.waiting.parked_alone()
+            if self._is_asleep(member) or not self.state.namespace_matches(record, member)
+        }
+        if record.waiting.unpark(stays=stays):
+            self.hot.add(record.name)
+
+    def _shape_changed(self) -> None:
+        self._shapes_stale = True
+        self.state.outside_change()
+
+    def wake_all(self) -> None:
+        self.state.outside_change()
+        for record in self.state.records.values():
+            record.stalled_at = -1
+            self._unpark(record)
+
+    def begin(self, now: int) -> None:
+        """Bring everything up to date before decisions: trees, activity, those whose back-off has ended."""
+        self.now = max(self.now, now)
+        self.state.forest.settled()
+        if self._shapes_stale:
+            self._shapes_stale = False
+            for record in self.state.records.values():
+                before, record.inactive = record.inactive, why_inactive(record, self.state)
+                if record.inactive and record.inactive != before:
+                    self.untold.update(member.key for member in record.waiting.everyone())
+                record.freed += 1
+                record.stalled_at = -1
+                self._unpark(record)
+                if len(record.waiting):
+                    self.hot.add(record.name)
+        while self._sleepers and self._sleepers[0][0] <= self.now:
+            member = self.members.get(heapq.heappop(self._sleepers)[1])
+            queue = self.state.records.get(member.queue) if member is not None else None
+            if member is not None and queue is not None and not self._is_asleep(member):
+                queue.waiting.wake(member.uid)
+                queue.stalled_at = -1
+                self.hot.add(queue.name)
+
+    def why_ignored(self, member: Member) -> str:
+        """Why the gang is not looked at; empty when it is."""
+        record = self.state.records.get(member.queue)
+        if member.key in self.loose or record is None:
+            return self.loose.get(member.key, "")
+        return f"ClusterQueue {record.name} is inactive: {record.inactive}" if record.inactive else ""
+
+    def next_wake(self) -> int | None:
+        """The moment at which the next back-off ends."""
+        while self._sleepers:
+            at, key = self._sleepers[0]
+            member = self.members.get(key)
+            if member is not None and not member.holds and member.terms.requeue_at == at:
+                return at
+            heapq.heappop(self._sleepers)
+        return None
+
+
+def _discard(index: dict[Index, set[str]], at: Index, key: str) -> None:
+    keys = index.get(at)
+    if keys is not None:
+        keys.discard(key)
+        if not keys:
+            del index[at]
