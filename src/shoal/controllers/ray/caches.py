@@ -55,11 +55,13 @@ class Caches:
         ]
         return sorted(found, key=lambda pod: (str(view.metadata(pod).get("creationTimestamp") or ""), view.name(pod)))
 
-    def job_of(self, cluster: Json) -> Json | None:
-        """The RayJob that owns a cluster."""
+    def maker_of(self, cluster: Json) -> Json | None:
+        """The RayJob or Ray that made a cluster."""
+        makers = {"RayJob": self.jobs, "Ray": self.rays}
         for reference in view.metadata(cluster).get("ownerReferences") or []:
-            if reference.get("kind") == "RayJob":
-                found = self.jobs.get(Key(view.namespace(cluster), str(reference.get("name"))))
+            made_by = makers.get(str(reference.get("kind")))
+            if made_by is not None:
+                found = made_by.get(Key(view.namespace(cluster), str(reference.get("name"))))
                 if found is not None and view.uid(found) == reference.get("uid"):
                     return found
         return None

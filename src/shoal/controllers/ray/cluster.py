@@ -257,7 +257,7 @@ class ClusterReconciler:
         return pod
 
     def _finish(self, pod: Json, cluster: Json, group: Json) -> None:
-        mark(pod, gang_of(cluster, self._caches.job_of(cluster)))
+        mark(pod, gang_of(cluster, self._caches.maker_of(cluster)))
         pod["metadata"]["annotations"][status.TEMPLATE_HASH] = status.group_hash(group)
         if self._settings.scheduler_name and not pod["spec"].get("schedulerName"):
             pod["spec"]["schedulerName"] = self._settings.scheduler_name

@@ -20,9 +20,9 @@ class Gang(msgspec.Struct, frozen=True):
     size: int
 
 
-def gang_of(cluster: Json, job: Json | None = None) -> Gang:
-    """The gang of a cluster; `job` is the RayJob that owns it, if one does."""
-    for wrapped in (cluster, job):
+def gang_of(cluster: Json, maker: Json | None = None) -> Gang:
+    """The gang of a cluster; `maker` is the RayJob or Ray that made it, if one did."""
+    for wrapped in (cluster, maker):
         found = _wrapper_gang(wrapped) if wrapped is not None else None
         if found is not None:
             return found

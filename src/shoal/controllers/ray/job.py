@@ -402,7 +402,7 @@ class JobReconciler:
         new["observedGeneration"] = view.generation(job)
         if status.same(held, new):
             return
-        await self._writes.write_status(kinds.RAY_JOB, job, new, self._clock.now(), self._caches.jobs)
+        await self._writes.write_status(kinds.RAY_JOB, job, new, self._clock.now(), self._caches.jobs, stamp="")
 
     def _remembered(self, key: Key, job: Json) -> Memory:
         held = self._memory.get(key)

@@ -15,6 +15,7 @@ from shoal.controllers.ray.cluster import ClusterReconciler
 from shoal.controllers.ray.dashboard import Dashboard, HttpDashboard
 from shoal.controllers.ray.job import JobReconciler
 from shoal.controllers.ray.poller import Poller
+from shoal.controllers.ray.ray_kind import RayReconciler
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Writes
 from shoal.kube.cache import Cache, Change
@@ -40,12 +41,15 @@ class Operator:
         self.poller = Poller(dashboard or HttpDashboard(), self.clock, lambda key: self._enqueue(self.jobs, key))
         jobs = JobReconciler(self.writes, self.caches, self.recorder, self.poller, settings, self.clock)
         self.jobs: Controller[Key] = Controller("rayjob", jobs.reconcile, workers=settings.workers, clock=self.clock)
+        rays = RayReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
+        self.rays: Controller[Key] = Controller("ray", rays.reconcile, workers=settings.workers, clock=self.clock)
         self._subscribe()
 
     @property
     def watched(self) -> list[tuple[Controller[Key], Cache[Json]]]:
         """Each controller with the kind that it reconciles."""
-        return [(self.clusters, self.caches.clusters), (self.jobs, self.caches.jobs)]
+        caches = self.caches
+        return [(self.clusters, caches.clusters), (self.jobs, caches.jobs), (self.rays, caches.rays)]
 
     @property
     def controllers(self) -> list[Controller[Key]]:
@@ -71,6 +75,9 @@ class Operator:
         for owned in (caches.clusters, caches.services, caches.submitters):
             self._wake_owners(owned, "RayJob", self.jobs)
         caches.clusters.subscribe(self._selected_changed)
+        caches.rays.subscribe(lambda change: self._enqueue(self.rays, change.key))
+        for owned in (caches.clusters, caches.launchers):
+            self._wake_owners(owned, "Ray", self.rays)
 
     def _enqueue(self, controller: Controller[Key], key: Key) -> None:
         chosen = self.settings.namespaces
@@ -86,6 +93,10 @@ class Operator:
             for reference in view.metadata(cluster).get("ownerReferences") or []:
                 if reference.get("kind") == "RayJob":
                     self._enqueue(self.jobs, Key(key.namespace, str(reference.get("name"))))
+        if cluster is not None and any(
+            reference.get("kind") == "Ray" for reference in view.metadata(cluster).get("ownerReferences") or []
+        ):
+            self._enqueue(self.rays, key)
 
     def _selected_changed(self, change: Change) -> None:
         """Jobs that chose this cluster by selector."""

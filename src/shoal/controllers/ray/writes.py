@@ -70,12 +70,15 @@ class Writes:
                 cache.note_delete(thing)
         return True
 
-    async def write_status(self, kind: Kind, thing: Json, status: Json, now: int, cache: Cache[Any]) -> None:
+    async def write_status(
+        self, kind: Kind, thing: Json, status: Json, now: int, cache: Cache[Any], stamp: str = "lastUpdateTime"
+    ) -> None:
         """Replace what differs in the status, on the condition that nobody changed the object since we looked."""
         old = thing.get("status") or {}
         changes: Json = {key: value for key, value in status.items() if old.get(key) != value}
         changes.update({key: None for key in old if key not in status})
-        changes["lastUpdateTime"] = seconds_text(now)
+        if stamp:
+            changes[stamp] = seconds_text(now)
         patch = {
             "metadata": {"resourceVersion": view.metadata(thing).get("resourceVersion")},
             "status": _merge(old, changes),
