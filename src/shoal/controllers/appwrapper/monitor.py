@@ -1,0 +1,235 @@
+"""What became of a dispatched gang: pods counted, items completed, limits passed.
+
+Pure: reads the AppWrapper, its pods and its wrapped objects, returns a verdict. MCAD polls for these once a minute;
+we are called when something changed, and say when to be called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, GenericItem, PendingPod, Requeuing
+from shoal.api.codec import sealed
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.engine.facts import pod_requests
+
+SECOND = 1_000_000
+GPU = "nvidia.com/gpu"
+
+# Messages of co-scheduling plug-ins that only say "my siblings are not there yet": all words of one row.
+_WAITING_FOR_SIBLINGS = (
+    ("pgName", "last", "failed", "deny"),
+    ("optimistic", "rejection", "PostFilter"),
+    ("cannot", "find", "enough", "sibling"),
+)
+
+
+class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    unbound: int = 0
+    cpu: int = 0
+    memory: int = 0
+    gpu: int = 0
+    unschedulable: tuple[tuple[str, str], ...] = ()
+    """Name and message of pods that the scheduler could not place."""
+    unschedulable_conditions: tuple[tuple[str, tuple[Json, ...]], ...] = ()
+
+    @property
+    def live(self) -> int:
+        return self.pending + self.running
+
+
+def count(pods: Iterable[Json]) -> PodCounts:
+    """Pods by phase; totals over those that run or succeeded."""
+    tally = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0}
+    totals = {"cpu": 0, "memory": 0, GPU: 0}
+    unbound = 0
+    unschedulable: list[tuple[str, str]] = []
+    conditions: list[tuple[str, tuple[Json, ...]]] = []
+    for pod in sorted(pods, key=lambda one: str(one["metadata"].get("name"))):
+        status = pod.get("status") or {}
+        phase = status.get("phase") or "Pending"
+        if phase == "Running" and pod["metadata"].get("deletionTimestamp"):
+            continue
+        if phase in tally:
+            tally[phase] += 1
+        if phase in ("Running", "Succeeded"):
+            requests = pod_requests(pod.get("spec") or {})
+            for name in totals:
+                totals[name] += requests.get(name, 0)
+        if phase == "Pending" and not (pod.get("spec") or {}).get("nodeName"):
+            unbound += 1
+            refusals = [one for one in status.get("conditions") or [] if _is_refusal(one)]
+            if refusals:
+                unschedulable.append((pod["metadata"]["name"], str(refusals[-1].get("message") or "")))
+                conditions.append((pod["metadata"]["name"], tuple(refusals)))
+    return PodCounts(
+        pending=tally["Pending"],
+        running=tally["Running"],
+        succeeded=tally["Succeeded"],
+        failed=tally["Failed"],
+        unbound=unbound,
+        cpu=totals["cpu"],
+        memory=totals["memory"],
+        gpu=totals[GPU],
+        unschedulable=tuple(unschedulable),
+        unschedulable_conditions=tuple(conditions),
+    )
+
+
+def with_counts(status: AppWrapperStatus, counts: PodCounts) -> AppWrapperStatus:
+    """Counts and totals; never the sender, the queue state or the conditions."""
+    return msgspec.structs.replace(
+        status,
+        pending=counts.pending,
+        running=counts.running,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        total_cpu=counts.cpu,
+        total_memory=counts.memory,
+        total_gpu=counts.gpu,
+        pending_pod_conditions=tuple(
+            PendingPod(pod_name=name, conditions=sealed(list(refusals)))
+            for name, refusals in counts.unschedulable_conditions
+        )
+        or None,
+    )
+
+
+# --- completion
+
+
+def completion(items: Sequence[GenericItem], objects: Sequence[Json | None]) -> str | None:
+    """What completed every item that names a completion status, such as `Complete`; None while one is not done."""
+    matched: list[str] = []
+    watched = [(item, obj) for item, obj in zip(items, objects, strict=True) if item.completion_status.strip()]
+    for item, obj in watched:
+        found = _completed_by(item.completion_status, obj) if obj is not None else None
+        if found is None:
+            return None
+        matched.append(found)
+    return ", ".join(dict.fromkeys(matched)) if watched else None
+
+
+def _completed_by(wanted: str, obj: Json) -> str | None:
+    """The condition type that ends this item: an exact match before one that merely contains the token."""
+    tokens = [token.strip().lower() for token in wanted.split(",") if token.strip()]
+    types = [*_true_conditions(obj), *_told_otherwise(obj)]
+    for matches in (lambda type, token: type == token, lambda type, token: token in type):
+        for type in types:
+            if any(matches(type.lower(), token) for token in tokens):
+                return type
+    return None
+
+
+def _true_conditions(obj: Json) -> list[str]:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return [
+        str(one.get("type") or "")
+        for one in conditions
+        if isinstance(one, dict) and one.get("status", "True") in ("True", True)
+    ]
+
+
+def _told_otherwise(obj: Json) -> list[str]:
+    """Kinds that report their end through other fields, as the condition types that Jobs use."""
+    status: dict[str, Any] = obj.get("status") or {}
+    ends = {"SUCCEEDED": ["Complete"], "FAILED": ["Failed"], "STOPPED": ["Failed"]}
+    match obj.get("kind"):
+        case "RayJob":
+            return ends.get(str(status.get("jobStatus")), [])
+        case "RayCluster":
+            return ["Failed"] if status.get("state") == "failed" else []
+        case "Pod":
+            return {"Succeeded": ["Complete"], "Failed": ["Failed"]}.get(str(status.get("phase")), [])
+    return []
+
+
+# --- limits
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to do about a running gang, and after how many seconds to look again when nothing else happens."""
+
+    action: Literal["none", "requeue", "give up", "deadline"] = "none"
+    reason: str = ""
+    message: str = ""
+    again: float | None = None
+
+
+def judge_duration(wrapper: AppWrapper, now: int) -> Verdict:
+    """Run time since the first dispatch against `dispatchDuration.limit`; requeues do not reset it."""
+    limit = wrapper.spec.scheduling_spec.dispatch_duration.limit
+    started = wrapper.status.controller_first_dispatch_timestamp
+    if limit <= 0 or not started:
+        return Verdict()
+    left = parse_time(started) + limit * SECOND - now
+    return Verdict("deadline") if left <= 0 else Verdict(again=left / SECOND)
+
+
+def judge_minimum(wrapper: AppWrapper, counts: PodCounts, now: int) -> Verdict:
+    """Fewer pods running or succeeded than `minAvailable`, for longer than the grace: back to the queue."""
+    least = wrapper.spec.scheduling_spec.min_available
+    if least <= 0 or wrapper.status.state != "Running" or counts.running + counts.succeeded >= least:
+        return Verdict()
+    requeuing = wrapper.spec.scheduling_spec.requeuing
+    wait = wrapper.status.requeueing_time_in_seconds or requeuing.time_in_seconds
+    left = _grace_base(wrapper.status) + wait * SECOND - now
+    if left > 0:
+        return Verdict(again=left / SECOND)
+    message = (
+        "Insufficient number of Running and Completed pods, "
+        f"minimum={least}, running={counts.running}, completed={counts.succeeded}."
+    )
+    done = wrapper.status.number_of_requeueings + requeuing.num_requeuings
+    if requeuing.max_num_requeuings > 0 and done >= requeuing.max_num_requeuings:
+        return Verdict("give up", "MinPodsNotRunning", message)
+    return Verdict("requeue", "MinPodsNotRunning", message)
+
+
+def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int) -> Verdict:
+    """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason."""
+    if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound:
+        return Verdict()
+    left = _last_dispatch(wrapper.status) + int(limit * SECOND) - now
+    if left > 0:
+        return Verdict(again=left / SECOND)
+    message = f"Pods failed scheduling failed={counts.unbound}, running={counts.running}."
+    return Verdict("requeue", "PodsFailedScheduling", message)
+
+
+def next_wait(requeuing: Requeuing, requeued: int) -> int:
+    """Seconds of grace after the n-th requeue: T·2ⁿ, T·(n+1) or T, capped."""
+    base = requeuing.time_in_seconds
+    grown = {"exponential": base * 2 ** min(requeued, 40), "linear": base * (requeued + 1)}.get(
+        requeuing.growth_type, base
+    )
+    return min(grown, requeuing.max_time_in_seconds) if requeuing.max_time_in_seconds > 0 else grown
+
+
+def _last_dispatch(status: AppWrapperStatus) -> int:
+    times = [one.last_transition_micro_time for one in status.conditions or () if one.type == "Dispatched"]
+    return max((parse_time(time) for time in times if time), default=0)
+
+
+def _grace_base(status: AppWrapperStatus) -> int:
+    """The later of the last dispatch and the last condition in the list."""
+    conditions = status.conditions or ()
+    last = conditions[-1].last_transition_micro_time if conditions else None
+    return max(_last_dispatch(status), parse_time(last) if last else 0)
+
+
+def _is_refusal(condition: Json) -> bool:
+    if condition.get("type") != "PodScheduled" or condition.get("status") != "False":
+        return False
+    if condition.get("reason") != "Unschedulable":
+        return False
+    message = str(condition.get("message") or "")
+    return not any(all(word in message for word in row) for row in _WAITING_FOR_SIBLINGS)
