@@ -173,7 +173,8 @@ async def damage(directory: Path) -> None:
     db.close()
     data = bytearray((directory / FILE).read_bytes())
     middle = len(data) // 2 // 8192 * 8192
-    data[middle:middle + 8192] = b"\xa5" * 8192
+    assert data[middle] == 0x0D  # a page of rows
+    data[middle + 3:middle + 5] = b"\0\1"  # which now says that it holds one row: the others would be gone without a word
     (directory / FILE).write_bytes(data)
 
 

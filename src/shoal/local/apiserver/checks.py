@@ -9,25 +9,38 @@ from __future__ import annotations
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
-from shoal.local.apiserver import managed_fields
+from shoal.local.apiserver import builtin_decode, defaults, managed_fields
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
+from shoal.local.apiserver.patch import PatchError
 from shoal.local.apiserver.route import truth
-from shoal.local.apiserver.status import bad_request, invalid
+from shoal.local.apiserver.status import Refused, bad_request, invalid
 
 
 class Checks:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def default(self, call: Call, obj: Json, old: Json | None) -> None:
-        """Drop what the kind does not know, fill in what it promises."""
+    def shape(self, call: Call, obj: Json) -> None:
+        """Refuse values of the wrong type, drop what the kind does not know."""
         schema = call.version.schema
         if schema is not None:
             unknown = schema.prune(obj)
-            if unknown:
-                self._unknown(call, unknown)
+        else:
+            try:
+                unknown = builtin_decode.decode(call.version.kind, obj)
+            except PatchError as error:
+                raise Refused(error.code, error.reason, error.message) from None
+        if unknown:
+            self._unknown(call, unknown)
+
+    def default(self, call: Call, obj: Json) -> None:
+        """Fill in what the kind promises."""
+        schema = call.version.schema
+        if schema is not None:
             schema.default(obj)
+        else:
+            defaults.default(call.version.kind, obj)
 
     def _unknown(self, call: Call, unknown: list[str]) -> None:
         words = [f'unknown field "{path}"' for path in unknown]

@@ -332,7 +332,7 @@ def quick_check(db: sqlite3.Connection, path: Path) -> None:
     """Raises StateDamaged when SQLite finds the file inconsistent."""
     found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
     if found != ["ok"]:
-        raise damaged(path, "; ".join(found))
+        raise damaged(path, " ".join("; ".join(found).split()))
 
 
 def damaged(path: Path, why: str) -> StateDamaged:

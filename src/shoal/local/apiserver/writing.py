@@ -88,8 +88,9 @@ class Writer:
         resource, version = call.resource, call.version
         objects.begin(obj, resource, self.clock.now(), self.chance)
         name = obj["metadata"]["name"]
+        self.checks.shape(call, obj)
         strategy.prepare_create(resource, version, obj)
-        self.checks.default(call, obj, None)
+        self.checks.default(call, obj)
         obj = await self.admission.mutate(call, obj, None)
         self.checks.validate(call, obj, None)
         await self.admission.validate(call, obj, None)
@@ -160,11 +161,12 @@ class Writer:
             old = await self.converter.from_storage(call, old)
         new = produce(decoded(record) if call.is_stored_version else await self.converter.from_storage(call, decoded(record)))
         objects.check_metadata(new, resource.kind)
+        self.checks.shape(call, new)
         objects.check_revision(new, old, resource)
         objects.carry_over(new, old, resource)
         managed = new["metadata"].get("managedFields")
         new = strategy.prepare_update(resource, version, new, old, subresource)
-        self.checks.default(call, new, old)
+        self.checks.default(call, new)
         if resource.kind == "Service" and not resource.group and subresource != "status":
             strategy.allocate_addresses(new, resource.collection, self.chance)
         new = await self.admission.mutate(call, new, old)
