@@ -140,8 +140,9 @@ async def test_f050_a_write_of_unknown_fate_is_looked_up_before_it_is_repeated(
         await clock.settle()
         network.calm()
         await clock.advance(120)
+        outcome = await task
         assert [method for method, _ in network.sent][1] == "GET"
-        return await task
+        return outcome
 
     obj = await struck(writer.create(CONFIG_MAP, config_map("a", n="1")))
     assert obj["metadata"]["uid"] == (await client.get(CONFIG_MAP, "a", "team"))["metadata"]["uid"]
