@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.api import strict
 from shoal.api.kueue_convert import GROUP, convert
 from shoal.api.meta import Json
 from shoal.api.rules import validate
@@ -60,3 +61,25 @@ def test_admission(case: Json) -> None:
     assert sorted((f"FieldValue{error.type}", error.path) for error in errors) == sorted(
         (error["type"], error["field"]) for error in case["expect"]["errors"]
     )
+
+
+def published() -> list[Any]:
+    path = CASES.with_name("kuberay.json")
+    found = msgspec.json.decode(path.read_bytes())["cases"] if path.is_file() else []
+    return [
+        pytest.param(case["given"], id=case["id"])
+        for case in found
+        if case["family"] in ("sample-raycluster", "sample-rayjob")
+    ]
+
+
+@pytest.mark.parametrize("given", published())
+def test_published_samples_pass_strict_validation(given: Json) -> None:
+    manifest = next(
+        given[name] for name in ("object", "cluster", "job", "manifest") if isinstance(given.get(name), dict)
+    )
+    obj = {"metadata": {"name": "sample"}, **manifest}
+    if "kind" not in obj:
+        spec = obj.get("spec") or {}
+        obj = {**obj, "apiVersion": "ray.io/v1", "kind": "RayCluster" if "headGroupSpec" in spec else "RayJob"}
+    assert [str(error) for error in strict.check(obj)] == []

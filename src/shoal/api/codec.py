@@ -19,9 +19,24 @@ _ELEMENT_KEYS = ("name", "type", "groupName", "uid", "key", "path", "podname")
 
 
 def typed(source: Json | bytes | msgspec.Raw, type: type[T]) -> T:
-    """Decode a dictionary or JSON bytes as a typed kind. Raises msgspec.ValidationError with the path at fault."""
+    """Decode a dictionary or JSON bytes as a typed kind. Raises msgspec.ValidationError with the path at fault.
+
+    A field that is null counts as absent, as everywhere in Kubernetes: `env:` with nothing behind it is null in YAML.
+    """
     data = msgspec.json.encode(source) if isinstance(source, dict) else source
-    return msgspec.json.decode(data, type=type)
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError:
+        if b"null" not in bytes(data):
+            raise
+    return msgspec.json.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(data))), type=type)
+
+
+def without_nulls(value: Any) -> Any:
+    """The same JSON without fields that are null; nulls inside lists stay, because positions count."""
+    if isinstance(value, dict):
+        return {name: without_nulls(part) for name, part in value.items() if part is not None}
+    return [without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def plain(value: Any) -> Any:

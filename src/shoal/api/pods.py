@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from shoal.api.codec import typed
 from shoal.api.core import Container, Pod, PodSpec, PodTemplateSpec
 from shoal.api.quantity import NANO, Quantity, counts_in_milli, parse
 from shoal.errors import BadInput
@@ -53,7 +54,7 @@ def requests(spec: PodSpec) -> dict[str, int]:
 def template_requests(template: msgspec.Raw | bytes) -> dict[str, int]:
     """Requests of a pod template that is still raw JSON. Raises BadInput where it does not decode."""
     try:
-        found = msgspec.json.decode(template, type=PodTemplateSpec)
+        found = typed(template, PodTemplateSpec)
     except msgspec.MsgspecError as error:
         raise BadInput(f"the pod template does not decode: {error}; correct that field") from None
     return requests(found.spec)

@@ -70,8 +70,6 @@ def _check_template(obj: Json, path: str) -> list[FieldError]:
 def _value(value: Any, hint: Any, path: str) -> list[FieldError]:
     bare, rules = unwrap(hint)
     keywords = {name: found for rule in rules for name, found in rule.keywords.items()}
-    if value is None:
-        return [] if keywords.get("nullable") or "default" in keywords else [FieldError(path, "must not be null")]
     shape = next((rule.shape for rule in reversed(rules) if rule.shape), "")
     if shape == "Object":
         return check(value, path)
@@ -115,7 +113,7 @@ def _struct(value: Any, struct: type[msgspec.Struct], path: str) -> list[FieldEr
         known.add(name)
         if top and name in ("apiVersion", "kind", "metadata"):
             continue
-        if name in value:
+        if value.get(name) is not None:  # null counts as absent, as the server drops it
             errors += _value(value[name], hint, _at(path, name))
         elif _required(field, hint):
             errors.append(FieldError(_at(path, name), "is required", "Required"))

@@ -158,6 +158,14 @@ def test_a_ray_is_scaled_like_anything_else(plane: ControlPlane) -> None:
     assert found["spec"] == {"minWorkers": 1, "initialWorkers": 2}
 
 
+def test_a_null_counts_as_absent(plane: ControlPlane) -> None:
+    spec = {"suspend": None, "rayVersion": None, "headGroupSpec": {"template": TEMPLATE}}
+    obj = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta("nulls"), "spec": spec}
+    plane.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(obj))
+    found = json.loads(plane.kubectl("get", "raycluster", "nulls", "-o", "json"))
+    assert found["spec"] == {"headGroupSpec": {"template": TEMPLATE}}
+
+
 def test_columns_are_shown(plane: ControlPlane) -> None:
     request = {
         "apiVersion": "autoscaling.x-k8s.io/v1",

@@ -124,6 +124,14 @@ def _unknown(written: Json, raw: Json) -> dict[str, Any]:
     return {name: written.get(name) for name in ("x-unknown", "zz9") if name in raw}
 
 
+def test_a_null_field_is_an_absent_field() -> None:
+    template = {"metadata": None, "spec": {"containers": [{"name": "a", "env": None, "resources": None}]}}
+    assert codec.typed({"spec": template["spec"]}, Pod).spec.containers[0].name == "a"
+    assert codec.without_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}
+    with pytest.raises(msgspec.ValidationError, match=r"spec\.nodeName"):
+        codec.typed({"spec": {"nodeName": 7, "hostname": None}}, Pod)
+
+
 def test_a_cached_pod_is_read_without_its_bulk() -> None:
     pod = codec.typed({"spec": {"affinity": {"podAffinity": {}}, "containers": [{"name": "a"}]}}, Pod)
     assert bytes(pod.spec.affinity) == b'{"podAffinity":{}}' and not pod.spec.volumes

@@ -76,6 +76,11 @@ def test_a_raw_template_is_counted_too() -> None:
     assert pods.template_requests(template) == {"cpu": 2000}
 
 
+def test_an_empty_yaml_key_in_a_template_is_nothing() -> None:
+    template = codec.sealed({"metadata": None, "spec": {"containers": [{"name": "a", "resources": None, "env": None}]}})
+    assert pods.template_requests(template) == {}
+
+
 def test_a_template_that_does_not_decode_names_the_field() -> None:
     with pytest.raises(BadInput, match=r"spec\.containers"):
         pods.template_requests(b'{"spec": {"containers": "none"}}')
