@@ -48,8 +48,8 @@ class Member:
     """A gang in the ledger. All of it follows from its facts, except `memory`, which is the flavor scan's."""
 
     __slots__ = (
-        "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation", "order",
-        "priority", "problem", "queue", "reserved_at", "shape", "terms", "time", "uid", "usage",
+        "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation",
+        "order", "priority", "problem", "queue", "reserved_at", "shape", "terms", "time", "uid", "usage",
     )  # fmt: skip
 
     def __init__(self, gang: Gang, queue: str) -> None:

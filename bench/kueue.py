@@ -1,0 +1,147 @@
+"""How fast queues decide: admissions per second, and what one change costs among many who wait.
+
+Run: `python bench/kueue.py [--fair]`. Everything is in memory; no server, no clock but the stopwatch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+
+import msgspec
+
+from shoal.engine.kueue import (
+    ClusterQueue,
+    Cohort,
+    Decisions,
+    Flavor,
+    FlavorQuota,
+    Kueue,
+    Limits,
+    LocalQueue,
+    Preemption,
+    ResourceGroup,
+    Settings,
+    Terms,
+)
+from shoal.engine.model import Gang, Namespace, PodSet
+
+QUEUES, COHORTS = 30, 5
+
+
+def forest(kueue: Kueue, queues: int, cohorts: int, cpu: int) -> None:
+    """`queues` cluster queues in `cohorts` cohorts, two flavors each, all allowed to reclaim."""
+    kueue.update(Namespace(name="default"))
+    for name in ("spot", "on-demand"):
+        kueue.update(Flavor(name=name))
+    for index in range(cohorts):
+        kueue.update(Cohort(name=f"cohort-{index}"))
+    for index in range(queues):
+        limits = {"cpu": Limits(cpu), "memory": Limits(cpu * 2**20)}
+        group = ResourceGroup(("cpu", "memory"), (FlavorQuota("spot", limits), FlavorQuota("on-demand", limits)))
+        kueue.update(
+            ClusterQueue(
+                name=f"queue-{index}",
+                cohort=f"cohort-{index % cohorts}",
+                groups=(group,),
+                namespace_selector={},
+                preemption=Preemption(reclaim_within_cohort="Any", within_cluster_queue="LowerPriority"),
+            )
+        )
+        kueue.update(LocalQueue(namespace="default", name=f"queue-{index}", cluster_queue=f"queue-{index}"))
+
+
+def gang(number: int, queues: int, chance: random.Random) -> Gang:
+    cpu = chance.choice((500, 1000, 2000, 4000))
+    return Gang(
+        key=f"Workload/default/gang-{number:06}",
+        uid=f"{number:06}",
+        namespace="default",
+        name=f"gang-{number:06}",
+        dialect="kueue",
+        queue=f"queue-{number % queues}",
+        priority=chance.choice((0, 0, 0, 10)),
+        created_at=number,
+        pod_sets=(
+            PodSet(name="head", count=1, requests={"cpu": 1000, "memory": 2**30}),
+            PodSet(name="workers", count=chance.randint(1, 8), requests={"cpu": cpu, "memory": 2**30}),
+        ),
+    )
+
+
+def admissions(gangs: int, fair: bool) -> None:
+    """Everything fits: how many a second?"""
+    kueue = Kueue(Settings(fair_sharing=fair))
+    forest(kueue, QUEUES, COHORTS, cpu=20_000 * gangs // QUEUES)
+    chance = random.Random(1)
+    started = time.perf_counter()
+    for number in range(gangs):
+        kueue.update(gang(number, QUEUES, chance))
+    told = time.perf_counter()
+    decisions = kueue.plan(0)
+    done = time.perf_counter()
+    assert len(decisions.reserved) == gangs, len(decisions.reserved)
+    print(
+        f"{gangs} gangs, {QUEUES} queues, {COHORTS} cohorts{' (fair)' if fair else ''}: told in {told - started:.2f} s,"
+        f" admitted in {done - told:.2f} s: {gangs / (done - told):,.0f} admissions/s"
+        f" ({gangs / (done - started):,.0f}/s with telling)"
+    )
+
+
+def one_change(waiting: int, queues: int) -> None:
+    """Full queues, `waiting` gangs behind them; one gang ends, one enters."""
+    kueue = Kueue(Settings())
+    forest(kueue, queues, max(1, queues // 6), cpu=100_000)
+    chance = random.Random(2)
+    started = time.perf_counter()
+    running: list[Gang] = []
+    for number in range(waiting):
+        kueue.update(gang(number, queues, chance))
+    built = time.perf_counter()
+    running = confirm(kueue, kueue.plan(0), 0)
+    filled = time.perf_counter()
+    cost = []
+    for step in range(200):
+        ended = running.pop(chance.randrange(len(running)))
+        before = time.perf_counter()
+        kueue.update(msgspec.structs.replace(ended, state="finished"))
+        decisions = kueue.plan(step)
+        cost.append(time.perf_counter() - before)
+        running += confirm(kueue, decisions, step)
+    cost.sort()
+    print(
+        f"{waiting:7} waiting, {queues} queues: told in {built - started:.2f} s, first plan {filled - built:.2f} s,"
+        f" one change {1000 * cost[len(cost) // 2]:.3f} ms (median), {1000 * cost[-3]:.3f} ms (99 %)"
+    )
+
+
+def confirm(kueue: Kueue, decisions: Decisions, now: int) -> list[Gang]:
+    """Tell the facts that follow from decisions, as controllers would."""
+    told = []
+    for entry in decisions.reserved:
+        waiting = kueue.members[entry.gang].gang
+        told.append(
+            msgspec.structs.replace(
+                waiting,
+                state="admitted",
+                admitted_at=now,
+                assignment=entry.assignment,
+                details={"kueue": Terms(cluster_queue=entry.cluster_queue)},
+            )
+        )
+        kueue.update(told[-1])
+    for victim in decisions.evicted:
+        stopped = kueue.members[victim.gang].gang
+        kueue.update(msgspec.structs.replace(stopped, state="waiting", assignment=(), details={}))
+    return told
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fair", action="store_true", help="with fair sharing")
+    options = parser.parse_args()
+    admissions(15_000, options.fair)
+    for size in (1_000, 10_000, 100_000):
+        one_change(size, 30)
+    one_change(100_000, 1_000)
