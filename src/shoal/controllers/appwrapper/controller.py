@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Literal
 
 import msgspec
 
-from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, QuotaSubtree, dialect
-from shoal.api.codec import merge_patch
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, QuotaSubtree, dialect, wrapped_items
+from shoal.api.codec import merge_patch, opened
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
+from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.dispatch import Refused, create_all, remove_all
+from shoal.controllers.appwrapper.dispatch import Refused, create_all, is_ours, remove_all
 from shoal.controllers.appwrapper.facts import admission_record, gang_fact
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.world import World
@@ -42,6 +45,9 @@ log = logging.getLogger(__name__)
 
 Address = tuple[Kind, Key]
 
+COUNTS_PAUSE = 2.0
+"""Least seconds between two writes of one AppWrapper's pod counts."""
+
 FIRST_LOOK = 0.02
 """Seconds after which a new AppWrapper gets its first status even if no plan was made yet."""
 
@@ -62,6 +68,8 @@ class AppWrapperController:
         self._decisions: dict[str, Admit | Hold | Preempt] = {}
         self._changed = asyncio.Event()
         self._gang_of_pod: dict[str, str] = {}
+        self._pods_of_gang: dict[str, set[Key]] = {}
+        self._counted_at: dict[str, float] = {}
 
     async def run(self) -> None:
         for kind, cache in self.world.wrappers.items():
@@ -106,6 +114,7 @@ class AppWrapperController:
         self.engine.remove(key)
         self._decisions.pop(key, None)
         self._addresses.pop(key, None)
+        self._counted_at.pop(wrapper.metadata.uid, None)
 
     def _node_changed(self, change: Change) -> None:
         if change.new is None:
@@ -124,7 +133,9 @@ class AppWrapperController:
         ):
             uid = change.old["metadata"]["uid"]
             self.engine.remove(f"Pod/{uid}")
-            self._follow(self._gang_of_pod.pop(uid, ""))
+            gang = self._gang_of_pod.pop(uid, "")
+            self._pods_of_gang.get(gang, set()).discard(change.key)
+            self._follow(gang)
         if change.new is not None:
             self._tell_pod(change.new)
         self._changed.set()
@@ -138,6 +149,8 @@ class AppWrapperController:
             log.warning("pod %s is left out: %s", pod["metadata"].get("name"), error)
         if gang:
             self._gang_of_pod[uid] = gang
+            metadata = pod["metadata"]
+            self._pods_of_gang.setdefault(gang, set()).add(Key(metadata.get("namespace") or "", metadata["name"]))
             self._follow(gang)
 
     def _follow(self, gang_uid: str) -> None:
@@ -198,7 +211,7 @@ class AppWrapperController:
         if status.can_run and status.state in ("", "Pending"):
             return await self._dispatch(kind, wrapper)
         if status.can_run:
-            return None
+            return await self._follow_run(kind, wrapper)
         if status.state not in ("", "Pending"):
             return await self._take_back(kind, wrapper)
         return await self._wait(kind, wrapper)
@@ -257,7 +270,7 @@ class AppWrapperController:
     async def _fail(self, kind: Kind, wrapper: AppWrapper, refused: Refused) -> float | None:
         message = f"{refused.name} creation failure: {refused.message}"
         await self._write(kind, wrapper, statuses.failed(wrapper.status, self.clock.now, message=message))
-        self.recorder.event(wrapper, "Warning", "ItemCreationFailure", message)
+        self._tell_people(wrapper, "Warning", "ItemCreationFailure", message)
         return await self._clean(wrapper)
 
     async def _clean(self, wrapper: AppWrapper) -> float | None:
@@ -266,9 +279,128 @@ class AppWrapperController:
             return None
         return None if await remove_all(self.client, self.kinds, wrapper) else 1.0
 
+    async def _follow_run(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """The gang runs: completion, limits, counts, in that order of weight."""
+        decision = self._decisions.get(gang_key(wrapper))
+        if isinstance(decision, Preempt) and decision.uid == wrapper.metadata.uid:
+            return await self._preempt(kind, wrapper, decision)
+        now = self.clock.now()
+        counts = monitor.count(self._pods(wrapper.metadata.uid))
+        verdicts = [monitor.judge_duration(wrapper, now), monitor.judge_minimum(wrapper, counts, now)]
+        if gang_fact(wrapper, self.settings, now).supply == "fit":
+            verdicts.append(monitor.judge_binding(wrapper, counts, self.settings.bind_seconds, now))
+        completed_by = monitor.completion(wrapped_items(wrapper), await self._wrapped(wrapper))
+        if completed_by is not None:
+            return await self._complete(kind, wrapper, counts, completed_by)
+        for verdict in verdicts:
+            if verdict.action != "none":
+                return await self._end_run(kind, wrapper, verdict)
+        pause = await self._publish_counts(kind, wrapper, counts)
+        waits = [wait for wait in (pause, *(verdict.again for verdict in verdicts)) if wait is not None]
+        return min(waits) if waits else None
+
+    async def _wrapped(self, wrapper: AppWrapper) -> list[Json | None]:
+        """The live objects of items that name a completion status, as far as they are ours; None for all others."""
+        found: list[Json | None] = []
+        for item in wrapped_items(wrapper):
+            template = opened(item.generic_template) if item.completion_status.strip() else {}
+            kind = await self.kinds.kind_of(template["apiVersion"], template["kind"]) if template else None
+            live = self._live(wrapper, kind, str(template["metadata"]["name"])) if kind is not None else None
+            found.append({**live, "kind": kind.kind} if live is not None and kind is not None else None)
+        return found
+
+    def _live(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:
+        key = Key(wrapper.metadata.namespace, name)
+        if kind == kinds.POD:
+            pod = self.world.pods.get(key)
+            return pod if pod is not None and is_ours(pod, wrapper) else None
+        self.world.watch(kind)
+        obj = self.world.between[kind].get(key)
+        if obj is None or all(one.uid != wrapper.metadata.uid for one in obj.metadata.owner_references or ()):
+            return None
+        return {"status": opened(obj.status)}
+
+    async def _complete(
+        self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts, completed_by: str
+    ) -> float | None:
+        status = monitor.with_counts(wrapper.status, counts)
+        if counts.live == 0:
+            ended = statuses.completed(status, self.clock.now, message=f"completed by {completed_by}")
+            await self._write(kind, wrapper, ended)
+            self._tell_people(wrapper, "Normal", "Completed", f"All watched items are done ({completed_by}).")
+        elif status.state != "RunningHoldCompletion":
+            await self._write(kind, wrapper, statuses.held_for_completion(status, self.clock.now))
+        return None
+
+    async def _end_run(self, kind: Kind, wrapper: AppWrapper, verdict: monitor.Verdict) -> float | None:
+        """A limit was passed: the decision is stored first, the objects go next."""
+        scheduling = wrapper.spec.scheduling_spec
+        match verdict.action:
+            case "deadline":
+                limit = scheduling.dispatch_duration.limit
+                status = statuses.deadline_exceeded(wrapper.status, self.clock.now, limit=limit)
+            case "give up":
+                status = statuses.given_up(wrapper.status, message=verdict.message)
+            case _:
+                requeued = wrapper.status.number_of_requeueings + 1
+                sender = f"before PreemptQueueJobs - CanRun: false -- {verdict.reason}"
+                status = statuses.preempt_candidate(
+                    wrapper.status, self.clock.now, reason=verdict.reason, message=verdict.message, sender=sender
+                )
+                if verdict.reason == "MinPodsNotRunning":
+                    status = msgspec.structs.replace(
+                        status,
+                        number_of_requeueings=requeued,
+                        requeueing_time_in_seconds=monitor.next_wait(scheduling.requeuing, requeued),
+                    )
+        stored = await self._write(kind, wrapper, status)
+        self._tell_people(wrapper, "Warning", verdict.reason or "DispatchDeadlineExceeded", stored.status.message)
+        return 0.0
+
+    async def _preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
+        self._decisions.pop(gang_key(wrapper), None)
+        message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
+        status = statuses.preempt_candidate(
+            wrapper.status,
+            self.clock.now,
+            reason="Preempted",
+            message=message,
+            sender="before preemptAWJobs - CanRun: false",
+        )
+        await self._write(kind, wrapper, statuses.making_room_for(status, decision.preemptor_uid))
+        self._tell_people(wrapper, "Warning", "Preempted", message)
+        return 0.0
+
+    async def _publish_counts(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
+        """Counts change often while pods come up: one write in a while, and the last state always told."""
+        status = monitor.with_counts(wrapper.status, counts)
+        if status == wrapper.status:
+            return None
+        uid, moment = wrapper.metadata.uid, self.clock.monotonic()
+        left = self._counted_at.get(uid, -COUNTS_PAUSE) + COUNTS_PAUSE - moment
+        if left > 0:
+            return left
+        self._counted_at[uid] = moment
+        await self._write(kind, wrapper, status)
+        return None
+
+    def _pods(self, gang_uid: str) -> list[Json]:
+        found = (self.world.pods.get(key) for key in self._pods_of_gang.get(gang_uid, ()))
+        return [pod for pod in found if pod is not None]
+
+    def _tell_people(self, wrapper: AppWrapper, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        if self.settings.events:
+            self.recorder.event(wrapper, type, reason, message)
+
     async def _take_back(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """Back to the queue, once every object and every pod of the last run is gone."""
         if not await remove_all(self.client, self.kinds, wrapper):
             return 1.0
+        if any(
+            pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            for pod in self._pods(wrapper.metadata.uid)
+        ):
+            return None  # the pods' own end wakes us
         await self._write(kind, wrapper, statuses.queued(statuses.without_admission(wrapper.status), self.clock.now))
         return None
 

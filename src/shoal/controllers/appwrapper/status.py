@@ -168,6 +168,11 @@ def given_up(status: AppWrapperStatus, *, message: str) -> AppWrapperStatus:
     return replace(status, state="Deleted", queue_job_state="Deleted", can_run=False, message=message)
 
 
+def making_room_for(status: AppWrapperStatus, preemptor_uid: str) -> AppWrapperStatus:
+    """Remember whom the freed room is for, until the objects are gone."""
+    return replace(status, admission=sealed({**admission(status), "stoppingFor": preemptor_uid}))
+
+
 def is_terminal(status: AppWrapperStatus) -> bool:
     return status.state in TERMINAL
 

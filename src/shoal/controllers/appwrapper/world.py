@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from shoal.api import gang, kinds
 from shoal.api.appwrapper import AppWrapper, QuotaSubtree
+from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
 from shoal.kube.cache import Cache, Change
@@ -20,6 +23,12 @@ from shoal.kube.clock import Clock
 # Kinds that stand between a wrapped object and its pods; kinds that AppWrappers wrap join as they are met.
 _BETWEEN = (kinds.REPLICA_SET, kinds.JOB, kinds.RAY_CLUSTER)
 _LONGEST_CHAIN = 8
+
+
+class Followed(Object):
+    """A wrapped object, as far as it is read: who owns it, and how it fares."""
+
+    status: msgspec.Raw = ABSENT
 
 
 class World:
@@ -35,7 +44,7 @@ class World:
         self.pods: Cache[Json] = Cache(client, kinds.POD, dict, indexes={"owner": _owner_uids}, clock=clock)
         quota_kinds = [kinds.QUOTA_SUBTREE, *([kinds.QUOTA_SUBTREE_LEGACY] if legacy else [])]
         self.subtrees = {kind: Cache(client, kind, QuotaSubtree, clock=clock) for kind in quota_kinds}
-        self.between: dict[Kind, Cache[Object]] = {}
+        self.between: dict[Kind, Cache[Followed]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self, wrapped: Callable[[Kind, Change], None]) -> None:
@@ -52,7 +61,7 @@ class World:
         """Also watch this kind, which some AppWrapper wraps."""
         if kind in self.between or kind == kinds.POD or self._tasks is None:
             return
-        cache = Cache(self.client, kind, Object, indexes={"uid": lambda obj: (obj.metadata.uid,)}, clock=self._clock)
+        cache = Cache(self.client, kind, Followed, indexes={"uid": lambda obj: (obj.metadata.uid,)}, clock=self._clock)
         self.between[kind] = cache
         cache.subscribe(lambda change: self._wrapped(kind, change))
         self._tasks.create_task(cache.run())
