@@ -75,12 +75,23 @@ def decode_yaml(data: bytes) -> Any:
     if len(data) > MOST_YAML_BYTES:
         raise bad_request(f"a YAML body may have {MOST_YAML_BYTES} bytes; send JSON")
     try:
+        _check_depth(data)
         found = yaml.load(data, Loader=_Loader)
-    except RecursionError:
-        raise bad_request("the body of the request is nested too deeply") from None
     except (yaml.YAMLError, ValueError, OverflowError, UnicodeError) as error:
         raise bad_request(f"the body of the request is not valid YAML: {error}") from None
     return check(found, keys=True)
+
+
+def _check_depth(data: bytes) -> None:
+    """Before anything is built: libyaml's composer recurses in C, where too deep a nest ends the process."""
+    depth = 0
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            depth += 1
+            if depth > DEEPEST:
+                raise bad_request(f"the body of the request is nested more than {DEEPEST} levels deep")
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
 
 
 def check(found: Any, keys: bool = False) -> Any:

@@ -1,7 +1,8 @@
 """One object, several versions: between what is stored and what a client asked for.
 
-Custom kinds with strategy None only change their apiVersion; with a webhook they are sent there. Events are the one
-built-in kind served under two groups.
+Custom kinds with strategy None only change their apiVersion; with a webhook they are sent there. Kueue's kinds differ
+between versions and are converted right here, so that one machine needs no webhook for them. Events are the one built-in
+kind served under two groups.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.api import kueue_convert
 from shoal.api.meta import Json
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.hooks import HookCaller, HookUnreachable
@@ -59,6 +61,8 @@ class Converter:
         if call.resource.group == "events.k8s.io":
             return [event_from_core(obj) for obj in found]
         others = [obj for obj in found if obj.get("apiVersion") != api_version]
+        if call.resource.group == kueue_convert.GROUP and call.resource.conversion.get("strategy") != "Webhook":
+            return [kueue_convert.convert(obj, api_version) for obj in found]
         if call.resource.conversion.get("strategy") != "Webhook" or not others:
             return [{**obj, "apiVersion": api_version} for obj in found]
         converted = iter(await self._ask(call, others, api_version))

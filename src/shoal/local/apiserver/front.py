@@ -41,9 +41,10 @@ class Front:
         if host not in ("0.0.0.0", "::", ""):
             self.hosts |= {host}
         self._runner = web.ServerRunner(web.Server(
-            self._answer, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600.0))
+            self._answer, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600.0),
+            shutdown_timeout=2.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, shutdown_timeout=2.0, backlog=512)
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=512)
         await site.start()
         found: int = self._runner.addresses[0][1]
         return found

@@ -64,13 +64,16 @@ class Upkeep:
         """Remove events past their life, the oldest first when there are too many; give free pages back."""
         events = self.registry.find("", "events")
         assert events is not None
-        records = sorted(events.collection.records(), key=lambda record: record.revision)
-        surplus = len(records) - MOST_EVENTS
-        now = self.clock.now()
-        for index, record in enumerate(records):
-            if index < surplus or now - _last_seen(record, now) > EVENT_LIFE:
-                await self._remove(events.collection, record)
+        for record in self._expired(events.collection.records()):
+            await self._remove(events.collection, record)
         await self.storage.shrink()
+
+    def _expired(self, records: list[Record]) -> list[Record]:
+        now = self.clock.now()
+        oldest_first = sorted(records, key=lambda record: record.revision)
+        surplus = len(records) - MOST_EVENTS
+        return [record for index, record in enumerate(oldest_first)
+                if index < surplus or now - _last_seen(record, now) > EVENT_LIFE]
 
     async def _remove(self, collection: Collection, record: Record) -> None:
         if collection.head(record.namespace, record.name) is not record:
