@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from shoal.api import kueue
+from shoal.api import kueue, kueue_workload
 from shoal.api.fields import ABSENT, Conditions, Int32, OpaqueList, OpaqueMap, Rule
 from shoal.api.kueue import CheckName, FairSharing, FlavorUsages, Reference, ResourceGroups
 from shoal.api.kueue_other import ClusterProfileReference, KubeConfig, MultiKueueClusterStatus
@@ -82,7 +82,7 @@ class Cohort(Object):
 
 
 class WorkloadSpec(Part):
-    pod_sets: kueue.PodSets = ()
+    pod_sets: kueue_workload.PodSets = ()
     queue_name: Reference = ""
     priority_class_name: Reference = ""
     priority_class_source: Annotated[
@@ -92,10 +92,10 @@ class WorkloadSpec(Part):
     priority: Int32 | None = None
     active: Annotated[bool, Rule(default=True)] = True
     maximum_execution_time_seconds: Annotated[Int32, Rule(minimum=1)] | None = None
-    preemption_gates: Annotated[tuple[kueue.PreemptionGate, ...], Rule(max_items=8)] | None = None
+    preemption_gates: Annotated[tuple[kueue_workload.PreemptionGate, ...], Rule(max_items=8)] | None = None
 
 
-class WorkloadStatus(kueue.WorkloadStatus):
+class WorkloadStatus(kueue_workload.WorkloadStatus):
     accumulated_past_exexcution_time_seconds: Int32 | None = None
 
 

@@ -7,13 +7,13 @@ that does not parse or is negative raises BadInput with its container and resour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from shoal.api.codec import typed
 from shoal.api.core import Container, Pod, PodSpec, PodTemplateSpec
-from shoal.api.quantity import NANO, Quantity, counts_in_milli, parse
+from shoal.api.quantity import Quantity, counts_in_milli, parse
 from shoal.errors import BadInput
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
@@ -123,25 +123,3 @@ def _add(total: _Nano, more: Mapping[str, int]) -> None:
 def _raise(total: _Nano, other: Mapping[str, int]) -> None:
     for name, nano in other.items():
         total[name] = max(total.get(name, 0), nano)
-
-
-def total_nano(amounts: Iterable[Mapping[str, int]]) -> _Nano:
-    """Sum of several maps of billionths."""
-    total: _Nano = {}
-    for entry in amounts:
-        _add(total, entry)
-    return total
-
-
-__all__ = [
-    "NANO",
-    "TERMINAL_PHASES",
-    "container_requests",
-    "host_ports",
-    "is_ready",
-    "is_terminal",
-    "requests",
-    "rounded",
-    "template_requests",
-    "total_nano",
-]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal.api import codec
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.core import Pod
-from shoal.api.kueue import Workload
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.ray import RayCluster
 from shoal.api.registry import ENTRIES, Entry

@@ -38,6 +38,31 @@ async def test_every_crd_and_every_sample_is_accepted() -> None:
         await server.stop()
 
 
+async def test_a_queue_reads_in_the_spelling_of_the_version_asked_for() -> None:
+    server = Server(None)
+    await server.start()
+    try:
+        client = Client(server.transport())
+        await install(client)
+        old = msgspec.structs.replace(kinds.CLUSTER_QUEUE, version="v1beta1")
+        body = {
+            "apiVersion": old.api_version,
+            "kind": "ClusterQueue",
+            "metadata": {"name": "q"},
+            "spec": {"cohort": "team"},
+        }
+        assert (await client.create(old, body))["spec"]["cohort"] == "team"
+        assert (await client.get(kinds.CLUSTER_QUEUE, "q"))["spec"]["cohortName"] == "team"
+        (listed,) = await client.list(kinds.CLUSTER_QUEUE)
+        assert "cohort" not in listed["spec"] and listed["spec"]["cohortName"] == "team"
+        await client.patch(old, "q", None, {"spec": {"cohort": "other", "admissionChecks": ["gpu"]}})
+        stored = await client.get(kinds.CLUSTER_QUEUE, "q")
+        assert stored["spec"]["cohortName"] == "other"
+        assert stored["spec"]["admissionChecksStrategy"] == {"admissionChecks": [{"name": "gpu"}]}
+    finally:
+        await server.stop()
+
+
 async def test_a_bare_app_wrapper_means_the_current_group(tmp_path: Path) -> None:
     """kubectl takes the first group that lists a kind of that name; a restart must not change which one that is."""
     server = Server(tmp_path)

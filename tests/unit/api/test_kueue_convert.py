@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.api import codec, kueue, kueue_convert, kueue_other, kueue_topology
+from shoal.api import codec, kueue, kueue_convert, kueue_other, kueue_topology, kueue_workload
 from shoal.api.kueue_convert import V1BETA1, V1BETA2, convert, review, upgrade
 from shoal.api.meta import Json
 from tests.faults import proven
@@ -18,7 +18,7 @@ TYPES = {
     "ClusterQueue": kueue.ClusterQueue,
     "LocalQueue": kueue.LocalQueue,
     "Cohort": kueue.Cohort,
-    "Workload": kueue.Workload,
+    "Workload": kueue_workload.Workload,
     "MultiKueueCluster": kueue_other.MultiKueueCluster,
     "ResourceFlavor": kueue.ResourceFlavor,
     "AdmissionCheck": kueue.AdmissionCheck,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.api import appwrapper, autoscaling, kueue, kueue_other, kueue_v1beta1, ray, scheduling
+from shoal.api import appwrapper, autoscaling, kueue, kueue_other, kueue_v1beta1, kueue_workload, ray, scheduling
 from shoal.api.meta import Json, Object
 
 KUEUE_DEPRECATION = "This version is deprecated. Use v1beta2 instead."
@@ -206,7 +206,7 @@ def _kueue_kinds() -> tuple[Definition, ...]:
         _kueue(
             "Workload",
             "workloads",
-            kueue.Workload,
+            kueue_workload.Workload,
             old=kueue_v1beta1.Workload,
             short=("kwl", "kueueworkload", "kueueworkloads"),
             namespaced=True,

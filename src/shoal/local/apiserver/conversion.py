@@ -1,8 +1,8 @@
 """One object, several versions: between what is stored and what a client asked for.
 
 Custom kinds with strategy None only change their apiVersion; with a webhook they are sent there. Kueue's kinds differ
-between versions and are converted right here, so that one machine needs no webhook for them. Events are the one built-in
-kind served under two groups.
+between versions and are converted right here, so that one machine needs no webhook for them. Events are the one
+built-in kind served under two groups.
 """
 
 from __future__ import annotations

@@ -1,0 +1,240 @@
+"""Kueue's Workload at v1beta2: what a gang asks for, what it was given, and what happened to it.
+
+Pod templates stay raw; `shoal.api.pods.template_requests` counts them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from shoal.api.core import Toleration
+from shoal.api.fields import (
+    ABSENT,
+    Conditions,
+    Int32,
+    OpaqueMap,
+    PodTemplate,
+    Resources,
+    Rule,
+    Timestamp,
+)
+from shoal.api.kueue import CheckName, Reference
+from shoal.api.meta import Object, Part
+
+PodSetName = Annotated[str, Rule(max_length=63, pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$")]
+
+
+class TopologyConstraint(Part):
+    topology: Annotated[str, Rule(required=True, max_length=63)] = ""
+    size: Annotated[Int32, Rule(required=True, minimum=1)] = 1
+
+
+class TopologyRequest(Part):
+    required: Annotated[str, Rule(max_length=63)] | None = None
+    preferred: Annotated[str, Rule(max_length=63)] | None = None
+    unconstrained: bool | None = None
+    pod_index_label: Annotated[str, Rule(max_length=317)] | None = None
+    sub_group_index_label: Annotated[str, Rule(max_length=317)] | None = None
+    sub_group_count: Int32 | None = None
+    pod_set_group_name: str | None = None
+    pod_set_slice_required_topology: str | None = None
+    pod_set_slice_size: Int32 | None = None
+    podset_slice_required_topology_constraints: (
+        Annotated[tuple[TopologyConstraint, ...], Rule(max_items=3, x_kubernetes_list_type="atomic")] | None
+    ) = None
+
+
+class PodSet(Part):
+    """`count` like pods; `minCount` allows a smaller start."""
+
+    rules: ClassVar = (
+        (
+            "has(self.minCount) ? self.minCount <= self.count : true",
+            "minCount should be positive and less or equal to count",
+        ),
+    )
+
+    name: Annotated[PodSetName, Rule(default="main")] = "main"
+    template: Annotated[PodTemplate, Rule(required=True)] = ABSENT
+    count: Annotated[Int32, Rule(required=True, default=1, minimum=0)] = 1
+    min_count: Annotated[Int32, Rule(minimum=1)] | None = None
+    topology_request: TopologyRequest | None = None
+
+
+class PriorityClassRef(Part):
+    rules: ClassVar = (
+        (
+            "(self.group == 'kueue.x-k8s.io' && self.kind == 'WorkloadPriorityClass') || "
+            "(self.group == 'scheduling.k8s.io' && self.kind == 'PriorityClass')",
+            "must name a WorkloadPriorityClass of kueue.x-k8s.io or a PriorityClass of scheduling.k8s.io",
+        ),
+    )
+
+    group: Annotated[str, Rule(required=True, enum=["kueue.x-k8s.io", "scheduling.k8s.io"])] = ""
+    kind: Annotated[str, Rule(required=True, enum=["WorkloadPriorityClass", "PriorityClass"])] = ""
+    name: Annotated[Reference, Rule(required=True)] = ""
+
+
+class PreemptionGate(Part):
+    name: Annotated[str, Rule(required=True, max_length=316)] = ""
+
+
+PodSets = Annotated[
+    tuple[PodSet, ...],
+    Rule(min_items=1, max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+]
+
+
+class WorkloadSpec(Part):
+    rules: ClassVar = (
+        (
+            "has(self.priorityClassRef) ? has(self.priority) : true",
+            "priority should not be nil when priorityClassRef is set",
+        ),
+    )
+
+    pod_sets: PodSets = ()
+    queue_name: Reference = ""
+    priority_class_ref: PriorityClassRef | None = None
+    priority: Int32 | None = None
+    active: Annotated[bool, Rule(default=True)] = True
+    maximum_execution_time_seconds: Annotated[Int32, Rule(minimum=1)] | None = None
+    preemption_gates: (
+        Annotated[
+            tuple[PreemptionGate, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+
+
+class PodSetAssignment(Part):
+    """What a pod set was given: a flavor per resource, the usage of all its pods, its count."""
+
+    name: Annotated[PodSetName, Rule(default="main")] = "main"
+    flavors: dict[str, Reference] | None = None
+    resource_usage: Resources | None = None
+    count: Annotated[Int32, Rule(minimum=0)] | None = None
+    topology_assignment: OpaqueMap = ABSENT
+    delayed_topology_request: Annotated[str, Rule(enum=["Pending", "Ready"])] | None = None
+
+
+class Admission(Part):
+    cluster_queue: Annotated[Reference, Rule(required=True)] = ""
+    pod_set_assignments: Annotated[
+        tuple[PodSetAssignment, ...],
+        Rule(required=True, max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+    ] = ()
+
+
+class RequeueState(Part):
+    count: Annotated[Int32, Rule(minimum=0)] | None = None
+    requeue_at: Timestamp | None = None
+
+
+class ReclaimablePod(Part):
+    name: Annotated[PodSetName, Rule(required=True)] = ""
+    count: Annotated[Int32, Rule(required=True, minimum=0)] = 0
+
+
+class PodSetUpdate(Part):
+    """What an admission check adds to a pod set's template at the start."""
+
+    name: Annotated[PodSetName, Rule(required=True)] = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic")] | None = None
+
+
+class CheckState(Part):
+    name: Annotated[CheckName, Rule(required=True)] = ""
+    state: Annotated[str, Rule(required=True, enum=["Pending", "Ready", "Retry", "Rejected"])] = ""
+    last_transition_time: Annotated[Timestamp, Rule(required=True)] | None = None
+    message: Annotated[str, Rule(required=True, max_length=32768)] = ""
+    requeue_after_seconds: Int32 | None = None
+    retry_count: Annotated[Int32, Rule(minimum=0)] | None = None
+    pod_set_updates: Annotated[tuple[PodSetUpdate, ...], Rule(max_items=18, x_kubernetes_list_type="atomic")] | None = (
+        None
+    )
+
+
+class PodSetRequest(Part):
+    name: Annotated[PodSetName, Rule(default="main")] = "main"
+    resources: Resources | None = None
+
+
+class EvictionCount(Part):
+    reason: Annotated[str, Rule(required=True, max_length=316)] = ""
+    underlying_cause: Annotated[str, Rule(required=True, max_length=316)] = ""
+    count: Annotated[Int32, Rule(required=True, minimum=0)] = 0
+
+
+class SchedulingStats(Part):
+    evictions: (
+        Annotated[
+            tuple[EvictionCount, ...],
+            Rule(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["reason", "underlyingCause"]),
+        ]
+        | None
+    ) = None
+
+
+class UnhealthyNode(Part):
+    name: Annotated[str, Rule(required=True)] = ""
+
+
+class PreemptionGateState(Part):
+    name: Annotated[str, Rule(required=True, max_length=316)] = ""
+    position: str = ""
+    last_transition_time: Timestamp | None = None
+
+
+class WorkloadStatus(Part):
+    conditions: Conditions | None = None
+    admission: Admission | None = None
+    requeue_state: RequeueState | None = None
+    reclaimable_pods: (
+        Annotated[
+            tuple[ReclaimablePod, ...],
+            Rule(max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    admission_checks: (
+        Annotated[
+            tuple[CheckState, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    resource_requests: (
+        Annotated[
+            tuple[PodSetRequest, ...],
+            Rule(max_items=18, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    accumulated_past_execution_time_seconds: Int32 | None = None
+    scheduling_stats: SchedulingStats | None = None
+    nominated_cluster_names: Annotated[tuple[str, ...], Rule(max_items=20, x_kubernetes_list_type="set")] | None = None
+    cluster_name: str | None = None
+    unhealthy_nodes: (
+        Annotated[
+            tuple[UnhealthyNode, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+    preemption_gates: (
+        Annotated[
+            tuple[PreemptionGateState, ...],
+            Rule(max_items=8, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        ]
+        | None
+    ) = None
+
+
+class Workload(Object):
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
