@@ -38,6 +38,8 @@ COUNTED = (
     kinds.PERSISTENT_VOLUME_CLAIM,
     kinds.RAY_CLUSTER,
     kinds.RAY_JOB,
+    kinds.RAY,
+    kinds.CONFIG_MAP,
 )
 OURS_ONLY = ("Valid", "SpecDrift", "Degraded")
 
@@ -47,6 +49,7 @@ class StillClock:
 
     def __init__(self) -> None:
         self.moment = time.time_ns() // 1000
+        self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
 
     def now(self) -> int:
         return self.moment
@@ -55,7 +58,16 @@ class StillClock:
         return self.moment / 1_000_000
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.Event().wait()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.moment + int(seconds * 1_000_000), waiter))
+        await waiter
+
+    def advance(self, seconds: float) -> None:
+        self.moment += int(seconds * 1_000_000)
+        for due, waiter in self._sleepers:
+            if due <= self.moment and not waiter.done():
+                waiter.set_result(None)
+        self._sleepers = [(due, waiter) for due, waiter in self._sleepers if due > self.moment]
 
 
 class ScriptedDashboard:
@@ -83,13 +95,18 @@ class ScriptedDashboard:
 
 
 class QuotaTransport:
-    """The server's transport, refusing new pods while the quota denies."""
+    """The server's transport, refusing new pods while the quota denies; counts writes."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.deny = False
+        self.writes: Counter[str] = Counter()
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.method != "GET":
+            path = request.path.split("/")
+            named = path[-2] if request.method in ("PATCH", "DELETE", "PUT") else path[-1]
+            self.writes[f"{request.method} {path[-1] if path[-1] == 'status' else named}"] += 1
         if self.deny and request.method == "POST" and request.path.endswith("/pods"):
             body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"exceeded quota: compute"}'
             return Response(403, {}, body)
@@ -163,9 +180,10 @@ class Stage:
 
     async def _collect_garbage(self) -> None:
         alive = {view.uid(obj) for kind in COUNTED for obj in self.objects(kind)}
+        collected = {kind.kind for kind in COUNTED}
         for kind in COUNTED:
             for obj in self.objects(kind):
-                owners = view.metadata(obj).get("ownerReferences") or []
+                owners = [one for one in view.metadata(obj).get("ownerReferences") or [] if one["kind"] in collected]
                 if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):
                     await self.client.delete(kind, view.name(obj), view.namespace(obj))
 

@@ -1,4 +1,4 @@
-"""The reconciler of `Ray` (ray.k8s.io): one child RayCluster, a launcher that reports, a status in the proposal's shape.
+"""The reconciler of `Ray` (ray.k8s.io): a child RayCluster, a launcher that reports, a status in the proposal's shape.
 
 Everything that runs is the child's; this only translates, creates and tells. Changing counts scales in place; changing
 anything else recreates the pods and launches anew.

@@ -1,0 +1,105 @@
+"""How an entrypoint reaches Ray, by script and by HTTP."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from shoal.controllers.ray import submission
+from shoal.controllers.ray.settings import Settings
+from shoal.errors import BadInput
+from tests.faults import proven
+from tests.unit.ray.builders import ray_job
+
+
+def running(entrypoint: str = "python train.py", mode: str = "K8sJobMode", **more):
+    job = ray_job(mode=mode, entrypoint=entrypoint, **more)
+    job["status"] = {"jobId": "train-x", "rayClusterName": "train-c", "dashboardURL": "train-c-head-svc.default.svc:8265"}
+    return job
+
+
+ENTRYPOINTS = [
+    "python train.py --epochs 3",
+    'python -c "import ray; ray.init(); print(ray.cluster_resources())"',
+    'python -c "\nimport ray\nprint(1)\n"',
+    "cd /data && python train.py; echo done",
+    "python train.py > $HOME/log 2>&1 || true",
+    "echo $(hostname) `date` '$HOME' \"$USER\"",
+    'python -c "print(\\"quoted\\")"',
+    "echo 'single $quotes' | cat",
+    "./run.sh&",
+]
+
+
+def ray_receives(script: str) -> str:
+    """Run the submitter's script with a `ray` that records its arguments, and join them as Ray's command line does."""
+    fake = (
+        "python() { :; }; "
+        "ray() { if [ \"$2\" = submit ]; then printf '%s\\0' \"$@\"; elif [ \"$2\" = status ]; then return 1; fi; }; "
+    )
+    out = subprocess.run(["/bin/bash", "-c", fake + script], capture_output=True, env={"PATH": "/usr/bin:/bin"}, check=False)
+    words = out.stdout.decode().split("\0")
+    return subprocess.list2cmdline(words[words.index("--") + 1 : -1])
+
+
+def run_in_head(command: str) -> str:
+    """What a head's shell does with the text: the words of the innermost command, or its output."""
+    stub = "python() { printf '<%s>' \"$@\"; }; export -f python; cd() { :; }; export -f cd; hostname() { echo H; }; export -f hostname; date() { echo D; }; export -f date; "
+    out = subprocess.run(["/bin/bash", "-c", stub + command], capture_output=True, text=True, check=False,
+                         env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "USER": "me"})
+    return out.stdout
+
+
+def raw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "_entrypoint_words", lambda text: text)
+
+
+@proven(without=raw)
+def test_f117_the_entrypoint_runs_on_the_head_and_only_there():
+    """F117: an entrypoint with separators, substitutions, quotes. Holds: the submitter runs none of it, the head gets it as written."""
+    for entrypoint in ENTRYPOINTS:
+        assert run_in_head(ray_receives(submission.script(running(entrypoint)))) == run_in_head(entrypoint), entrypoint
+
+
+def test_submitting_twice_is_harmless():
+    """The script submits only an id that Ray does not know, so a restarted submitter just follows the logs."""
+    script = submission.script(running())
+    assert script.index("ray job status") < script.index("ray job submit") < script.index("ray job logs")
+    assert "--submission-id train-x" in script
+
+
+def test_the_exit_code_is_the_jobs():
+    assert "grep -q FAILED; then exit 1" in submission.script(running())
+
+
+def test_http_body_has_only_what_is_set():
+    job = running(mode="HTTPMode", runtimeEnvYAML="pip: [requests]", entrypointNumCpus=2, entrypointResources='{"a": 1}')
+    assert submission.request_body(job) == {
+        "entrypoint": "python train.py",
+        "submission_id": "train-x",
+        "runtime_env": {"pip": ["requests"]},
+        "entrypoint_num_cpus": 2,
+        "entrypoint_resources": {"a": 1},
+    }
+
+
+@pytest.mark.parametrize("text", ["just a string", "a: [", "- 1"])
+def test_a_runtime_env_that_is_no_mapping_is_bad_input(text):
+    with pytest.raises(BadInput, match="runtimeEnvYAML"):
+        submission.runtime_env(running(runtimeEnvYAML=text))
+
+
+def test_a_sidecar_is_part_of_the_head_and_counts_with_it():
+    cluster = submission.cluster_of(running(mode="SidecarMode"), Settings())
+    spec = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    assert [container["name"] for container in spec["containers"]] == ["ray-head", "ray-job-submitter"]
+    assert spec["restartPolicy"] == "Never"
+
+
+def test_a_users_submitter_template_keeps_its_command():
+    template = {"spec": {"containers": [{"name": "mine", "image": "img", "command": ["my-submit"]}]}}
+    job = running(submitterPodTemplate=template)
+    built = submission.submitter_job(job, submission.cluster_of(job, Settings()), Settings())["spec"]["template"]["spec"]
+    assert built["containers"][0]["command"] == ["my-submit"]
+    assert {"name": "RAY_JOB_SUBMISSION_ID", "value": "train-x"} in built["containers"][0]["env"]
