@@ -13,6 +13,7 @@ from shoal.errors import BadInput
 
 Domain = tuple[tuple[str, ...], int]
 
+_NONSENSE = (BadInput, TypeError, ValueError, AttributeError, IndexError)
 MOST_DOMAINS = 100_000  # bounds what one assignment can make us allocate
 
 
@@ -40,9 +41,16 @@ def compress(domains: list[Domain]) -> list[Json]:
 
 
 def to_slices(assignment: Json) -> Json:
-    """v1beta1's `domains` as v1beta2's `slices`; an assignment that has no domains stays as it is."""
+    """v1beta1's `domains` as v1beta2's `slices`; an assignment without sensible domains stays as it is."""
     if "domains" not in assignment:
         return assignment
+    try:
+        return _with_slices(assignment)
+    except _NONSENSE:
+        return assignment
+
+
+def _with_slices(assignment: Json) -> Json:
     rest = {name: value for name, value in assignment.items() if name != "domains"}
     domains = [
         (tuple(entry.get("values") or ()), int(entry.get("count") or 0)) for entry in assignment["domains"] or ()
@@ -51,9 +59,16 @@ def to_slices(assignment: Json) -> Json:
 
 
 def to_domains(assignment: Json) -> Json:
-    """v1beta2's `slices` as v1beta1's `domains`."""
+    """v1beta2's `slices` as v1beta1's `domains`, with the same patience: one odd object must not fail a list."""
     if "slices" not in assignment:
         return assignment
+    try:
+        return _with_domains(assignment)
+    except _NONSENSE:
+        return assignment
+
+
+def _with_domains(assignment: Json) -> Json:
     rest = {name: value for name, value in assignment.items() if name != "slices"}
     domains = [{"values": list(values), "count": count} for values, count in expand(assignment["slices"] or [])]
     return {**rest, "domains": domains}

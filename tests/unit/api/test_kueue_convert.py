@@ -128,6 +128,15 @@ def test_slices_store_shared_text_once() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "assignment", [{"slices": [{"domainCount": 10**9}]}, {"slices": ["x"]}, {"slices": 7}, {"domains": [{"values": 7}]}]
+)
+def test_an_assignment_that_makes_no_sense_passes_through(assignment: Json) -> None:
+    """One odd object must not fail a whole list."""
+    assert kueue_topology.to_domains(assignment) == assignment
+    assert kueue_topology.to_slices(assignment) == assignment
+
+
 def test_a_conversion_review_is_answered() -> None:
     objects_ = [old("ClusterQueue", spec={"cohort": "a"}), old("LocalQueue", spec={})]
     answer = review({"request": {"uid": "7", "desiredAPIVersion": V1BETA2, "objects": objects_}})["response"]
