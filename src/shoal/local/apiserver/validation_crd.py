@@ -1,0 +1,256 @@
+"""Custom resource definitions: names that fit, one stored version, and schemas that are structural.
+
+A CRD that passes here can be compiled and served; one that does not is refused with the place in its schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.errors import BadInput
+from shoal.local.apiserver import jsonpath, regex
+from shoal.local.apiserver import validation_names as names
+from shoal.local.apiserver.cel import compile_rules
+from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+
+Json = dict[str, Any]
+
+_APPROVAL = "api-approved.kubernetes.io"
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_NO_LOGIC = (
+    "default",
+    "nullable",
+    "additionalProperties",
+    "x-kubernetes-preserve-unknown-fields",
+    "description",
+    "type",
+)
+_LOGIC = ("allOf", "anyOf", "oneOf")
+_DEEPEST = 200
+
+
+def validate_crd(obj: Json, old: Json | None) -> list[FieldError]:
+    spec = obj.get("spec") or {}
+    before = (old or {}).get("spec") or {}
+    errors = _identity(obj, spec)
+    if before:
+        for name in ("group", "scope"):
+            if spec.get(name) != before.get(name):
+                errors.append(invalid(f"spec.{name}", spec.get(name), "field is immutable"))
+        for name in ("plural", "kind"):
+            if (spec.get("names") or {}).get(name) != (before.get("names") or {}).get(name):
+                path = f"spec.names.{name}"
+                errors.append(invalid(path, (spec.get("names") or {}).get(name), "field is immutable"))
+    if spec.get("preserveUnknownFields"):
+        words = "must be false in order to use defaults in the schema"
+        errors.append(invalid("spec.preserveUnknownFields", True, words))
+    errors += _conversion(spec.get("conversion") or {})
+    known = {version.get("name"): version for version in before.get("versions") or ()}
+    return errors + _versions(spec.get("versions") or [], known, obj)
+
+
+def _identity(obj: Json, spec: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    group, called = str(spec.get("group") or ""), spec.get("names") or {}
+    name = str((obj.get("metadata") or {}).get("name") or "")
+    if not group:
+        errors.append(required("spec.group"))
+    else:
+        errors += [invalid("spec.group", group, complaint) for complaint in names.dns_subdomain(group)]
+        if "." not in group:
+            errors.append(invalid("spec.group", group, "should be a domain with at least one dot"))
+    if name != f"{called.get('plural')}.{group}":
+        errors.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        scope = spec.get("scope")
+        errors.append(
+            not_supported("spec.scope", scope, ["Cluster", "Namespaced"]) if scope else required("spec.scope")
+        )
+    for field in ("plural", "singular", "kind", "listKind"):
+        value = called.get(field)
+        if not value:
+            errors.append(required(f"spec.names.{field}"))
+            continue
+        words = "may have mixed case, but should otherwise match: " if field in ("kind", "listKind") else ""
+        checked = value.lower() if words else value
+        errors += [invalid(f"spec.names.{field}", value, words + c) for c in names.old_dns_label(checked)]
+    if called.get("kind") and called.get("kind") == called.get("listKind"):
+        errors.append(invalid("spec.names.listKind", called["listKind"], "kind and listKind may not be the same"))
+    protected = group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
+    if protected and not group.endswith(".x-k8s.io"):
+        approval = ((obj.get("metadata") or {}).get("annotations") or {}).get(_APPROVAL)
+        if not approval:
+            words = f'protected groups must have approval annotation "{_APPROVAL}", see '
+            link = "https://github.com/kubernetes/enhancements/pull/1111"
+            errors.append(required(f"metadata.annotations[{_APPROVAL}]", words + link))
+    return errors
+
+
+def _conversion(conversion: Json) -> list[FieldError]:
+    strategy, webhook = conversion.get("strategy"), conversion.get("webhook")
+    path = "spec.conversion"
+    if strategy not in ("None", "Webhook"):
+        return [not_supported(f"{path}.strategy", strategy, ["None", "Webhook"])]
+    if strategy == "None":
+        words = "should not be set when strategy is not set to Webhook"
+        return [forbidden(f"{path}.webhook", words)] if webhook else []
+    errors = []
+    if not (webhook or {}).get("clientConfig"):
+        errors.append(required(f"{path}.webhook.clientConfig", "required when strategy is set to Webhook"))
+    if not (webhook or {}).get("conversionReviewVersions"):
+        errors.append(required(f"{path}.webhook.conversionReviewVersions"))
+    return errors
+
+
+def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if not versions:
+        return [required("spec.versions", "must have exactly one version marked as storage version")]
+    seen: set[str] = set()
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        name = str(version.get("name") or "")
+        if name in seen:
+            errors.append(duplicate(f"{path}.name", name))
+        seen.add(name)
+        errors += [invalid(f"{path}.name", name, complaint) for complaint in names.old_dns_label(name)]
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        where = f"{path}.schema.openAPIV3Schema"
+        if schema is None:
+            errors.append(required(where, "schemas are required"))
+        elif schema != ((known.get(name) or {}).get("schema") or {}).get("openAPIV3Schema"):
+            errors += schema_errors(schema, where)
+        for place, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            errors += _column(column, f"{path}.additionalPrinterColumns[{place}]")
+        scale = (version.get("subresources") or {}).get("scale")
+        if scale:
+            errors += _scale(scale, f"{path}.subresources.scale")
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        errors.append(invalid("spec.versions", sorted(seen), "must have exactly one version marked as storage version"))
+    stored = (obj.get("status") or {}).get("storedVersions") or []
+    for index, name in enumerate(stored):
+        if name not in seen:
+            errors.append(invalid(f"status.storedVersions[{index}]", name, "must appear in spec.versions"))
+    return errors
+
+
+def _column(column: Json, path: str) -> list[FieldError]:
+    errors = [required(f"{path}.{name}") for name in ("name", "type", "jsonPath") if not column.get(name)]
+    allowed = ["boolean", "date", "integer", "number", "string"]
+    if column.get("type") and column["type"] not in allowed:
+        errors.append(not_supported(f"{path}.type", column["type"], allowed))
+    if column.get("jsonPath"):
+        try:
+            jsonpath.compiled(str(column["jsonPath"]))
+        except BadInput as error:
+            errors.append(invalid(f"{path}.jsonPath", column["jsonPath"], str(error)))
+    return errors
+
+
+def _scale(scale: Json, path: str) -> list[FieldError]:
+    errors = []
+    for name, root in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
+        value = str(scale.get(name) or "")
+        if not value:
+            errors.append(required(f"{path}.{name}"))
+        elif not value.startswith(root):
+            errors.append(invalid(f"{path}.{name}", value, f"should be a json path under {root.rstrip('.')}"))
+    return errors
+
+
+# --- structural schemas
+
+
+def schema_errors(schema: Json, path: str) -> list[FieldError]:
+    """What keeps a schema from being structural: no type, lists without items, rules that do not compile."""
+    errors: list[FieldError] = []
+    if schema.get("type") != "object":
+        found = schema.get("type")
+        words = "must be object at the root"
+        errors.append(
+            invalid(f"{path}.type", found, words)
+            if found
+            else required(f"{path}.type", "must not be empty at the root")
+        )
+    _node(schema, path, errors, 0)
+    if not errors:
+        rules = compile_rules(schema)
+        for problem in rules.problems if rules is not None else ():
+            errors.append(invalid(f"{path}.{problem.path}", problem.expression, problem.message))
+    return errors
+
+
+def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
+    if not isinstance(schema, dict):
+        errors.append(invalid(path, schema, "must be a schema"))
+        return
+    if depth > _DEEPEST:
+        errors.append(forbidden(path, f"schemas may not nest deeper than {_DEEPEST} levels"))
+        return
+    kind = schema.get("type")
+    loose = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+    if kind is not None and kind not in _TYPES:
+        errors.append(not_supported(f"{path}.type", kind, list(_TYPES)))
+    elif not kind and depth and not loose:
+        errors.append(required(f"{path}.type", "must not be empty for specified object fields"))
+    if kind == "array" and not isinstance(schema.get("items"), dict):
+        errors.append(required(f"{path}.items", "must be specified"))
+    if schema.get("properties") and schema.get("additionalProperties") not in (None, False):
+        errors.append(
+            forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+        )
+    if schema.get("additionalProperties") is False:
+        words = "additionalProperties cannot be set to false"
+        errors.append(forbidden(f"{path}.additionalProperties", words))
+    for name in ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems"):
+        if schema.get(name):
+            errors.append(forbidden(f"{path}.{name}", f"{name} is not supported"))
+    if schema.get("uniqueItems"):
+        words = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        errors.append(forbidden(f"{path}.uniqueItems", words))
+    _details(schema, path, errors)
+    for name, child in (schema.get("properties") or {}).items():
+        _node(child, f"{path}.properties[{name}]", errors, depth + 1)
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            _node(schema[name], f"{path}.{name}", errors, depth + 1)
+
+
+def _details(schema: Json, path: str, errors: list[FieldError]) -> None:
+    if schema.get("pattern"):
+        try:
+            regex.matcher(str(schema["pattern"]))
+        except BadInput as error:
+            errors.append(
+                invalid(f"{path}.pattern", schema["pattern"], f"must be a valid regular expression, but isn't: {error}")
+            )
+    if schema.get("x-kubernetes-list-type") == "map":
+        keys = schema.get("x-kubernetes-list-map-keys") or []
+        properties = ((schema.get("items") or {}).get("properties")) or {}
+        if not keys:
+            words = "must not be empty if x-kubernetes-list-type is map"
+            errors.append(required(f"{path}.x-kubernetes-list-map-keys", words))
+        for index, key in enumerate(keys):
+            if key not in properties:
+                where = f"{path}.x-kubernetes-list-map-keys[{index}]"
+                words = "entries must all be names of item properties"
+                errors.append(invalid(where, key, words))
+    for word in _LOGIC:
+        for index, child in enumerate(schema.get(word) or ()):
+            _logic(child, f"{path}.{word}[{index}]", errors, bool(schema.get("x-kubernetes-int-or-string")))
+    if isinstance(schema.get("not"), dict):
+        _logic(schema["not"], f"{path}.not", errors, False)
+
+
+def _logic(schema: Any, path: str, errors: list[FieldError], may_type: bool) -> None:
+    """Inside allOf, anyOf, oneOf and not there are value rules only: structure stands outside."""
+    if not isinstance(schema, dict):
+        errors.append(invalid(path, schema, "must be a schema"))
+        return
+    for name in _NO_LOGIC:
+        if name in schema and not (name == "type" and may_type):
+            errors.append(forbidden(f"{path}.{name}", "must be empty to be structural"))
+    for name, child in (schema.get("properties") or {}).items():
+        _logic(child, f"{path}.properties[{name}]", errors, False)
+    if isinstance(schema.get("items"), dict):
+        _logic(schema["items"], f"{path}.items", errors, False)
