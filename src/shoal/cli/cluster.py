@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,6 +33,7 @@ from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox import Sandbox
 from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.scheduler import Scheduler
@@ -127,10 +127,7 @@ class LocalCluster:
         sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate)
         host = Host(directory=self.home.runtime, sandbox=sandbox, sources=sources,
                     images=ImageTable(self.settings.images), limits=find_limits(self.home.identity), clock=self.clock)
-        runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host)}
-        if importlib.util.find_spec("shoal.local.runtime.simulated") is not None:
-            simulated = importlib.import_module("shoal.local.runtime.simulated")
-            runtimes["simulated"] = simulated.SimulatedRuntime(self.clock)
+        runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(self.clock)}
         agent = Agent(self.client, self.home.name, runtimes, self.keeper, clock=self.clock)
         host.announce = agent.announce
         return agent

@@ -157,6 +157,9 @@ class Agent:
                 run.stop(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
                 return None
             await self._report(pod, run)
+        else:
+            grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+            await self._runtime(pod).discard(pod["metadata"]["uid"], grace)
         with contextlib.suppress(NotFound, Conflict):
             await self._client.delete(POD, key.name, key.namespace, uid=pod["metadata"]["uid"], grace_seconds=0)
         if run is not None:

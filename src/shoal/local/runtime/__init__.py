@@ -44,6 +44,10 @@ class Runtime(Protocol):
         """A pod that is bound here; resumes where an earlier agent left it. Not started yet."""
         ...
 
+    async def discard(self, uid: str, grace: float) -> None:
+        """End and forget a pod of an earlier agent that is being deleted."""
+        ...
+
     async def sweep(self, known: set[str]) -> None:
         """End and forget every pod of an earlier agent whose UID is not known."""
         ...

@@ -61,6 +61,7 @@ class ContainerRun:
         self._changed = changed
         self._stopping = False
         self._run_number = self._newest()
+        self._resume_tried = False
         self._failures = self._ray_retries = 0
 
     # --- what others see
@@ -125,7 +126,8 @@ class ContainerRun:
     async def _one_run(self) -> Ended | None:
         """Start once and stay until it ended; None when it could not even be planned and should be tried again."""
         if self._resumed():
-            return await self._watch(gated=0)
+            return await self._watch(gated=0, resumed=True)
+        self._resume_tried = True
         try:
             plan = await planning.plan(
                 self.host,
@@ -171,15 +173,16 @@ class ContainerRun:
 
     def _resumed(self) -> bool:
         """After an agent's restart: whether the newest run is still there (alive, or ended and not yet looked at)."""
-        if self.process is not None or self._run_number < 0:
+        if self._resume_tried or self._run_number < 0:
             return False
+        self._resume_tried = True
         process = ContainerProcess(self.directory / str(self._run_number))
         self.restart_count = self._run_number
         process.attach()
         self.process = process
         return True
 
-    async def _watch(self, gated: int) -> Ended:
+    async def _watch(self, gated: int, resumed: bool = False) -> Ended:
         """From started to ended: hooks and probes beside it."""
         process = self.process
         assert process is not None
@@ -187,6 +190,8 @@ class ContainerRun:
         self.ever_started = True
         self.started = not self.spec.get("startupProbe")
         self.ready = self.started and not self.spec.get("readinessProbe") and self.role != "init"
+        if resumed and process.identity is not None and (known := self._known_status()):
+            self.started, self.ready = bool(known.get("started")), bool(known.get("ready"))
         self._changed()
         beside = [asyncio.create_task(self._after_start(process))]
         if gated:
@@ -207,6 +212,11 @@ class ContainerRun:
             self._ray_retries = RAY_START_RETRIES + 1
         self._note_end(ended, "Error")
         return ended
+
+    def _known_status(self) -> Json:
+        """What was last reported of this container, by an earlier agent."""
+        statuses = (self.pod.get("status") or {}).get("containerStatuses") or ()
+        return next((status for status in statuses if status["name"] == self.name), {})
 
     async def _after_start(self, process: ContainerProcess) -> None:
         if hook := (self.spec.get("lifecycle") or {}).get("postStart"):

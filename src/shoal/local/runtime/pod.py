@@ -319,9 +319,11 @@ async def stop_stray(directory: Path, grace: float = 0.0) -> None:
         await process.wait()
 
 
-async def remove_stray(host: Host, directory: Path) -> None:
+async def remove_stray(host: Host, directory: Path, grace: float = 0.0) -> None:
     """End and forget a pod of an earlier agent that nobody knows any more."""
-    await stop_stray(directory)
+    if not directory.exists():
+        return
+    await stop_stray(directory, grace)
     record = read_record(directory)
     if record is not None and record.address is not None:
         with contextlib.suppress(ShoalError):

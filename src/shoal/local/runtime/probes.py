@@ -135,7 +135,8 @@ async def follow(
     """Check again and again; a verdict is reported when enough answers in a row agree on a new one."""
     succeed, fail = int(probe.get("successThreshold") or 1), int(probe.get("failureThreshold") or 3)
     period = float(probe.get("periodSeconds") or 10)
-    await clock.sleep(float(probe.get("initialDelaySeconds") or 0))
+    since = (clock.now() - (process.started_at or clock.now())) / 1e6  # a resumed container had its delay already
+    await clock.sleep(max(0.0, float(probe.get("initialDelaySeconds") or 0) - max(0.0, since)))
     good = bad = 0
     while True:
         verdict = await prober.check(probe, container, process)

@@ -60,6 +60,13 @@ class ProcessRuntime:
         if run.address is not None and not run.finished.is_set():
             rewrite(run.hosts_file, self.hosts_text(run.pod, own_names(run.pod, run.address)))
 
+    async def discard(self, uid: str, grace: float) -> None:
+        directory = self.host.pods / pod_id(uid)
+        record = read_record(directory)
+        await remove_stray(self.host, directory, grace)
+        if record is not None:
+            self.gpus.give_back(record.node, uid)
+
     async def sweep(self, known: set[str]) -> None:
         if not self.host.pods.exists():
             return

@@ -1,0 +1,146 @@
+"""A Ray head that is only its HTTP answers: health, job submit, status, logs and stop.
+
+For simulated pods. Jobs last and end as the pod's annotations, or the job's own metadata, say; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from aiohttp import web
+
+from shoal.api.gang import PREFIX
+from shoal.api.meta import Json
+from shoal.kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+JOB_SECONDS = PREFIX + "job-seconds"
+JOB_STATUS = PREFIX + "job-status"
+"""SUCCEEDED or FAILED."""
+
+DASHBOARD, AGENT = 8265, 52365
+
+
+def is_head(pod: Json) -> bool:
+    return (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+
+
+class SimulatedRay:
+    """The dashboard and the agent's health of one simulated head."""
+
+    def __init__(self, pod: Json, address: str, clock: Clock) -> None:
+        self._annotations: dict[str, str] = pod["metadata"].get("annotations") or {}
+        self._address = address
+        self._clock = clock
+        self._jobs: dict[str, Json] = {}
+        self._ends: dict[str, asyncio.Task[None]] = {}
+        self._runner: web.AppRunner | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        application = web.Application()
+        application.add_routes([
+            web.get("/api/version", self._version),
+            web.get("/api/gcs_healthz", self._healthy), web.get("/api/local_raylet_healthz", self._healthy),
+            web.get("/api/healthz", self._healthy),
+            web.post("/api/jobs/", self._submit), web.get("/api/jobs/", self._list),
+            web.get("/api/jobs/{id}", self._get), web.get("/api/jobs/{id}/logs", self._logs),
+            web.post("/api/jobs/{id}/stop", self._stop), web.delete("/api/jobs/{id}", self._delete),
+        ])
+        self._runner = web.AppRunner(application, access_log=None)
+        await self._runner.setup()
+        for port in (DASHBOARD, AGENT):
+            try:
+                await web.TCPSite(self._runner, self._address, port).start()
+            except OSError as error:
+                log.warning("a simulated Ray head cannot listen on %s:%d: %s", self._address, port, error)
+
+    def close_soon(self) -> None:
+        self._closing = asyncio.create_task(self.stop())
+
+    async def stop(self) -> None:
+        for task in self._ends.values():
+            task.cancel()
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+
+    async def _healthy(self, request: web.Request) -> web.Response:
+        return web.Response(text="success")
+
+    async def _version(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": "4", "ray_version": "simulated", "ray_commit": "", "session_name": "simulated"})
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        with contextlib.suppress(ValueError):
+            body = await request.json()
+            if isinstance(body, dict) and body.get("entrypoint"):
+                return self._accept(body)
+        return web.Response(status=400, text="a job needs an entrypoint")
+
+    def _accept(self, body: Json) -> web.Response:
+        name = str(body.get("submission_id") or f"raysubmit_{len(self._jobs):016d}")
+        if name in self._jobs:
+            return web.Response(status=500, text=f"Job with submission_id {name} already exists.")
+        metadata = body.get("metadata") or {}
+        self._jobs[name] = {
+            "type": "SUBMISSION", "job_id": None, "submission_id": name, "status": "RUNNING",
+            "entrypoint": body["entrypoint"], "message": "Job is currently running.", "error_type": None,
+            "start_time": self._clock.now() // 1000, "end_time": None, "metadata": metadata,
+            "runtime_env": body.get("runtime_env") or {}, "driver_exit_code": None,
+        }
+        self._ends[name] = asyncio.create_task(self._end(name, metadata))
+        return web.json_response({"job_id": name, "submission_id": name})
+
+    async def _end(self, name: str, metadata: Json) -> None:
+        seconds = _number(metadata.get(JOB_SECONDS) or self._annotations.get(JOB_SECONDS), 1.0)
+        status = str(metadata.get(JOB_STATUS) or self._annotations.get(JOB_STATUS) or "SUCCEEDED")
+        await self._clock.sleep(seconds)
+        self._finish(name, status if status in ("SUCCEEDED", "FAILED") else "SUCCEEDED")
+
+    def _finish(self, name: str, status: str) -> None:
+        message = {"SUCCEEDED": "Job finished successfully.", "STOPPED": "Job was intentionally stopped."}
+        self._jobs[name].update(status=status, end_time=self._clock.now() // 1000,
+                                message=message.get(status, "Job entrypoint command failed with exit code 1"),
+                                driver_exit_code=0 if status == "SUCCEEDED" else 1)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        return web.json_response(list(self._jobs.values()))
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return web.json_response(self._found(request))
+
+    async def _logs(self, request: web.Request) -> web.Response:
+        self._found(request)
+        return web.json_response({"logs": "this job is simulated\n"})
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        job = self._found(request)
+        if job["status"] == "RUNNING":
+            self._ends[job["submission_id"]].cancel()
+            self._finish(job["submission_id"], "STOPPED")
+        return web.json_response({"stopped": True})
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        job = self._found(request)
+        if job["status"] == "RUNNING":
+            return web.Response(status=500, text="a running job cannot be deleted")
+        del self._jobs[job["submission_id"]]
+        return web.json_response({"deleted": True})
+
+    def _found(self, request: web.Request) -> Json:
+        job = self._jobs.get(request.match_info["id"])
+        if job is None:
+            raise web.HTTPNotFound(text=f"Job {request.match_info['id']} does not exist")
+        return job
+
+
+def _number(text: Any, default: float) -> float:
+    try:
+        return max(0.0, float(text))
+    except (TypeError, ValueError):
+        return default
