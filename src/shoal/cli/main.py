@@ -18,6 +18,7 @@ COMMANDS = {
     "kubeconfig": ("shoal.cli.kubeconfig", "Print the path of a cluster's kubeconfig."),
     "doctor": ("shoal.cli.doctor", "Check what this machine allows, and say what to do."),
     "get": ("shoal.cli.get", "List all gangs, whatever their kind, with the reason they wait."),
+    "check": ("shoal.cli.check", "Check manifests without a server; every mistake with its place."),
     "why": ("shoal.cli.why", "Say why a gang runs or waits, and what would help."),
     "controller": ("shoal.cli.controller", "Run Shoal's controllers against any Kubernetes cluster."),
     "install": ("shoal.cli.install", "Install Shoal on a Kubernetes cluster."),
