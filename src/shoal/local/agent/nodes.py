@@ -94,19 +94,21 @@ class NodeKeeper:
         self._clock = clock
         self.shapes: dict[str, NodeShape] = {}
 
-    async def register(self, shapes: Iterable[NodeShape]) -> None:
+    async def register(self, shapes: Iterable[NodeShape], annotations: dict[str, str] | None = None) -> None:
         """Create the Node objects, or bring those of an earlier start up to date; a cordon stays."""
         wanted = list(shapes)
         limit = asyncio.Semaphore(32)
 
         async def one(shape: NodeShape) -> None:
             async with limit:
-                await self._register(shape)
+                await self._register(shape, annotations or {})
 
         await asyncio.gather(*(one(shape) for shape in wanted))
 
-    async def _register(self, shape: NodeShape) -> None:
+    async def _register(self, shape: NodeShape, annotations: dict[str, str]) -> None:
         body = node_object(shape, self._agent, self._address, self._clock)
+        if annotations:
+            body["metadata"]["annotations"] = annotations
         status = {"status": body["status"]}
         try:
             await self._client.create(NODE, body)
