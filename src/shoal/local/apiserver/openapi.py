@@ -1,0 +1,306 @@
+"""The server's OpenAPI documents, v2 and v3, from the registry of what it serves.
+
+kubectl reads them for `explain` and to learn that it may leave validation to the server. Built-in kinds are
+described by the names and types of their fields, custom kinds by their own schemas. Built on first use and kept
+until the registry changes; nothing else in the server depends on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from shoal.local.apiserver import builtin_types
+from shoal.local.apiserver.builtin_types import Field
+from shoal.local.apiserver.resources import Registry, Resource, Version
+
+Json = dict[str, Any]
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_PREFIXES = {"meta": "io.k8s.apimachinery.pkg.apis.meta", "apiextensions":
+             "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions", "apiregistration":
+             "io.k8s.kube-aggregator.pkg.apis.apiregistration"}  # fmt: skip
+_SCALARS: dict[str, Json] = {
+    "string": {"type": "string"}, "bool": {"type": "boolean"}, "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"}, "uint32": {"type": "integer", "format": "int64"},
+    "double": {"type": "number", "format": "double"}, "bytes": {"type": "string", "format": "byte"},
+    "Time": {"type": "string", "format": "date-time"}, "MicroTime": {"type": "string", "format": "date-time"},
+    "Duration": {"type": "string"}, "Quantity": {"type": "string"}, "Raw": {"type": "object"}, "JSON": {},
+    "Fields": {"type": "object"},
+}  # fmt: skip
+_V2_LEFT_OUT = frozenset(("nullable", "oneOf", "anyOf", "not", "x-kubernetes-validations", "default"))
+_TYPE_HELP = {
+    "apiVersion": "APIVersion defines the versioned schema of this representation of an object.",
+    "kind": "Kind is a string value representing the REST resource this object represents.",
+    "metadata": "Standard object's metadata.",
+}
+
+
+class OpenApi:
+    """Documents by path. One per server."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._seen = -1
+        self._kept: dict[str, Json] = {}
+
+    def answer(self, path: str) -> Json | None:
+        """The document at /openapi/v2, /openapi/v3 or /openapi/v3/…; None where there is none."""
+        if self._seen != self.registry.generation:
+            self._seen, self._kept = self.registry.generation, {}
+        path = path.rstrip("/")
+        if path not in self._kept:
+            found = self._build(path)
+            if found is None:
+                return None
+            self._kept[path] = found
+        return self._kept[path]
+
+    def _build(self, path: str) -> Json | None:
+        if path == "/openapi/v2":
+            return self._v2()
+        if path == "/openapi/v3":
+            return {"paths": {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._hash(name)}"}
+                              for name in self._names()}}  # fmt: skip
+        name = path.removeprefix("/openapi/v3/")
+        return self._v3(name) if name in self._names() else None
+
+    def _names(self) -> dict[str, tuple[str, str]]:
+        """`apis/apps/v1` and the like, with their group and version."""
+        return {
+            (f"apis/{group}/{version}" if group else f"api/{version}"): (group, version)
+            for group, versions in self.registry.groups().items()
+            for version in versions
+        }
+
+    def _hash(self, name: str) -> str:
+        text = msgspec.json.encode(self.answer(f"/openapi/v3/{name}"), order="deterministic")
+        return hashlib.sha256(text).hexdigest()[:32].upper()
+
+    def _served(self, group: str | None = None, version: str | None = None) -> list[tuple[Resource, Version]]:
+        return [
+            (resource, one)
+            for resource in self.registry.all()
+            for one in resource.versions.values()
+            if one.served and group in (None, resource.group) and version in (None, one.name)
+        ]
+
+    def _v3(self, name: str) -> Json:
+        served = self._served(*self._names()[name])
+        schemas: dict[str, Json] = {}
+        paths: Json = {}
+        for resource, version in served:
+            _describe(resource, version, schemas, v3=True)
+            paths.update(_paths(resource, version, v3=True))
+        return {
+            "openapi": "3.0.0",
+            "info": _INFO,
+            "paths": paths,
+            "components": {"schemas": dict(sorted(schemas.items()))},
+        }
+
+    def _v2(self) -> Json:
+        definitions: dict[str, Json] = {}
+        paths: Json = {}
+        for resource, version in self._served():
+            _describe(resource, version, definitions, v3=False)
+            paths.update(_paths(resource, version, v3=False))
+        return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": dict(sorted(definitions.items()))}
+
+
+_INFO = {"title": "Kubernetes", "version": "v1.36.4"}
+
+
+def definition_name(version: Version, custom: bool) -> str:
+    """`io.k8s.api.core.v1.Pod`, or the reversed group for custom kinds: `io.ray.v1.RayJob`."""
+    kind = version.kind
+    known = builtin_types.type_of(kind)
+    if known is not None and not custom:
+        return _type_name(known)
+    return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
+
+
+def _type_name(type_name: str) -> str:
+    package, _, rest = type_name.partition(".")
+    return f"{_PREFIXES.get(package, 'io.k8s.api.' + package)}.{rest}"
+
+
+def _reference(name: str, v3: bool) -> Json:
+    return {"$ref": f"#/components/schemas/{name}" if v3 else f"#/definitions/{name}"}
+
+
+# --- schemas
+
+
+def _describe(resource: Resource, version: Version, into: dict[str, Json], *, v3: bool) -> None:
+    name = definition_name(version, resource.custom)
+    kind = version.kind
+    mark = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
+    if resource.custom:
+        schema = _custom_schema(version.raw_schema or {}, into, v3)
+    else:
+        known = builtin_types.type_of(kind)
+        if known is None:
+            return
+        _add_type(known, into, v3)
+        schema = into[name]
+        texts = {field: {**_SCALARS["string"], "description": _TYPE_HELP[field]} for field in ("apiVersion", "kind")}
+        schema["properties"] = {**texts, **schema["properties"]}
+    schema["x-kubernetes-group-version-kind"] = mark
+    into[name] = schema
+    items = {"type": "array", "items": _reference(name, v3)}
+    into[name + "List"] = {
+        "type": "object", "required": ["items"],
+        "properties": {"apiVersion": _SCALARS["string"], "kind": _SCALARS["string"], "items": items,
+                       "metadata": _wrapped(_reference(f"{_META}.ListMeta", v3), v3)},
+        "x-kubernetes-group-version-kind": [{**mark[0], "kind": resource.list_kind}],
+    }  # fmt: skip
+    _add_type("meta.v1.ListMeta", into, v3)
+
+
+def _custom_schema(raw: Json, into: dict[str, Json], v3: bool) -> Json:
+    _add_type("meta.v1.ObjectMeta", into, v3)
+    schema: Json = dict(raw if v3 else _for_v2(raw))
+    metadata = _wrapped(_reference(f"{_META}.ObjectMeta", v3), v3)
+    properties = dict(schema.get("properties") or {})
+    for field in ("apiVersion", "kind"):
+        properties[field] = {"description": _TYPE_HELP[field], **(properties.get(field) or {}), "type": "string"}
+    properties["metadata"] = {"description": _TYPE_HELP["metadata"], **metadata}
+    return {"type": "object", **schema, "properties": properties}
+
+
+def _for_v2(schema: Any) -> Any:
+    """OpenAPI v2 lacks some words; Kubernetes leaves them out, and what they held open stays open."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {word: value for word, value in schema.items() if word not in _V2_LEFT_OUT}
+    if schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties"):
+        return {word: kept[word] for word in ("description", "x-kubernetes-preserve-unknown-fields") if word in kept}
+    if isinstance(kept.get("properties"), dict):
+        kept["properties"] = {name: _for_v2(child) for name, child in kept["properties"].items()}
+    for word in ("items", "additionalProperties"):
+        if isinstance(kept.get(word), dict):
+            kept[word] = _for_v2(kept[word])
+    if isinstance(kept.get("allOf"), list):
+        kept["allOf"] = [_for_v2(child) for child in kept["allOf"]]
+    return kept
+
+
+def _add_type(type_name: str, into: dict[str, Json], v3: bool) -> None:
+    name = _type_name(type_name)
+    if name in into:
+        return
+    into[name] = schema = {"type": "object", "properties": {}}
+    fields = builtin_types.fields(type_name)
+    schema["properties"] = {field.name: _field(field, into, v3) for field in fields.values()}
+    needed = [field.name for field in fields.values() if field.required]
+    if needed:
+        schema["required"] = needed
+
+
+def _field(field: Field, into: dict[str, Json], v3: bool) -> Json:
+    element = _element(field.type, into, v3)
+    if field.shape == "map":
+        return {"type": "object", "additionalProperties": element}
+    if field.shape == "one":
+        return _wrapped(element, v3)
+    schema: Json = {"type": "array", "items": element, "x-kubernetes-list-type": field.list_type}
+    if field.list_type == "map":
+        schema["x-kubernetes-list-map-keys"] = list(field.keys)
+    if field.merge_key is not None:
+        schema["x-kubernetes-patch-strategy"] = "merge,retainKeys" if field.retain_keys else "merge"
+        if field.merge_key:
+            schema["x-kubernetes-patch-merge-key"] = field.merge_key
+    return schema
+
+
+def _element(type_name: str, into: dict[str, Json], v3: bool) -> Json:
+    if type_name.startswith("[]"):
+        return {"type": "array", "items": _element(type_name[2:], into, v3)}
+    if type_name == "IntOrString":
+        either: Json = {"oneOf": [{"type": "integer"}, {"type": "string"}]} if v3 else {"type": "string"}
+        return {**either, "format": "int-or-string"}
+    if type_name in _SCALARS:
+        return dict(_SCALARS[type_name])
+    _add_type(type_name, into, v3)
+    return _reference(_type_name(type_name), v3)
+
+
+def _wrapped(schema: Json, v3: bool) -> Json:
+    """In v3 a reference must stand alone; allOf lets other words stand beside it."""
+    return {"allOf": [schema], "default": {}} if v3 and "$ref" in schema else schema
+
+
+# --- paths
+
+
+def _paths(resource: Resource, version: Version, *, v3: bool) -> Json:
+    """The operations by which kubectl finds a kind and learns which parameters it may send."""
+    kind = version.kind
+    many = kind.path("{namespace}").replace("%7Bnamespace%7D", "{namespace}")
+    one = f"{many}/{{name}}"
+    name = definition_name(version, resource.custom)
+    if not resource.custom and builtin_types.type_of(kind) is None:
+        return {}
+    found: Json = {many: {}, one: {}}
+    for verb, method, where in (
+        ("list", "get", many), ("create", "post", many), ("get", "get", one), ("update", "put", one),
+        ("patch", "patch", one), ("delete", "delete", one),
+    ):  # fmt: skip
+        if verb in resource.verbs:
+            found[where][method] = _operation(kind, verb, name, v3)
+    for place, operations in found.items():
+        operations["parameters"] = _place_parameters(place, v3)
+    if kind.namespaced and "list" in resource.verbs:
+        found[kind.path()] = {"get": _operation(kind, "list", name, v3)}
+    return {place: operations for place, operations in found.items() if len(operations) > ("parameters" in operations)}
+
+
+def _operation(kind: Any, verb: str, name: str, v3: bool) -> Json:
+    answer = _reference(name + "List" if verb == "list" else name, v3)
+    ok: Json = {"description": "OK"}
+    if v3:
+        ok["content"] = {"application/json": {"schema": answer}}
+    else:
+        ok["schema"] = answer
+    writes = verb in ("create", "update", "patch")
+    parameters = ["dryRun", "fieldManager", "fieldValidation"] if writes else []
+    if verb == "patch":
+        parameters.append("force")
+    if verb == "list":
+        parameters += ["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "watch"]
+    operation: Json = {
+        "operationId": verb + _camel(kind.group) + kind.version.title() + kind.kind,
+        "parameters": [_query(parameter, v3) for parameter in parameters],
+        "responses": {"200": ok, "401": {"description": "Unauthorized"}},
+        "x-kubernetes-action": {"create": "post", "update": "put"}.get(verb, verb),
+        "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+    }
+    if writes:
+        body: Json = {"type": "object"} if verb == "patch" else _reference(name, v3)
+        if v3:
+            media = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
+            accepted = media if verb == "patch" else ("application/json", "application/yaml")
+            content = {form: {"schema": body} for form in accepted}
+            operation["requestBody"] = {"content": content, "required": True}
+        else:
+            operation["parameters"].append({"name": "body", "in": "body", "required": True, "schema": body})
+    return operation
+
+
+def _camel(group: str) -> str:
+    return group.title().replace(".", "").replace("-", "")
+
+
+def _query(name: str, v3: bool) -> Json:
+    kind = {"limit": "integer", "watch": "boolean", "force": "boolean"}.get(name, "string")
+    schema: Json = {"schema": {"type": kind}} if v3 else {"type": kind}
+    return {"name": name, "in": "query", **schema}
+
+
+def _place_parameters(place: str, v3: bool) -> list[Json]:
+    text: Json = {"schema": {"type": "string"}} if v3 else {"type": "string"}
+    return [{"name": name, "in": "path", "required": True, **text}
+            for name in ("namespace", "name") if f"{{{name}}}" in place]  # fmt: skip
