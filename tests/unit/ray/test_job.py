@@ -1,0 +1,358 @@
+"""A RayJob from submission to clean-up, and what it survives on the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from shoal.api import kinds
+from shoal.api.kind import Key
+from shoal.controllers.ray import attempt, job, job_progress, names, poller, submission, view
+from shoal.controllers.ray.dashboard import DashboardError, HttpDashboard, JobInfo, Target, checked_address
+from shoal.controllers.ray.poller import Poller
+from shoal.kube.clock import SystemClock
+from tests.conformance.kuberay_traces import Stage
+from tests.faults import proven
+from tests.unit.ray.builders import ray_job
+
+READY = {"do": "setPods", "phase": "Running", "ready": True}
+HEAD = {names.NODE_TYPE: names.HEAD}
+
+
+async def started(stage: Stage, mode: str = "HTTPMode", **more):
+    """A job whose Ray job runs."""
+    await stage.client.create(kinds.RAY_JOB, ray_job(mode=mode, **more), "default")
+    await stage.settle()
+    await stage.play(READY)
+    await stage.settle()
+    stage.dashboard.info = {"status": "RUNNING", "message": "running"}
+    await stage.settle()
+    return await read(stage)
+
+
+async def read(stage: Stage, name: str = "train"):
+    return await stage.client.get(kinds.RAY_JOB, name, "default")
+
+
+async def patched(stage: Stage, **spec):
+    await stage.client.patch(kinds.RAY_JOB, "train", "default", {"spec": spec})
+    await stage.settle()
+    return (await read(stage))["status"]
+
+
+async def passes(stage: Stage, seconds: float):
+    stage.clock.advance(seconds)
+    await stage.settle()
+    return (await read(stage))["status"]
+
+
+# --- the head dies
+
+
+def heads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_progress, "_from_lost_head", lambda *seen: None)
+    monkeypatch.setattr(job_progress, "_from_lost_job", lambda *seen: None)
+
+
+@proven(without=heads_do_not_matter)
+@pytest.mark.parametrize("mode", ["HTTPMode", "K8sJobMode", "SidecarMode"])
+async def test_f074_a_job_whose_head_dies_ends_with_the_evidence(stage, mode):
+    """F74: the head dies under a running job. Holds: Failed with the cause in the message; never Running for ever."""
+    await started(stage, mode)
+    await stage.play({"do": "setPods", "delete": True, "match": HEAD})
+    stage.dashboard.info = {"notFound": True}  # what a new head would say
+    await stage.settle()
+    status = await passes(stage, 15)
+    assert status["jobDeploymentStatus"] == "Failed"
+    assert status["reason"] == ("AppFailed" if mode == "SidecarMode" else "ClusterLost")
+    assert "head" in status["message"]
+    assert status["jobStatus"] == "FAILED"
+
+
+async def test_a_lost_cluster_is_retried_on_a_new_one(stage):
+    before = (await started(stage, backoffLimit=1))["status"]
+    await stage.play({"do": "deleteClusterOf", "name": "train"})
+    stage.dashboard.info = {"notFound": True}
+    await stage.settle()
+    after = (await read(stage))["status"]
+    assert after["failed"] == 1
+    assert after["jobDeploymentStatus"] == "Initializing"
+    assert after["rayClusterName"] != before["rayClusterName"]
+
+
+# --- submission
+
+
+def submits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_progress, "_from_lost_job", lambda *seen: None)
+    monkeypatch.setattr(job_progress, "_from_lost_head", lambda *seen: None)
+    monkeypatch.setattr(poller._Followed, "submitted", property(lambda self: False, lambda self, value: None), raising=False)
+    monkeypatch.setattr(attempt.submission, "status", lambda job: {**(job.get("status") or {}), "jobStatus": ""})
+
+
+@proven(without=submits_again)
+async def test_f078_a_job_that_ray_once_knew_is_never_submitted_again(stage):
+    """F78: after the head was replaced Ray does not know the id. Holds: one submission per id; the attempt ends as lost."""
+    await started(stage)
+    assert stage.dashboard.submitted
+    stage.dashboard.submitted = False
+    stage.dashboard.info = {"notFound": True}
+    await stage.settle()
+    assert not stage.dashboard.submitted
+    assert (await read(stage))["status"]["reason"] == "ClusterLost"
+
+
+async def test_the_submitters_failure_is_judged_by_what_ray_says(stage):
+    """The submitter exits 1 because the job failed: that is the application's failure, not the submission's."""
+    await started(stage, "K8sJobMode")
+    stage.dashboard.info = {"status": "FAILED", "message": "boom"}
+    await stage.play({"do": "setSubmitter", "name": "train", "condition": "Failed"})
+    await stage.settle()
+    status = (await read(stage))["status"]
+    assert (status["reason"], status["message"]) == ("AppFailed", "boom")
+
+
+def same_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "suffix", lambda *parts: "same5")
+
+
+@proven(without=same_names)
+async def test_f079_a_new_attempt_has_new_names_and_waits_for_the_old_cluster_to_go(stage):
+    """F79: a retry starts while the old cluster is still terminating. Holds: it waits, then uses new names."""
+    before = (await started(stage, backoffLimit=1))["status"]
+    held = {"metadata": {"finalizers": ["test/hold"]}}
+    await stage.client.patch(kinds.RAY_CLUSTER, before["rayClusterName"], "default", held)
+    stage.dashboard.info = {"status": "FAILED", "message": "boom"}
+    await stage.settle()
+    assert (await read(stage))["status"]["jobDeploymentStatus"] == "Retrying"
+    await stage.client.patch(kinds.RAY_CLUSTER, before["rayClusterName"], "default", {"metadata": {"finalizers": []}})
+    stage.dashboard.info = {"notFound": True}
+    await stage.settle()
+    after = (await read(stage))["status"]
+    assert after["jobDeploymentStatus"] == "Initializing"
+    assert {after["jobId"], after["rayClusterName"]} & {before["jobId"], before["rayClusterName"]} == set()
+
+
+# --- the dashboard
+
+
+class SlowDashboard:
+    """One job's dashboard never answers; the others do."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def job(self, target: Target) -> JobInfo | None:
+        self.asked.append(target.submission_id)
+        if target.submission_id == "stuck":
+            await asyncio.Event().wait()
+        return JobInfo("RUNNING")
+
+    async def submit(self, target: Target) -> None: ...
+
+    async def stop(self, target: Target) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "_AT_ONCE", 1)
+
+
+@proven(without=one_after_the_other)
+async def test_f082_a_dead_dashboard_delays_no_other_job():
+    """F82: one dashboard never answers. Holds: other jobs are asked all the same, and nothing waits for it."""
+    slow = SlowDashboard()
+    woken: set[str] = set()
+    asking = Poller(slow, SystemClock(), lambda key: woken.add(key.name))
+    task = asyncio.create_task(asking.run())
+    await asyncio.sleep(0)
+    for name in ("stuck", "a", "b", "c"):
+        asking.follow(Key("default", name), Target("host:1", name))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert {"a", "b", "c"} <= woken
+
+
+class HostileServer:
+    """A dashboard that misbehaves as told, and remembers who called."""
+
+    def __init__(self) -> None:
+        self.calls: list[web.Request] = []
+
+    async def __aenter__(self) -> HostileServer:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.address = f"127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.calls.append(request)
+        name = request.path.rsplit("/", 1)[-1]
+        if name == "huge":
+            return web.Response(body=b'{"status": "RUNNING", "message": "' + b"x" * (3 << 20) + b'"}')
+        if name == "elsewhere":
+            raise web.HTTPFound(f"http://{self.address}/stolen")
+        if name == "liar":
+            return web.json_response({"status": "WONDERFUL"})
+        if name == "garbage":
+            return web.Response(body=b"\xff\xfe<html>")
+        return web.json_response({"status": "RUNNING", "message": "fine"})
+
+
+@pytest.mark.parametrize("name", ["huge", "liar", "garbage"])
+async def test_a_lying_or_huge_answer_is_an_error_and_no_more(name):
+    """Bounded, and no more than an error."""
+    async with HostileServer() as server:
+        client = HttpDashboard()
+        with pytest.raises(DashboardError):
+            await client.job(Target(server.address, name))
+        assert (await client.job(Target(server.address, "good"))) == JobInfo("RUNNING", "fine")
+        await client.close()
+
+
+async def test_status_comes_back_when_the_dashboard_does(stage):
+    """Down for two minutes: the job stays Running meanwhile."""
+    await started(stage)
+    stage.dashboard.info = {"error": "connection refused"}
+    await stage.settle()
+    assert (await passes(stage, 120))["jobDeploymentStatus"] == "Running"
+    stage.dashboard.info = {"status": "SUCCEEDED"}
+    await stage.settle()
+    assert (await read(stage))["status"]["jobDeploymentStatus"] == "Complete"
+
+
+def follows_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
+    import aiohttp
+
+    original = aiohttp.ClientSession.request
+    monkeypatch.setattr(
+        aiohttp.ClientSession, "request", lambda self, *a, **k: original(self, *a, **{**k, "allow_redirects": True})
+    )
+
+
+@proven(without=follows_redirects)
+async def test_f131_a_dashboard_cannot_send_us_elsewhere_with_its_token():
+    """F131: a dashboard redirects us. Holds: refused; nobody else is called, and only its own cluster's token was sent."""
+    async with HostileServer() as server:
+        client = HttpDashboard()
+        with pytest.raises(DashboardError, match="redirects"):
+            await client.job(Target(server.address, "elsewhere", token="secret"))
+        await client.close()
+        assert [call.path for call in server.calls] == ["/api/jobs/elsewhere"]
+        assert server.calls[0].headers["x-ray-authorization"] == "Bearer secret"
+        assert "authorization" not in server.calls[0].headers
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["169.254.169.254", "evil.example", "a.svc.x/../y", "0.0.0.0", "fe80::1", "x.default.svc.cluster.local@evil", ""],
+)
+def test_only_pods_and_head_services_are_called(host):
+    """Not the metadata service, not another name, not odd text."""
+    with pytest.raises(DashboardError):
+        checked_address(host, 8265)
+
+
+async def test_a_forged_dashboard_url_in_the_status_is_not_called(stage):
+    """The address is made from the cluster, not from what a status says."""
+    await started(stage)
+    forged = {"status": {"dashboardURL": "evil.example:80"}}
+    await stage.client.patch(kinds.RAY_JOB, "train", "default", forged, subresource="status")
+    await stage.settle()
+    held = stage.operator.poller._followed[Key("default", "train")]
+    assert held.target.address.endswith("-head-svc.default.svc.cluster.local:8265")
+
+
+# --- suspend and deadlines
+
+
+def suspend_ignores_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job.JobReconciler, "_stopped", lambda self, *args, **more: True)
+
+
+@proven(without=suspend_ignores_ray)
+@pytest.mark.parametrize("mode", submission.MODES)
+async def test_f083_suspend_means_no_pod_and_no_running_ray_job(stage, mode):
+    """F83: suspend while the job runs, in every mode. Holds: Ray was asked to stop it, and no pod, cluster or submitter is left."""
+    await started(stage, mode, shutdownAfterJobFinishes=True)
+    if mode == submission.INTERACTIVE:
+        await patched(stage, jobId="by-hand")
+    status = await patched(stage, suspend=True)
+    assert status["jobDeploymentStatus"] == "Suspended"
+    assert stage.dashboard.stopped
+    left = [kind.kind for kind in (kinds.POD, kinds.RAY_CLUSTER, kinds.JOB) if stage.objects(kind)]
+    assert left == []
+    resumed = await patched(stage, suspend=False)
+    assert resumed["jobDeploymentStatus"] == "Initializing"
+
+
+async def test_a_passed_deadline_stops_the_ray_job(stage):
+    await started(stage, activeDeadlineSeconds=60)
+    status = await passes(stage, 61)
+    assert stage.dashboard.stopped
+    assert (status["reason"], status["jobStatus"]) == ("DeadlineExceeded", "STOPPED")
+
+
+async def test_a_stop_that_is_never_answered_does_not_hold_up_the_suspension(stage):
+    await started(stage, shutdownAfterJobFinishes=True)
+
+    async def never(target: Target) -> None:
+        await asyncio.Event().wait()
+
+    stage.dashboard.stop = never
+    assert (await patched(stage, suspend=True))["jobDeploymentStatus"] == "Running"
+    assert (await passes(stage, 31))["jobDeploymentStatus"] == "Suspended"
+
+
+# --- the rest of the life
+
+
+async def test_a_corrected_spec_recovers_from_validation_failed(stage):
+    await stage.client.create(kinds.RAY_JOB, ray_job(runtimeEnvYAML="oops"), "default")
+    await stage.settle()
+    status = (await read(stage))["status"]
+    assert status["jobDeploymentStatus"] == "ValidationFailed"
+    assert "runtimeEnvYAML" in status["message"]
+    assert (await patched(stage, runtimeEnvYAML="pip: []"))["jobDeploymentStatus"] == "Initializing"
+
+
+async def test_initializing_says_what_it_waits_for(stage):
+    await stage.play({"do": "quota", "deny": True})
+    await stage.client.create(kinds.RAY_JOB, ray_job(), "default")
+    await stage.settle()
+    assert "exceeded quota" in (await read(stage))["status"]["message"]
+
+
+@pytest.mark.parametrize("name, kept", [("DeleteWorkers", True), ("DeleteCluster", False)])
+async def test_a_stopped_job_is_cleaned_up_as_a_failed_one(stage, name, kept):
+    rules = [{"policy": name, "condition": {"jobStatus": "FAILED", "ttlSeconds": 0}}]
+    await started(stage, deletionStrategy={"deletionRules": rules})
+    stage.dashboard.info = {"status": "STOPPED"}
+    await stage.settle()
+    assert bool(stage.objects(kinds.RAY_CLUSTER)) is kept
+    workers = [pod for pod in stage.objects(kinds.POD) if view.labels(pod)[names.NODE_TYPE] == names.WORKER]
+    assert workers == []
+
+
+async def test_the_token_is_given_to_the_dashboard_of_its_own_cluster_only(stage):
+    spec = ray_job()["spec"]["rayClusterSpec"]
+    await started(stage, rayClusterSpec={**spec, "authOptions": {"mode": "token"}})
+    secret = stage.objects(kinds.SECRET)[0]
+    held = stage.operator.poller._followed[Key("default", "train")]
+    assert held.target.token
+    assert held.target.token not in str(stage.objects(kinds.RAY_JOB)) + str(stage.objects(kinds.EVENT))
+    assert msgspec.json.encode(secret["data"])
+
+
