@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -26,6 +27,7 @@ _DECIMAL_NAME = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_NAME = {shift: suffix for suffix, shift in _BINARY.items()}
 _PATTERN = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i|)", re.ASCII)
 _LONGEST = 128  # an honest quantity is far shorter; bounds the arithmetic on hostile input
+_MOST_BITS = 400
 _LARGEST_POWER = 256  # beyond it every text of that length is capped or rounded to the same value
 
 
@@ -52,11 +54,17 @@ class Quantity(msgspec.Struct, frozen=True):
 def parse(text: str | int | float) -> Quantity:
     """Read a quantity. Raises BadInput with the text at fault; numbers are read as YAML would have written them."""
     written = _plain(text) if isinstance(text, (int, float)) and not isinstance(text, bool) else text
-    if not isinstance(written, str) or len(written) > _LONGEST:
+    found = _read(written) if isinstance(written, str) and len(written) <= _LONGEST else None
+    if found is None:
         raise BadInput(f"{_shown(text)} is not a quantity; write a number with an optional suffix such as 500m or 2Gi")
+    return found
+
+
+@lru_cache(maxsize=4096)  # a cluster asks for the same few amounts again and again
+def _read(written: str) -> Quantity | None:
     match = _PATTERN.fullmatch(written)
     if match is None:
-        raise BadInput(f"{_shown(text)} is not a quantity; write a number with an optional suffix such as 500m or 2Gi")
+        return None
     sign, digits, suffix = match.groups()
     whole, _, fraction = digits.partition(".")
     mantissa = int((whole + fraction) or "0")
@@ -123,9 +131,13 @@ def _rounded(nano: int, step: int) -> int:
 
 
 def _plain(number: int | float) -> str:
-    return str(number) if isinstance(number, int) else repr(number)
+    if isinstance(number, int):
+        return str(number) if number.bit_length() < _MOST_BITS else "a number that no field can hold"
+    return repr(number)
 
 
 def _shown(text: object) -> str:
+    if isinstance(text, int) and text.bit_length() >= _MOST_BITS:
+        return "a number of that size"
     shown = repr(text)
     return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from shoal.api import codec, kueue, kueue_convert, kueue_other, kueue_topology, kueue_workload
@@ -78,7 +78,7 @@ def _forgetful(patch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=_forgetful)
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(kind=st.sampled_from(sorted(TYPES)), data=st.data())
 def test_f069_both_versions_agree_in_every_state(kind: str, data: st.DataObject) -> None:
     """F69: an object is read and written at the other version. Holds: it comes back as it was, unknown fields too."""

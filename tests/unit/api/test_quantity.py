@@ -53,7 +53,26 @@ def test_a_quantity_is_read_rounded_and_printed(text: Any, milli: int, units: in
 
 @pytest.mark.parametrize(
     "text",
-    ["", " 1", "1 ", "1K", "1kib", "1e", "1e1.5", "--1", ".", "1,5", "0x10", "1_000", "NaN", "inf", True, None, []],
+    [
+        "",
+        " 1",
+        "1 ",
+        "1K",
+        "1kib",
+        "1e",
+        "1e1.5",
+        "--1",
+        ".",
+        "1,5",
+        "0x10",
+        "1_000",
+        "NaN",
+        "inf",
+        True,
+        None,
+        [],
+        10**5000,
+    ],
 )
 def test_what_kubernetes_refuses_is_refused_with_its_text(text: Any) -> None:
     with pytest.raises(BadInput, match="is not a quantity"):
