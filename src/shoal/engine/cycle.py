@@ -105,7 +105,7 @@ class Cycle:
         claimants.discard(state.reservation or "")
         for uid in sorted(claimants, key=lambda uid: self._rank(state.by_uid(uid))):
             gang = state.by_uid(uid)
-            remaining = state.victims.get(uid, set())
+            remaining = state.still_stopping(uid)
             state.ledger.unclaim(uid)
             outcome = self._judge(gang, preempting=False)
             if isinstance(outcome, Start) and (outcome.victims or not (remaining and state.forest.trees)):

@@ -115,7 +115,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """Quota tree name to seat. Depends on history, therefore stored."""
     assignment: tuple[PodSetAssignment, ...] = ()
     stopping_for: str = ""
-    """UID of the gang this one makes room for, while `stopping`."""
+    """UID of the gang this one was stopped for. Stays until it starts again: that gang keeps its claim so long."""
     problem: str = ""
     """Why these facts cannot be right (set by whoever read them); such a gang is held with this text."""
     details: dict[str, Any] = {}

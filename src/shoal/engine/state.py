@@ -43,7 +43,7 @@ class State:
         self.fresh: dict[str, None] = {}
         """Waiting or bad, and nothing was said about them yet."""
         self.victims: dict[str, set[str]] = {}
-        """Preemptor UID to the gangs that are being stopped for it."""
+        """Preemptor UID to the gangs that were stopped for it and have not started again."""
         self.holders_version = 0
         self.first_held: dict[str, int] = {}
         self.usage: dict[str, Amounts] = {}
@@ -179,7 +179,7 @@ class State:
             book = self.usage.setdefault(gang.namespace, {})
             for resource, amount in demand_of(gang.pod_sets).items():
                 book[resource] = book.get(resource, 0) + amount
-        if gang.state == "stopping" and gang.stopping_for:
+        if gang.stopping_for and gang.state != "admitted":
             self.victims.setdefault(gang.stopping_for, set()).add(gang.uid)
 
     def _uncount(self, gang: Gang) -> None:
@@ -190,11 +190,14 @@ class State:
             book = self.usage[gang.namespace]
             for resource, amount in demand_of(gang.pod_sets).items():
                 book[resource] -= amount
-        if gang.state == "stopping" and gang.stopping_for:
+        if gang.stopping_for and gang.state != "admitted":
             others = self.victims[gang.stopping_for]
             others.discard(gang.uid)
             if not others:
                 del self.victims[gang.stopping_for]
+
+    def still_stopping(self, preemptor: str) -> set[str]:
+        return {uid for uid in self.victims.get(preemptor, ()) if self.by_uid(uid).state == "stopping"}
 
     def share(self, namespace: str) -> float:
         """Dominant share of a namespace over the nodes there are."""
@@ -304,9 +307,8 @@ class State:
     def assume_admitted(
         self, gang: Gang, now: int, seats: dict[str, Seat], assignment: Iterable[PodSetAssignment]
     ) -> None:
-        self.put(
-            msgspec.structs.replace(gang, state="admitted", admitted_at=now, seats=seats, assignment=tuple(assignment))
-        )
+        told = {"admitted_at": now, "seats": seats, "assignment": tuple(assignment), "stopping_for": ""}
+        self.put(msgspec.structs.replace(gang, state="admitted", **told))
 
     def assume_stopping(self, gang: Gang, preemptor: Gang) -> None:
         self.put(msgspec.structs.replace(gang, state="stopping", stopping_for=preemptor.uid))
