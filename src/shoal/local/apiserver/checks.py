@@ -9,12 +9,12 @@ from __future__ import annotations
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
-from shoal.local.apiserver import builtin_decode, defaults, managed_fields
+from shoal.local.apiserver import builtin_decode, defaults, managed_fields, validation
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
 from shoal.local.apiserver.patch import PatchError
 from shoal.local.apiserver.route import truth
-from shoal.local.apiserver.status import Refused, bad_request, invalid
+from shoal.local.apiserver.status import Refused, bad_request, cause, invalid
 
 
 class Checks:
@@ -53,9 +53,17 @@ class Checks:
             case _:
                 call.warnings += words
 
+    def check_options(self, call: Call) -> None:
+        """The query of a write, before anything is done."""
+        asked = call.request.query.get("fieldValidation", "")
+        if asked not in ("", "Strict", "Warn", "Ignore"):
+            raise invalid("meta.k8s.io", "CreateOptions" if call.route.verb == "create" else "PatchOptions", "", [cause(
+                "FieldValueNotSupported", f'Unsupported value: "{asked[:80]}": supported values: "Ignore", "Strict", "Warn"',
+                "fieldValidation")])
+
     def validate(self, call: Call, obj: Json, old: Json | None) -> None:
         """Raises Invalid with every fault found."""
-        errors: list[FieldError] = []
+        errors: list[FieldError] = validation.validate(call.version.kind, obj, old, subresource=call.route.subresource)
         if call.version.schema is not None:
             errors += call.version.schema.validate(obj, old, status_only=call.route.subresource == "status")
         if errors:

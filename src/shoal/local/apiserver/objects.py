@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.api.times import seconds_text
+from shoal.api.times import parse_time, seconds_text
+from shoal.errors import BadInput
 from shoal.local.apiserver.resources import Resource, Version
 from shoal.local.apiserver.status import MODIFIED, Refused, bad_request, cause, conflict, invalid
 
@@ -77,6 +78,12 @@ def check_metadata(obj: Json, kind: str) -> Json:
         msgspec.convert(metadata, _Metadata)
     except msgspec.ValidationError as error:
         raise bad_request(f"{kind} cannot be decoded: metadata: {error}") from None
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if metadata.get(name):
+            try:
+                parse_time(metadata[name])
+            except BadInput as error:
+                raise bad_request(f"{kind} cannot be decoded: metadata.{name}: {error}") from None
     for name in [name for name, value in metadata.items() if value is None or name not in METADATA_FIELDS]:
         del metadata[name]
     for name in ("labels", "annotations"):

@@ -67,7 +67,7 @@ class Reader:
     async def listing(self, call: Call) -> Answer:
         query = call.request.query
         chosen = selection(call.resource, call.version, query.get("labelSelector", ""), query.get("fieldSelector", ""))
-        limit = call.number("limit") or 0
+        limit = max(call.number("limit", least=-1 << 63) or 0, 0)
         token = _decode_token(query["continue"]) if query.get("continue") else None
         records, revision, left = self._page(call, chosen, limit, token)
         bodies = [record.raw for record in records]

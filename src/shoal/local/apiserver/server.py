@@ -32,13 +32,14 @@ from shoal.local.apiserver.front import Front
 from shoal.local.apiserver.hooks import HookCaller
 from shoal.local.apiserver.inprocess import LocalTransport
 from shoal.local.apiserver.kubeconfig import kubeconfig
+from shoal.local.apiserver.openapi import OpenApi
 from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
 from shoal.local.apiserver.reading import Reader
 from shoal.local.apiserver.resources import Registry, Resource
 from shoal.local.apiserver.reviews import Reviews
 from shoal.local.apiserver.route import Route, User
 from shoal.local.apiserver.status import (
-    Refused, forbidden, internal, method_not_allowed, no_such_resource, out_of_space, too_large, unauthorized,
+    Refused, forbidden, internal, method_not_allowed, no_such_resource, not_acceptable, out_of_space, too_large, unauthorized,
     unavailable)
 from shoal.local.apiserver.storage import Durability, Storage, WriteFailed
 from shoal.local.apiserver.subresources import LogSource, Subresources, Terminal
@@ -92,6 +93,7 @@ class Server:
         self.subresources = Subresources(self.registry, self.clock, self.writer, self.deleter, self.tokens)
         self.reviews = Reviews(self.authorizer, self.authenticator)
         self.discovery = Discovery(self.registry)
+        self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
         self.custom_kinds.empty = self._delete_all
         self.custom_kinds.finish = self._release_definition
@@ -225,7 +227,7 @@ class Server:
         if route.subresource:
             if route.subresource not in resource.subresources_of(call.version):
                 raise no_such_resource()
-        elif route.verb not in resource.verbs:
+        elif route.verb not in resource.verbs or (route.verb in ("update", "patch") and not route.name):
             raise method_not_allowed()
         if route.verb == "create" and route.name and not route.subresource:
             raise method_not_allowed()
@@ -264,11 +266,21 @@ class Server:
         found = self.discovery.answer(request.path, request.headers.get("accept", ""))
         if found is not None:
             return Response(200, {"content-type": found[1]}, msgspec.json.encode(found[0]))
+        if request.path.startswith("/openapi/"):
+            return self._openapi(request)
         if request.path == "/":
             return object_answer({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
         if request.path.startswith(("/api/", "/apis/")):
             raise no_such_resource()
         return Response(404, {"content-type": "text/plain"}, b"404 page not found\n")
+
+    def _openapi(self, request: Request) -> Answer:
+        if "protobuf" in request.headers.get("accept", "") and "json" not in request.headers["accept"]:
+            raise not_acceptable(("application/json",))
+        found = self.openapi.answer(request.path)
+        if found is None:
+            raise no_such_resource()
+        return object_answer(found)
 
     # --- what the server does by itself
 

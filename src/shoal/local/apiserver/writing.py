@@ -60,6 +60,7 @@ class Writer:
     # --- create
 
     async def create(self, call: Call) -> Answer:
+        self.checks.check_options(call)
         obj = decode_object(call.request.body, call.request.headers.get("content-type", ""))
         objects.check_identity(obj, call.version)
         return await self.create_object(call, obj)
@@ -110,6 +111,7 @@ class Writer:
     # --- update
 
     async def update(self, call: Call) -> Answer:
+        self.checks.check_options(call)
         body = decode_object(call.request.body, call.request.headers.get("content-type", ""))
         objects.check_identity(body, call.version)
         metadata = objects.check_metadata(body, call.resource.kind)
@@ -200,6 +202,7 @@ class Writer:
     # --- patch
 
     async def patch(self, call: Call) -> Answer:
+        self.checks.check_options(call)
         media = media_of(call.request.headers.get("content-type", ""))
         if media in APPLY:
             return await self._apply(call)
@@ -248,6 +251,9 @@ class Writer:
             raise invalid("meta.k8s.io", "PatchOptions", "", [cause(
                 "FieldValueRequired", "Required value: is required for apply patch", "fieldManager")])
         body = decode_object(call.request.body, "application/apply-patch+yaml")
+        for name in ("kind", "apiVersion"):
+            if not body.get(name):
+                raise bad_request(f"invalid object type: {name} is missing; an applied configuration names its kind and apiVersion")
         objects.check_identity(body, call.version)
         metadata = objects.check_metadata(body, call.resource.kind)
         if metadata.get("managedFields"):
