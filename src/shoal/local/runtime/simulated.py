@@ -7,7 +7,6 @@ else runs until it is deleted. A simulated Ray head answers its health and job A
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncIterator, Callable
 
@@ -86,7 +85,12 @@ class SimulatedPod:
         self._ray: SimulatedRay | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._live())
+        """Without a start delay the pod runs at once: its first status is Running, one write instead of two."""
+        delay = self._seconds(START_SECONDS)
+        if not delay:
+            self._begin()
+        if delay or is_head(self.pod) or duration(self.pod) is not None:
+            self._task = asyncio.create_task(self._live(delay))
 
     def stop(self, grace: float, keep: bool = False) -> None:
         if self.finished.is_set():
@@ -114,18 +118,10 @@ class SimulatedPod:
     async def logs(self, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         yield b"this pod is simulated; it has no output\n"
 
-    async def _live(self) -> None:
-        annotations = self.pod["metadata"].get("annotations") or {}
-        with contextlib.suppress(ValueError):
-            await self._clock.sleep(float(annotations.get(START_SECONDS) or 0))
-        now = self._clock.now()
-        for container in self._inits:
-            container.begin(now)
-            if container.role == "init":
-                container.end(now, 0)
-        self._book.initialized = True
-        for container in self._mains:
-            container.begin(now)
+    async def _live(self, delay: float) -> None:
+        if delay:
+            await self._clock.sleep(delay)
+            self._begin()
         if is_head(self.pod):
             self._ray = SimulatedRay(self.pod, self._address.ip, self._clock)
             await self._ray.start()
@@ -134,7 +130,7 @@ class SimulatedPod:
         if lasts is None:
             return
         await self._clock.sleep(lasts)
-        code = int(annotations.get(EXIT_CODE) or 0) if (annotations.get(EXIT_CODE) or "0").isdecimal() else 0
+        code = int(self._seconds(EXIT_CODE))
         policy = self.pod["spec"].get("restartPolicy") or "Always"
         if policy == "Always" or (policy == "OnFailure" and code):
             return  # it would only be started again: for the cluster it goes on running
@@ -142,6 +138,22 @@ class SimulatedPod:
             container.end(self._clock.now(), code)
         self._over()
         self._changed()
+
+    def _begin(self) -> None:
+        now = self._clock.now()
+        for container in self._inits:
+            container.begin(now)
+            if container.role == "init":
+                container.end(now, 0)
+        self._book.initialized = True
+        for container in self._mains:
+            container.begin(now)
+
+    def _seconds(self, annotation: str) -> float:
+        try:
+            return max(0.0, float((self.pod["metadata"].get("annotations") or {}).get(annotation) or 0))
+        except ValueError:
+            return 0.0
 
     def _over(self) -> None:
         if self._ray is not None:
