@@ -120,7 +120,7 @@ async def test_app_wrappers_carry_their_creator_and_nobody_else_can_write_it(ser
             "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}})
     await grant(client, "ann", ["*"], ["appwrappers"], group="workload.codeflare.dev")
     ann = as_user(server, "ann", "team")
-    forged = {"metadata": {"name": "w", "annotations": {CREATED_BY: '{"user":"root"}'}}, "spec": {}}
+    forged = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "w", "annotations": {CREATED_BY: '{"user":"root"}'}}, "spec": {}}
     made = await ann.create(wrapper, forged, "default")
     stamp = msgspec.json.decode(made["metadata"]["annotations"][CREATED_BY])
     assert stamp["user"] == "ann" and "team" in stamp["groups"]

@@ -35,7 +35,7 @@ async def test_schema_fills_in_drops_and_refuses(client: Client) -> None:
     with pytest.raises(Invalid, match="spec.size") as caught:
         await client.create(WIDGET, widget("x", size=0), "default")
     assert caught.value.causes[0]["field"] == "spec.size"
-    body = b'{"metadata":{"name":"y"},"spec":{"unknown":1}}'
+    body = b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"y"},"spec":{"unknown":1}}'
     with pytest.raises(BadRequest, match='unknown field "spec.unknown"'):
         await client.request("POST", WIDGET.path("default"), query={"fieldValidation": "Strict"}, body=body)
     answer = await client.request("POST", WIDGET.path("default"), query={"fieldValidation": "Warn"}, body=body)
@@ -83,7 +83,7 @@ async def test_versions_show_the_same_objects(client: Client) -> None:
     definition["spec"]["versions"] = [first, {**first, "name": "v2", "storage": False}]
     await client.create(CRD, definition)
     newer = Kind("example.com", "v2", "Widget", "widgets")
-    await client.create(newer, {"metadata": {"name": "w"}, "spec": {"size": 1}}, "default")
+    await client.create(newer, {**widget("w", size=1), "apiVersion": "example.com/v2"}, "default")
     assert (await client.get(WIDGET, "w", "default"))["apiVersion"] == "example.com/v1"
     assert [one["apiVersion"] for one in await client.list(newer, "default")] == ["example.com/v2"]
     with pytest.raises(Conflict):

@@ -12,6 +12,7 @@ from shoal.kube.clock import Clock
 from shoal.local.apiserver import builtin_decode, defaults, managed_fields, validation
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
+from shoal.local.apiserver.objects import drop_unknown_metadata
 from shoal.local.apiserver.patch import PatchError
 from shoal.local.apiserver.route import truth
 from shoal.local.apiserver.status import Refused, bad_request, cause, invalid
@@ -25,7 +26,7 @@ class Checks:
         """Refuse values of the wrong type, drop what the kind does not know."""
         schema = call.version.schema
         if schema is not None:
-            unknown = schema.prune(obj)
+            unknown = schema.prune(obj) + drop_unknown_metadata(obj["metadata"])
         else:
             try:
                 unknown = builtin_decode.decode(call.version.kind, obj)

@@ -55,7 +55,13 @@ METADATA_FIELDS = frozenset(_Metadata.__struct_encode_fields__)
 
 
 def check_identity(obj: Json, version: Version) -> None:
-    """apiVersion and kind must be those of the URL; absent ones are filled in."""
+    """apiVersion and kind must be those of the URL; built-in kinds may leave them out."""
+    if version.raw_schema is not None:
+        if not obj.get("kind"):
+            raise bad_request(f"the object provided is unrecognized (must be of type {version.kind.kind}): Object 'Kind' is missing")
+        if not obj.get("apiVersion"):
+            raise bad_request("the API version in the data () does not match the expected API version "
+                              f"({version.kind.api_version})")
     wanted = version.kind.api_version
     given = obj.get("apiVersion") or wanted
     kind = obj.get("kind") or version.kind.kind
@@ -68,7 +74,7 @@ def check_identity(obj: Json, version: Version) -> None:
 
 
 def check_metadata(obj: Json, kind: str) -> Json:
-    """The object's metadata, its types as Kubernetes has them; fields it does not know are dropped."""
+    """The object's metadata, its types as Kubernetes has them; nulls and empty parts are dropped."""
     metadata = obj.get("metadata")
     if metadata is None:
         metadata = obj["metadata"] = {}
@@ -84,7 +90,7 @@ def check_metadata(obj: Json, kind: str) -> Json:
                 parse_time(metadata[name])
             except BadInput as error:
                 raise bad_request(f"{kind} cannot be decoded: metadata.{name}: {error}") from None
-    for name in [name for name, value in metadata.items() if value is None or name not in METADATA_FIELDS]:
+    for name in [name for name, value in metadata.items() if value is None]:
         del metadata[name]
     for name in ("labels", "annotations"):
         found = metadata.get(name)
@@ -97,6 +103,14 @@ def check_metadata(obj: Json, kind: str) -> Json:
         if name in metadata and not metadata[name]:
             del metadata[name]
     return metadata
+
+
+def drop_unknown_metadata(metadata: Json) -> list[str]:
+    """Of custom kinds, whose schemas do not describe metadata."""
+    unknown = [name for name in metadata if name not in METADATA_FIELDS]
+    for name in unknown:
+        del metadata[name]
+    return [f"metadata.{name}" for name in unknown]
 
 
 def begin(obj: Json, resource: Resource, moment: int, chance: random.Random) -> None:
@@ -128,13 +142,15 @@ def place(obj: Json, resource: Resource, namespace: str) -> None:
     metadata["namespace"] = namespace
 
 
-def carry_over(new: Json, old: Json, resource: Resource) -> None:
+def carry_over(new: Json, old: Json, resource: Resource, patched: bool) -> None:
     """What an update cannot change, from the stored object."""
     metadata, before = new["metadata"], old["metadata"]
-    name = resource.plural
     given_uid = metadata.get("uid")
     if given_uid and given_uid != before["uid"]:
-        raise conflict(resource.group, name, before["name"],
+        if patched:
+            raise invalid(resource.group, resource.kind, before["name"], [cause(
+                "FieldValueInvalid", f'Invalid value: "{given_uid}": field is immutable', "metadata.uid")])
+        raise conflict(resource.group, resource.plural, before["name"],
                        f"Precondition failed: UID in precondition: {given_uid}, UID in object meta: {before['uid']}")
     for field in _KEPT:
         if field in before:

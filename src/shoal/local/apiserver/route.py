@@ -58,8 +58,6 @@ def parse(request: Request) -> Route | None:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
         namespace, rest = rest[1], rest[2:]
-        if not namespace:
-            return None
     elif rest[0] == "namespaces" and len(rest) >= 2 and group == "":
         namespace = rest[1]  # a namespace lies in itself, for authorisation
     route = Route(verb, group, version, rest[0], namespace, rest[1] if len(rest) > 1 else "",

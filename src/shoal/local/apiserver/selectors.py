@@ -105,9 +105,7 @@ def selection(resource: Resource, version: Version, label_selector: str, field_s
     allowed = ("metadata.name", "metadata.namespace", *FIELDS.get(resource.name, ()), *version.selectable)
     for path, _, _ in fields:
         if path not in allowed:
-            raise bad_request(
-                f'Unable to find "{version.kind.api_version}, Resource={resource.plural}" that match label selector '
-                f'"{label_selector}", field selector "{field_selector}": field label not supported: {path}')
+            raise bad_request(f"field label not supported: {path}")
     return Selection(parse_labels(label_selector) if label_selector else [], fields)
 
 

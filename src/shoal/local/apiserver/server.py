@@ -233,7 +233,7 @@ class Server:
             raise method_not_allowed()
         if resource.namespaced:
             if not route.namespace and (route.name or route.verb in ("create", "deletecollection")):
-                raise no_such_resource() if route.name else method_not_allowed()
+                raise no_such_resource() if route.name or resource.custom or resource.plural == "bindings" else method_not_allowed()
         elif route.namespace and resource.plural != "namespaces":
             raise no_such_resource()
 

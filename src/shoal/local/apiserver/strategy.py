@@ -32,7 +32,13 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
         return
     match resource.kind if resource.group in ("", "batch") else "":
         case "Pod":
-            obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj.get("spec") or {})}
+            spec = obj.get("spec") or {}
+            obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+            if type(spec) is dict and spec.get("schedulingGates"):
+                obj["status"]["conditions"] = [{
+                    "type": "PodScheduled", "status": "False", "lastProbeTime": None, "reason": "SchedulingGated",
+                    "lastTransitionTime": obj["metadata"]["creationTimestamp"],
+                    "message": "Scheduling is blocked due to non-empty scheduling gates"}]
         case "Namespace":
             spec = obj.setdefault("spec", {})
             if type(spec) is dict:

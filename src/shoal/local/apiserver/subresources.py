@@ -14,6 +14,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
+from shoal.kube.transport import Response
 from shoal.local.apiserver import objects
 from shoal.local.apiserver.body import decode, decode_object, media_of
 from shoal.local.apiserver.call import Answer, Call, StreamAnswer, Upgrade, decoded, object_answer
@@ -225,6 +226,8 @@ class Subresources:
             container = container or (plain[0] if plain else "")
         if container not in names:
             raise bad_request(f"container {container} is not valid for pod {call.route.name}")
+        if not pod["spec"].get("nodeName"):
+            return Response(204, {}, b"")
         if self.log_source is None:
             raise unavailable("no node agent is connected to this server, so there are no logs")
         options = LogOptions(container, query.get("follow") == "true", query.get("previous") == "true",

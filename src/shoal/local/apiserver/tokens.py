@@ -23,7 +23,7 @@ from shoal.kube.clock import Clock
 from shoal.local.apiserver.call import decoded
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.route import User
-from shoal.local.apiserver.status import bad_request
+from shoal.local.apiserver.status import bad_request, cause, invalid
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 600, 3600, 1 << 32
@@ -45,8 +45,12 @@ class Tokens:
         assert spec is not None
         audiences = spec.get("audiences") or [ISSUER]
         seconds = spec.get("expirationSeconds") or USUAL_SECONDS
-        if type(seconds) is not int or seconds < LEAST_SECONDS or type(audiences) is not list:
-            raise bad_request(f"spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes")
+        if type(seconds) is not int or type(audiences) is not list:
+            raise bad_request("TokenRequest cannot be decoded: spec.expirationSeconds is a number, spec.audiences a list")
+        if seconds < LEAST_SECONDS:
+            raise invalid("authentication.k8s.io", "TokenRequest", "", [cause(
+                "FieldValueInvalid", f"Invalid value: {seconds}: may not specify a duration less than 10 minutes",
+                "spec.expirationSeconds")])
         now = self.clock.now() // 1_000_000
         expires = now + min(seconds, MOST_SECONDS)
         token = self.sign(account["metadata"], audiences, now, expires, spec.get("boundObjectRef"))

@@ -120,7 +120,8 @@ class Writer:
             raise bad_request(f"the name of the object ({given or ''}) does not match the name on the URL ({call.route.name})")
         objects.place(body, call.resource, call.namespace)
         needs = call.resource.custom or call.resource.name in _NEEDS_REVISION
-        if needs and not metadata.get("resourceVersion"):
+        exists = call.resource.collection.head(call.namespace, given) is not None
+        if needs and not metadata.get("resourceVersion") and exists:
             raise invalid(call.resource.group, call.resource.kind, given, [cause(
                 "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")])
         encoded = encode(body)
@@ -162,10 +163,9 @@ class Writer:
         if not call.is_stored_version:
             old = await self.converter.from_storage(call, old)
         new = produce(decoded(record) if call.is_stored_version else await self.converter.from_storage(call, decoded(record)))
-        objects.check_metadata(new, resource.kind)
-        self.checks.shape(call, new)
+        self._check_shape(call, new)
         objects.check_revision(new, old, resource)
-        objects.carry_over(new, old, resource)
+        objects.carry_over(new, old, resource, call.route.verb == "patch")
         managed = new["metadata"].get("managedFields")
         new = strategy.prepare_update(resource, version, new, old, subresource)
         self.checks.default(call, new)
@@ -198,6 +198,15 @@ class Writer:
             return json_answer(written.raw)
         new["metadata"]["resourceVersion"] = str(written.revision)
         return object_answer(new)
+
+    def _check_shape(self, call: Call, new: Json) -> None:
+        try:
+            objects.check_metadata(new, call.resource.kind)
+            self.checks.shape(call, new)
+        except Refused as refusal:
+            if call.route.verb == "patch" and refusal.code == 400 and "strict decoding" not in refusal.message:
+                raise patch_unfit(refusal.message) from None  # the patch was good JSON; what it makes is no such object
+            raise
 
     # --- patch
 
@@ -235,7 +244,7 @@ class Writer:
         if type(found) is not dict:
             raise bad_request("the patch does not leave an object")
         if found.get("apiVersion") != call.version.kind.api_version or found.get("kind") != call.version.kind.kind:
-            raise bad_request("a patch may not change apiVersion or kind")
+            raise patch_unfit("a patch may not change apiVersion or kind")
         metadata = found.get("metadata")
         if type(metadata) is not dict:
             raise bad_request("a patch may not remove metadata")
@@ -318,6 +327,11 @@ def _timeless(metadata: Json) -> Json:
     if not managed:
         return metadata
     return {**metadata, "managedFields": [{**entry, "time": None} for entry in managed]}
+
+
+def patch_unfit(message: str) -> Refused:
+    """A patch whose outcome is not an object of this kind: 422, as Kubernetes answers."""
+    return invalid("", "", "", [cause("FieldValueInvalid", f"Invalid value: {message}", "patch")])
 
 
 def patch_refused(call: Call, error: PatchError) -> Refused:
