@@ -65,7 +65,8 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
-        self.sandbox = choose_sandbox(self.settings.sandbox, self.home.identity, ("127.0.0.1", self.port))
+        self.sandbox = choose_sandbox(self.settings.sandbox, self.home.identity, ("127.0.0.1", self.port),
+                                      self.home.runtime / "pods")
         self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
@@ -73,7 +74,7 @@ class LocalCluster:
         self.server.set_log_source(self._log_source)
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
-        for name, part in optional_parts(self.client, self.settings, self.home.name):
+        for name, part in optional_parts(self.client, self.settings, self.home.name, self.sandbox.isolates):
             self._begin(name, part)
         await self.agent.ready.wait()
         await self.scheduler.ready.wait()
@@ -171,8 +172,11 @@ class LocalCluster:
         return self.agent.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], asked.container, options)
 
 
-def optional_parts(client: Client, settings: Settings, cluster: str) -> list[tuple[str, Part]]:
-    """Controllers, in the order they are named; each is a module of its own."""
+def optional_parts(client: Client, settings: Settings, cluster: str, isolated: bool) -> list[tuple[str, Part]]:
+    """Controllers, in the order they are named; each is a module of its own.
+
+    Where pods share the machine's network every Ray cluster gets a token: its daemons listen on all addresses.
+    """
     parts: list[tuple[str, Part]] = []
 
     def add(module: str, make: Callable[[Any], Part]) -> None:
@@ -187,7 +191,7 @@ def optional_parts(client: Client, settings: Settings, cluster: str) -> list[tup
 
     add("shoal.local.builtin", lambda found: lambda: found.run_all(client))
     add("shoal.controllers.ray", lambda found: lambda: found.run(
-        client, found.Settings(dashboard_by_pod_address=True, default_auth_token=False)))
+        client, found.Settings(dashboard_by_pod_address=True, default_auth_token=not isolated)))
     add("shoal.controllers.appwrapper", lambda found: lambda: found.run(
         client, found.AppWrapperSettings(trust_unstamped=True)))
     add("shoal.controllers.kueue", lambda found: lambda: found.run(client))

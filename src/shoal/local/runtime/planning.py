@@ -14,7 +14,7 @@ from shoal.api import quantity
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.local.images import Image
-from shoal.local.runtime import echo, rayenv, waitport
+from shoal.local.runtime import echo, loopback, rayenv, rayentry
 from shoal.local.runtime.environment import command_line, expand, variables
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.process import ContainerProcess, Plan
@@ -56,6 +56,8 @@ async def plan(
     if host.sandbox.isolates:
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
         made.mounts = [*_own_mounts(directory, container), *volumes.mounts(container, environment)]
+    else:
+        loopback.adapt(made, address, directory, image, volumes.mounts(container, environment), host.sandbox)
     return made
 
 
@@ -66,7 +68,7 @@ def own_stand_in(argv: list[str], image: Image, container: Json) -> list[str]:
         return [sys.executable, "-I", str(Path(echo.__file__)), str(ports[0]["containerPort"])]
     waited = rayenv.waits_for(argv)
     if waited is not None and rayenv.gate_weight(argv) == 0:
-        return [sys.executable, "-I", "-S", str(Path(waitport.__file__)), waited[0], str(waited[1])]
+        return [sys.executable, "-I", "-S", str(Path(rayentry.__file__)), "wait", waited[0], str(waited[1])]
     return argv
 
 

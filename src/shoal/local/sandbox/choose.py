@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from shoal.errors import BadInput, ShoalError
 from shoal.local import machine
 from shoal.local.sandbox import Sandbox
@@ -9,11 +11,11 @@ from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.sandbox.netns import NetnsSandbox
 
 
-def choose_sandbox(wanted: str, cluster: str, api: tuple[str, int] | None) -> Sandbox:
+def choose_sandbox(wanted: str, cluster: str, api: tuple[str, int] | None, pods: Path) -> Sandbox:
     """`auto`, `netns` or `loopback`."""
     if wanted not in ("auto", "netns", "loopback"):
         raise BadInput(f"sandbox {wanted!r} must be auto, netns or loopback")
     able = machine.may_use_namespaces() if wanted != "loopback" else False
     if wanted == "netns" and not able:
         raise ShoalError("this machine does not let us make network namespaces; run as root with the ip tool, or use loopback")
-    return NetnsSandbox(cluster, api) if able else LoopbackSandbox(cluster, api)
+    return NetnsSandbox(cluster, api) if able else LoopbackSandbox(cluster, api, pods)

@@ -8,31 +8,26 @@ by the `ray` command placed first on the pod's PATH.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import json
+import os
+import shutil
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from shoal.errors import ShoalError
+from shoal.local.runtime import rayentry
 from shoal.local.sandbox import Address
 
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 31999, 20
 """Above Ray's worker ports and below the kernel's ephemeral range, so that no random bind hits a block."""
 
-RAY_PORTS = {
-    6379: 0,  # GCS
-    8076: 1,  # node manager
-    8077: 2,  # object manager
-    52366: 3,  # agent, gRPC
-    52365: 4,  # agent, HTTP
-    8080: 5,  # metrics
-    52367: 6,  # runtime environments
-    8265: 7,  # dashboard
-    10001: 8,  # client server
-    44227: 9,  # dashboard metrics
-    44217: 10,  # autoscaler metrics
-    8000: 11,  # serve
-}
-"""Port that manifests and Ray's defaults name, to its place in the pod's block."""
+RAY_PORTS = {default: place for default, place in rayentry.FLAGS.values()}
+"""Port that manifests and Ray's defaults name, to its place in the pod's block. The dashboard keeps its port: it binds the
+pod's own address only."""
+DASHBOARD_METRICS, AUTOSCALER_METRICS = 9, 10
 
 
 class NoAddress(ShoalError):
@@ -45,8 +40,11 @@ class LoopbackSandbox:
     name = "loopback"
     isolates = False
 
-    def __init__(self, cluster: str, api: tuple[str, int] | None = None) -> None:
+    def __init__(self, cluster: str, api: tuple[str, int] | None = None, pods: Path | None = None) -> None:
         self.api = api
+        self._pods = pods
+        mark = hashlib.sha256(cluster.encode()).hexdigest()[:4]
+        self._scratch = Path("/tmp") / f"shoal-{os.getuid()}" / mark
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._second = 1 + hashlib.sha256(cluster.encode()).digest()[0] % 250
         self._given: dict[str, Address] = {}
@@ -67,16 +65,34 @@ class LoopbackSandbox:
             return self._given[pod_id]
         if taken is not None and not self._clashes(taken):
             self._given[pod_id] = taken
+            self._write_peers()
             return taken
         self._given[pod_id] = address = Address(pod_id, self._free_ip(), "", self._free_block())
+        self._write_peers()
         return address
 
     async def close(self, address: Address) -> None:
         self._given.pop(address.pod_id, None)
+        self._write_peers()
+        await asyncio.to_thread(shutil.rmtree, self.scratch(address), True)
+
+    def scratch(self, address: Address) -> Path:
+        """A short directory for Ray: the paths of its sockets must fit 107 bytes."""
+        return self._scratch / address.pod_id
+
+    def _write_peers(self) -> None:
+        """Who lives where, for the `ray` entry of every pod."""
+        if self._pods is None:
+            return
+        peers = {a.ip: {"base": a.port_base, "directory": str(self._pods / a.pod_id)} for a in self._given.values()}
+        self._pods.mkdir(parents=True, exist_ok=True)
+        partial = self._pods / ".peers.partial"
+        partial.write_text(json.dumps(peers))
+        partial.replace(self._pods / "peers.json")
 
     async def connect(self, address: Address, host: str, port: int) -> socket.socket:
         target = (address.ip if host in ("localhost", "127.0.0.1", "") else host)
-        for where, number in _places(address, target, port):
+        for where, number in self._places(address, target, port):
             connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             connection.setblocking(False)
             try:
@@ -88,6 +104,18 @@ class LoopbackSandbox:
                 connection.close()
                 raise
         raise ConnectionRefusedError(f"nothing listens on port {port} of the pod")
+
+    def _places(self, address: Address, host: str, port: int) -> list[tuple[str, int]]:
+        """Where a connection to host:port of this pod may lead, most likely first."""
+        if host != address.ip:
+            return [(host, port)]
+        number = RAY_PORTS[port] + address.port_base if port in RAY_PORTS else port
+        if self._pods is not None:
+            with contextlib.suppress(OSError, ValueError):
+                recorded = json.loads((self._pods / address.pod_id / "ports.json").read_text())
+                number = recorded.get(str(port), number)
+        found = [(host, number), ("127.0.0.1", number)]
+        return found if number == port else [*found, (host, port)]
 
     def _clashes(self, address: Address) -> bool:
         return any(other.ip == address.ip or other.port_base == address.port_base for other in self._given.values())
@@ -110,21 +138,6 @@ class LoopbackSandbox:
                 self._next_block = (self._next_block + step + 1) % blocks
                 return base
         raise NoAddress(f"no block of {BLOCK} free ports left between {FIRST_PORT} and {LAST_PORT}; remove pods")
-
-
-def translated(port: int, base: int) -> int:
-    """Where a well-known Ray port lies in a block; other ports stay what they are."""
-    return base + RAY_PORTS[port] if base and port in RAY_PORTS else port
-
-
-def _places(address: Address, host: str, port: int) -> list[tuple[str, int]]:
-    """Where a connection to host:port of this pod may lead, most likely first."""
-    number = translated(port, address.port_base)
-    found = [(host, number)]
-    if host == address.ip:
-        found += [("127.0.0.1", number)] if number != port else []
-        found += [(host, port), ("127.0.0.1", port)] if number != port else []
-    return found
 
 
 def _bindable(port: int) -> bool:

@@ -1,0 +1,83 @@
+"""A container's plan in the loopback sandbox, where there are no namespaces: paths and ports mapped instead of mounted.
+
+Mount paths in the command line, the environment and the working directory are replaced by the directories behind them.
+A path that a program has built in is not seen; the netns sandbox has no such limit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from shoal.api.meta import Json
+from shoal.errors import ShoalError
+from shoal.local.images import Image
+from shoal.local.runtime import rayentry
+from shoal.local.runtime.process import Plan
+from shoal.local.runtime.shim import open_beneath
+from shoal.local.sandbox import Address, Sandbox
+from shoal.local.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
+
+
+def adapt(plan: Plan, address: Address, directory: Path, image: Image, mounts: list[Json], sandbox: Sandbox) -> None:
+    """Change the plan in place."""
+    assert isinstance(sandbox, LoopbackSandbox)
+    pod = directory.parent.parent.parent
+    paths = [(mount["target"], _source(mount)) for mount in mounts]
+    home = directory / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    (directory / "tmp").mkdir(exist_ok=True)
+    plan.env.update(HOME=str(home), TMPDIR=str(directory / "tmp"), POD_IP=plan.env.get("POD_IP", address.ip))
+    plan.argv = [mapped(word, paths) for word in plan.argv]
+    plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
+    plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", "/home/ray") else str(home)
+    scratch = sandbox.scratch(address)
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    plan.env.update(
+        SHOAL_POD_DIR=str(pod), SHOAL_POD_IP=address.ip, SHOAL_PORT_BASE=str(address.port_base),
+        SHOAL_SCRATCH=str(scratch / str(int(directory.name) % 1000)),
+    )
+    if image.family == "ray":
+        _ray(plan, address, pod, image)
+
+
+def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:
+    real = next((os.path.join(d, "ray") for d in image.path.split(":") if os.path.exists(os.path.join(d, "ray"))), "")
+    if not real:
+        return
+    entry = pod / "bin" / "ray"
+    entry.parent.mkdir(exist_ok=True)
+    entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{rayentry.__file__}" ray "{real}" "$@"\n')
+    entry.chmod(0o755)
+    plan.env["PATH"] = f"{entry.parent}:{plan.env['PATH']}"
+    plan.env["DASHBOARD_METRIC_PORT"] = str(address.port_base + DASHBOARD_METRICS)
+    plan.env["AUTOSCALER_METRIC_PORT"] = str(address.port_base + AUTOSCALER_METRICS)
+    own = re.fullmatch(r"(?:127\.0\.0\.1|localhost):(\d+)", plan.env.get("RAY_ADDRESS", ""))
+    if own:  # Ray replaces 127.0.0.1 by the machine's own address
+        place = sandbox_port(int(own.group(1)), address)
+        plan.env["RAY_ADDRESS"] = f"{address.ip}:{place}"
+
+
+def sandbox_port(port: int, address: Address) -> int:
+    places = {default: place for default, place in rayentry.FLAGS.values()}
+    return address.port_base + places[port] if port in places else port
+
+
+def mapped(text: str, paths: list[tuple[str, str]]) -> str:
+    """Every mount path in a text, whole components only, by the directory behind it; the longest match wins."""
+    for target, source in sorted(paths, key=lambda pair: -len(pair[0])):
+        text = re.sub(rf"(?<![\w.\-/]){re.escape(target)}(?![\w.\-])", lambda _, there=source: there, text)
+    return text
+
+
+def _source(mount: Json) -> str:
+    """The directory behind a mount, resolved without following a link below the volume."""
+    held = open_beneath(mount["source"], mount.get("subPath", ""))
+    try:
+        return os.readlink(f"/proc/self/fd/{held}")
+    except OSError as error:
+        raise ShoalError(f"subPath {mount.get('subPath')!r} cannot be resolved: {error}") from error
+    finally:
+        os.close(held)

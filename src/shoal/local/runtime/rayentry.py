@@ -1,0 +1,219 @@
+"""The `ray` command of a pod in the loopback sandbox, and the wait for Ray's GCS in both.
+
+Pods of that sandbox share the machine's network, and Ray's daemons bind the wildcard address. So this entry, first on the
+pod's PATH, gives every daemon the pod's own address and ports, and turns the addresses that manifests name (Service names,
+localhost, standard ports) into real ones. Standard library only; run as `python -I -S rayentry.py MODE ARGUMENTS…`.
+It must never end another pod's Ray: `stop` signals descendants of this pod's own containers alone.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+# flag of `ray start`, its default, its place in the pod's block
+FLAGS = {
+    "--port": (6379, 0), "--node-manager-port": (8076, 1), "--object-manager-port": (8077, 2),
+    "--dashboard-agent-grpc-port": (52366, 3), "--dashboard-agent-listen-port": (52365, 4),
+    "--metrics-export-port": (8080, 5), "--runtime-env-agent-port": (52367, 6), "--ray-client-server-port": (10001, 8),
+}
+HEAD_ONLY = ("--port", "--ray-client-server-port")
+FORCED = {"--min-worker-port": "0", "--max-worker-port": "0"}
+
+
+class Pod:
+    """What the agent wrote down about this pod and its neighbours."""
+
+    def __init__(self, environment):
+        self.directory = environment.get("SHOAL_POD_DIR", "")
+        self.address = environment.get("SHOAL_POD_IP", "")
+        self.base = int(environment.get("SHOAL_PORT_BASE") or 0)
+        self.scratch = environment.get("SHOAL_SCRATCH", "")
+
+    def resolve(self, host, port):
+        """Where host:port of the manifest really is."""
+        address = self.address if host in ("localhost", "127.0.0.1") and self.base else self.named(host)
+        if address is None:
+            return None
+        base, ports = self.neighbour(address)
+        number = ports.get(str(port))
+        if number is None:
+            place = next((place for default, place in FLAGS.values() if default == port), None)
+            number = base + place if base and place is not None else port
+        return address, number
+
+    def named(self, host):
+        for line in read(os.path.join(self.directory, "hosts")).splitlines():
+            words = line.partition("#")[0].split()
+            if host in words[1:]:
+                return words[0]
+        try:
+            return socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0]
+        except OSError:
+            return None
+
+    def neighbour(self, address):
+        """Port block and recorded ports of the pod at this address."""
+        try:
+            peers = json.loads(read(os.path.join(os.path.dirname(self.directory), "peers.json")) or "{}")
+        except ValueError:
+            peers = {}
+        found = peers.get(address)
+        if found is None:
+            return 0, {}
+        try:
+            return found["base"], json.loads(read(os.path.join(found["directory"], "ports.json")) or "{}")
+        except ValueError:
+            return found["base"], {}
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def split_flags(arguments):
+    """Words of a command line as (flag, value or None); a flag's value may follow it as the next word."""
+    found, index = [], 0
+    while index < len(arguments):
+        word = arguments[index]
+        if word.startswith("--") and "=" in word:
+            flag, _, value = word.partition("=")
+            found.append((flag, value))
+        elif word.startswith("--") and index + 1 < len(arguments) and not arguments[index + 1].startswith("-"):
+            found.append((word, arguments[index + 1]))
+            index += 1
+        else:
+            found.append((word, None))
+        index += 1
+    return found
+
+
+def start_arguments(arguments, pod):
+    """`ray start` with the pod's own address, ports and directory."""
+    given = split_flags(arguments)
+    head = any(flag == "--head" for flag, _ in given)
+    kept, recorded = [], {}
+    chosen = {flag: value for flag, value in given if value is not None}
+    for flag, value in given:
+        if flag == "--address" and value is not None:
+            kept.append(f"--address={real_address(value, pod)}")
+        elif flag in FLAGS or flag in FORCED or flag in ("--node-ip-address", "--temp-dir", "--dashboard-host"):
+            continue
+        else:
+            kept.append(flag if value is None else f"{flag}={value}")
+    for flag, (default, place) in FLAGS.items():
+        if flag in HEAD_ONLY and not head:
+            continue
+        asked = chosen.get(flag, str(default))
+        recorded[asked] = pod.base + place
+        kept.append(f"{flag}={pod.base + place}")
+    kept += [f"{flag}={value}" for flag, value in FORCED.items()]
+    kept += [f"--node-ip-address={pod.address}", f"--temp-dir={pod.scratch}"]
+    if head:
+        kept.append(f"--dashboard-host={pod.address}")
+    known = json.loads(read(os.path.join(pod.directory, "ports.json")) or "{}")
+    with open(os.path.join(pod.directory, "ports.json"), "w", encoding="utf-8") as file:
+        json.dump({**known, **recorded}, file)
+    return kept
+
+
+def real_address(text, pod):
+    """`[scheme://]host:port` with host and port as they really are; waits for a name that has no address yet."""
+    scheme, sign, rest = text.rpartition("://")
+    host, colon, port = rest.partition(":")
+    if not colon or not port.rstrip("/").isdigit():
+        return text
+    while True:
+        found = pod.resolve(host, int(port.rstrip("/")))
+        if found is not None:
+            return f"{scheme}{sign}{found[0]}:{found[1]}"
+        time.sleep(0.25)
+
+
+def translate(arguments, pod):
+    """Any `ray` command line."""
+    if arguments[:1] == ["start"]:
+        return ["start", *start_arguments(arguments[1:], pod)]
+    if "--" in arguments:  # an entrypoint follows: it is the user's
+        at = arguments.index("--")
+        return [*translate(arguments[:at], pod), *arguments[at:]]
+    translated = []
+    for flag, value in split_flags(arguments):
+        if flag in ("--address", "--gcs-address") and value is not None:
+            value = real_address(value, pod)
+        translated += [flag] if value is None else [f"{flag}={value}"] if flag.startswith("--") else [flag, value]
+    return translated
+
+
+def stop_own(pod):
+    """End the Ray of this pod and of no other: SIGTERM to its `ray start` processes."""
+    parents, lines = {}, {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    lines[int(name)] = file.read().replace(b"\0", b" ")
+            except (OSError, IndexError):
+                continue
+    shims = set()
+    for directory, _, files in os.walk(os.path.join(pod.directory, "containers")):
+        if "state.json" in files:
+            try:
+                shims.add(json.loads(read(os.path.join(directory, "state.json")))["inner"])
+            except (ValueError, KeyError):
+                continue
+    stopped = 0
+    for pid, line in lines.items():
+        above = pid
+        while above in parents and above not in shims:
+            above = parents[above]
+        if above in shims and b" start " in line and b"ray" in line and b"rayentry" not in line:
+            os.kill(pid, signal.SIGTERM)
+            stopped += 1
+    print(f"Stopped {stopped} Ray node(s) of this pod.", flush=True)
+
+
+def wait(host, port):
+    """Exit when host:port accepts a connection."""
+    pod, began, said = Pod(os.environ), time.monotonic(), 0.0
+    print(f"waiting for {host}:{port}", flush=True)
+    while True:
+        found = pod.resolve(host, port) if pod.base else (host, port)
+        try:
+            if found is not None:
+                with socket.create_connection(found, timeout=2):
+                    print(f"{host}:{port} answers after {time.monotonic() - began:.1f} s", flush=True)
+                    return
+            problem = "the name has no address yet"
+        except OSError as error:
+            problem = str(error)
+        if time.monotonic() - began > 120 and time.monotonic() - said > 30:
+            said = time.monotonic()
+            print(f"{host}:{port}: {problem}", flush=True)
+        time.sleep(0.25)
+
+
+def ray(real, arguments):
+    pod = Pod(os.environ)
+    environment = dict(os.environ)
+    if arguments[:1] == ["stop"]:
+        stop_own(pod)
+        return
+    if environment.get("RAY_ADDRESS"):
+        environment["RAY_ADDRESS"] = real_address(environment["RAY_ADDRESS"], pod)
+    os.execve(real, [real, *translate(arguments, pod)], environment)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "wait":
+        wait(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "ray":
+        ray(sys.argv[2], sys.argv[3:])
