@@ -1,0 +1,210 @@
+"""The garbage collector: an object whose owners are gone goes too.
+
+Follows ownerReferences by UID, never by name alone, so an object that took over the name of a deleted owner never
+inherits its dependants. Foreground deletion waits for dependants that block, orphaning cuts them loose, background
+deletion follows the owner. Reacts to the watch at once; where the census does not know an owner, the server is asked
+before anything is deleted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from shoal.api.kind import Kind
+from shoal.api.meta import Json, OwnerReference
+from shoal.kube.cache import Change
+from shoal.kube.client import Propagation
+from shoal.kube.discovery import Discovery
+from shoal.kube.errors import Conflict, NotFound
+from shoal.kube.runtime import Controller
+from shoal.local.builtin.census import Census, Thing, live, remove_finalizer, thing_of
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+REMEMBERED = 65_536
+UNKNOWN_KIND_RETRY = 60.0
+
+
+class Collector:
+    def __init__(self, census: Census) -> None:
+        self._census = census
+        self._client = census.client
+        self._discovery = Discovery(census.client)
+        self._things: dict[str, Thing] = {}
+        self._dependants: dict[str, dict[str, None]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()  # UIDs never come back
+        self.controller: Controller[str] = Controller(
+            "garbage-collector", self.reconcile, workers=24, clock=census.clock
+        )
+
+    async def run(self) -> None:
+        self._census.listen(self._on_change)
+        await self._census.ready.wait()
+        for thing in list(self._things.values()):
+            self._consider(thing)
+        await self.controller.run()
+
+    # --- the graph
+
+    def _on_change(self, kind: Kind, change: Change) -> None:
+        if change.old is not None:
+            self._forget(thing_of(kind, change.key, change.old))
+        if change.new is not None:
+            thing = thing_of(kind, change.key, change.new)
+            self._things[thing.uid] = thing
+            for owner in thing.owners:
+                self._dependants.setdefault(owner.uid, {})[thing.uid] = None
+            if self._census.ready.is_set():
+                self._consider(thing)
+        elif change.old is not None:
+            self._removed(thing_of(kind, change.key, change.old))
+
+    def _forget(self, thing: Thing) -> None:
+        self._things.pop(thing.uid, None)
+        for owner in thing.owners:
+            others = self._dependants.get(owner.uid)
+            if others is not None:
+                others.pop(thing.uid, None)
+                if not others:
+                    del self._dependants[owner.uid]
+
+    def _removed(self, thing: Thing) -> None:
+        self._gone[thing.uid] = None
+        if len(self._gone) > REMEMBERED:
+            self._gone.popitem(last=False)
+        for uid in self._dependants.get(thing.uid, ()):
+            self.controller.enqueue(uid)
+        for owner in thing.owners:  # one less to wait for
+            above = self._things.get(owner.uid)
+            if above is not None and above.deleting:
+                self.controller.enqueue(owner.uid)
+
+    def _consider(self, thing: Thing) -> None:
+        if thing.deleting and (FOREGROUND in thing.finalizers or ORPHAN in thing.finalizers):
+            self.controller.enqueue(thing.uid)
+            for uid in self._dependants.get(thing.uid, ()):
+                self.controller.enqueue(uid)
+        elif any(self._doubtful(owner) for owner in thing.owners):
+            self.controller.enqueue(thing.uid)
+
+    def _doubtful(self, owner: OwnerReference) -> bool:
+        found = self._things.get(owner.uid)
+        return found is None or (found.deleting and FOREGROUND in found.finalizers)
+
+    # --- acting
+
+    async def reconcile(self, uid: str) -> float | None:
+        thing = self._things.get(uid)
+        if thing is None:
+            return None
+        if thing.deleting and ORPHAN in thing.finalizers:
+            return await self._orphan(thing)
+        if thing.deleting and FOREGROUND in thing.finalizers:
+            return await self._finish_foreground(thing)
+        if thing.owners:
+            return await self._judge(thing)
+        return None
+
+    async def _orphan(self, owner: Thing) -> None:
+        """Cut every dependant loose, then let the owner go."""
+        for uid in list(self._dependants.get(owner.uid, ())):
+            dependant = self._things.get(uid)
+            if dependant is not None:
+                await self._cut(dependant, {owner.uid})
+        await remove_finalizer(self._client, owner.kind, owner.key, owner.uid, ORPHAN)
+
+    async def _finish_foreground(self, owner: Thing) -> None:
+        """Let the owner go once nothing that blocks it is left; dependants are deleted on their own turn."""
+        if any(self._blocks(uid, owner.uid) for uid in self._dependants.get(owner.uid, ())):
+            return
+        await remove_finalizer(self._client, owner.kind, owner.key, owner.uid, FOREGROUND)
+
+    def _blocks(self, uid: str, owner_uid: str) -> bool:
+        thing = self._things.get(uid)
+        return thing is not None and any(o.uid == owner_uid and o.block_owner_deletion for o in thing.owners)
+
+    async def _judge(self, thing: Thing) -> float | None:
+        """Delete what has no owner left; take references off that lead nowhere while a real owner remains."""
+        absent: set[str] = set()
+        waiting: set[str] = set()
+        for owner in thing.owners:
+            found = self._things.get(owner.uid)
+            if found is not None and found.key.namespace in ("", thing.key.namespace):
+                if found.deleting and FOREGROUND in found.finalizers:
+                    waiting.add(owner.uid)
+                continue
+            there = await self._exists(thing, owner)
+            if there is None:
+                return UNKNOWN_KIND_RETRY
+            if not there:
+                absent.add(owner.uid)
+        if not absent and not waiting:
+            return None
+        if len(absent) + len(waiting) < len({owner.uid for owner in thing.owners}):
+            await self._cut(thing, absent | waiting)
+            return None
+        if thing.deleting:
+            return None
+        has_dependants = bool(self._dependants.get(thing.uid))
+        await self._delete(thing, "Foreground" if waiting and has_dependants else _policy(thing.finalizers))
+        return None
+
+    async def _exists(self, thing: Thing, owner: OwnerReference) -> bool | None:
+        """Whether the owner is there; None when its kind is not known, which is no proof of anything."""
+        if owner.uid in self._gone:
+            return False
+        kind = self._census.known(owner.api_version, owner.kind)
+        kind = kind or await self._discovery.kind_of(owner.api_version, owner.kind)
+        if kind is None:
+            return None
+        if kind.namespaced and not thing.key.namespace:
+            return None  # a reference that no object can satisfy: left alone, as a misconfiguration
+        key = type(thing.key)(thing.key.namespace if kind.namespaced else "", owner.name)
+        found = await live(self._client, kind, key)
+        return found is not None and found["metadata"]["uid"] == owner.uid
+
+    async def _cut(self, thing: Thing, uids: set[str]) -> None:
+        for _ in range(10):
+            obj = await live(self._client, thing.kind, thing.key)
+            if obj is None or obj["metadata"]["uid"] != thing.uid:
+                return
+            owners = obj["metadata"].get("ownerReferences") or []
+            kept = [owner for owner in owners if owner.get("uid") not in uids]
+            if len(kept) == len(owners):
+                return
+            change: Json = {
+                "uid": thing.uid,
+                "resourceVersion": obj["metadata"]["resourceVersion"],
+                "ownerReferences": kept,
+            }
+            try:
+                await self._client.patch(thing.kind, thing.key.name, thing.key.namespace or None, {"metadata": change})
+                return
+            except Conflict:
+                continue
+            except NotFound:
+                return
+
+    async def _delete(self, thing: Thing, policy: Propagation) -> None:
+        """Only this object and only as it was judged: if it changed meanwhile, its owners are looked at again."""
+        revision = thing.resource_version
+        for _ in range(10):
+            try:
+                await self._client.delete(thing.kind, thing.key.name, thing.key.namespace or None, uid=thing.uid,
+                                          resource_version=revision, propagation=policy)  # fmt: skip
+                return
+            except NotFound:
+                return
+            except Conflict:
+                obj = await live(self._client, thing.kind, thing.key)
+                if obj is None or obj["metadata"]["uid"] != thing.uid or obj["metadata"].get("deletionTimestamp"):
+                    return
+                now = {owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()}
+                if now != {owner.uid for owner in thing.owners}:
+                    return  # someone adopted or released it; the watch brings it back to us
+                revision = obj["metadata"]["resourceVersion"]
+
+
+def _policy(finalizers: tuple[str, ...]) -> Propagation:
+    if ORPHAN in finalizers:
+        return "Orphan"
+    return "Foreground" if FOREGROUND in finalizers else "Background"

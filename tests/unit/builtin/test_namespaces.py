@@ -1,0 +1,43 @@
+"""Namespaces: furnished at birth, emptied before they go."""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+
+
+async def test_a_namespace_gets_its_service_account(cluster):
+    await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    await cluster.until(kinds.SERVICE_ACCOUNT, "default", lambda o: True, "team")
+    await cluster.client.delete(kinds.SERVICE_ACCOUNT, "default", "team")
+    await cluster.until(kinds.SERVICE_ACCOUNT, "default", lambda o: True, "team")
+
+
+async def test_a_deleted_namespace_takes_its_content_along(cluster):
+    await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    await cluster.until(kinds.SERVICE_ACCOUNT, "default", lambda o: True, "team")
+    for number in range(5):
+        await cluster.create(
+            kinds.CONFIG_MAP,
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}", "namespace": "team"}},
+        )
+    await cluster.client.delete(kinds.NAMESPACE, "team")
+    await cluster.until_gone(kinds.NAMESPACE, "team")
+    assert await cluster.names(kinds.CONFIG_MAP, "team") == []
+    assert await cluster.names(kinds.SERVICE_ACCOUNT, "team") == []
+
+
+async def test_a_finalizer_holds_the_namespace_and_it_says_so(cluster):
+    await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    await cluster.create(
+        kinds.CONFIG_MAP,
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "held", "namespace": "team", "finalizers": ["test.example/hold"]},
+        },
+    )
+    await cluster.client.delete(kinds.NAMESPACE, "team")
+    namespace = await cluster.until(kinds.NAMESPACE, "team", lambda o: o["status"].get("conditions"))
+    assert "configmaps has 1 resource instances" in namespace["status"]["conditions"][0]["message"]
+    await cluster.client.patch(kinds.CONFIG_MAP, "held", "team", {"metadata": {"finalizers": None}})
+    await cluster.until_gone(kinds.NAMESPACE, "team")
