@@ -264,6 +264,10 @@ class Cycle:
             if isinstance(seating, tuple):
                 return Blocked(seating)
             victims, tentative = seating.victims, True
+            above = [uid for uid in victims if state.outranks(uid, gang.uid)]
+            if above:
+                state.forest.undo()
+                return Blocked((self._may_not_push_out(above[0]),))
         if self._has_quota(gang):
             seats = state.forest.seats(gang.uid)
         found = self._room_without(gang, victims)
@@ -274,6 +278,11 @@ class Cycle:
         if preempting and not self._has_quota(gang):
             return self._judge_with_preemption(gang, found)
         return Blocked(found)
+
+    def _may_not_push_out(self, uid: str) -> Shortfall:
+        key = self.state.keys[uid]
+        message = f"its quota is held by {key}, for which it was stopped itself"
+        return Shortfall(kind="quota", place="quota", message=message)
 
     def _has_quota(self, gang: Gang) -> bool:
         return self.state.settings.quota and gang.dialect == "mcad" and bool(self.state.forest.trees)

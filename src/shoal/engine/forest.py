@@ -82,8 +82,12 @@ class Forest:
         for name in self.trees:
             tree = self._trees[name]
             current, told = tree.seat_of(consumer.uid), seats.get(name)
-            if current is not None and tree.consumers[consumer.uid] == consumer and told in (None, current):
-                continue
+            if current is not None and told in (None, current):
+                known = tree.consumers[consumer.uid]
+                tree.consumers[consumer.uid] = consumer
+                if (known.request, known.groups) == (consumer.request, consumer.groups):
+                    continue
+                tree.consumers[consumer.uid] = known
             if current is not None:
                 tree.take_out(consumer.uid)
                 self.version += 1

@@ -167,8 +167,8 @@ class State:
         self.first_held.pop(gang.uid, None)
 
     def standing(self, gang: Gang) -> Hashable:
-        """What a waiting gang's place and verdict depend on, besides its kind."""
-        return (gang.priority, gang.priority_slope, gang.queued_at, gang.pod_sets == (), self.signature(gang))
+        """What a waiting gang's place and verdict depend on."""
+        return (gang.priority, gang.priority_slope, gang.queued_at, self.signature(gang))
 
     def by_uid(self, uid: str) -> Gang:
         return self.gangs[self.keys[uid]]
@@ -195,6 +195,17 @@ class State:
             others.discard(gang.uid)
             if not others:
                 del self.victims[gang.stopping_for]
+
+    def outranks(self, other: str, uid: str) -> bool:
+        """Was this gang stopped for the other one, or for one that was stopped for it, and so on? Then it may not take
+        the other one's place: two gangs would evict each other for ever."""
+        seen: set[str] = set()
+        while uid in self.keys and uid not in seen:
+            seen.add(uid)
+            uid = self.by_uid(uid).stopping_for
+            if uid == other:
+                return True
+        return False
 
     def still_stopping(self, preemptor: str) -> set[str]:
         return {uid for uid in self.victims.get(preemptor, ()) if self.by_uid(uid).state == "stopping"}
@@ -223,12 +234,13 @@ class State:
             self.forest.release(gang.uid)
 
     def consumer(self, gang: Gang) -> Consumer:
+        """A gang that waits is never pushed out of the forest: where one sits there, others are stopping for it."""
         return Consumer(
             gang.uid,
             {tree: gang.labels.get(tree, "default") for tree in self.forest.trees},
             demand_of(gang.pod_sets),
             gang.priority,
-            gang.preemptable and self.settings.preemption,
+            gang.preemptable and self.settings.preemption and gang.state == "admitted",
         )
 
     def _trees_changed(self, before: tuple[str, ...]) -> None:
@@ -244,7 +256,8 @@ class State:
 
     def enqueue(self, gang: Gang, personal: bool = False) -> None:
         known = self.waiting.kind_of(gang.uid)
-        alone = personal or (known is not None and known.signature.alone != "")
+        evicted = self.settings.quota and gang.stopping_for != ""  # whom it may push out depends on who pushed it out
+        alone = personal or evicted or (known is not None and known.signature.alone != "")
         signature = self.signature(gang, gang.uid if alone else "")
         self._leave_queue(gang.uid)
         kind = self.waiting.add(gang, signature)
@@ -286,6 +299,8 @@ class State:
 
     def could_fit(self, kind: Kind) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
+        if self.settings.preemption:
+            return True  # others may yet be made to leave
         totals = self.ledger.room.totals
         return all(totals[row] >= count for row, count in self._rows[kind])
 

@@ -203,6 +203,8 @@ class Tree:
                 continue
             if is_root and not other.preemptable:
                 continue
+            if not any(other.request.get(resource) for resource in self.dimensions):
+                continue  # holds nothing that is counted here
             moved.append(uid)
             _add(freed, other.request)
             if self._fits(node, consumer.request, freed):
@@ -232,6 +234,8 @@ class Tree:
             for uid in node.in_order():
                 other = self.consumers[uid]
                 if other.priority >= consumer.priority or not other.preemptable:
+                    continue
+                if not any(other.request.get(resource) for resource in self.dimensions):
                     continue
                 self.take_out(uid)
                 victims.append(uid)
