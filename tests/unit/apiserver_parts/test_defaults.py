@@ -98,7 +98,8 @@ def test_workloads():
         filled(kinds.STATEFUL_SET, {"spec": {"template": template()}})["spec"]["podManagementPolicy"] == "OrderedReady"
     )
     labelled = {"spec": {"template": {**template(), "metadata": {"labels": {"a": "b"}}}}}
-    assert filled(kinds.REPLICA_SET, labelled)["metadata"]["labels"] == {"a": "b"}
+    assert filled(kinds.REPLICATION_CONTROLLER, labelled)["metadata"]["labels"] == {"a": "b"}
+    assert "labels" not in filled(kinds.REPLICA_SET, labelled).get("metadata", {})
 
 
 def test_a_job_selects_its_own_pods_once_it_has_a_uid():

@@ -154,11 +154,11 @@ def _replica_set(obj: Json) -> None:
     spec = _under(obj, "spec")
     _template(spec)
     _defaults(spec, replicas=1)
-    _labels_from_template(obj)
 
 
 def _replication_controller(obj: Json) -> None:
     _replica_set(obj)
+    _labels_from_template(obj)
     labels = ((obj["spec"].get("template") or {}).get("metadata") or {}).get("labels")
     if labels and not obj["spec"].get("selector"):
         obj["spec"]["selector"] = dict(labels)
@@ -208,6 +208,7 @@ def _job(obj: Json) -> None:
     uid = _under(obj, "metadata").get("uid")
     if uid and "selector" not in spec and not spec.get("manualSelector"):
         _select_own_pods(obj, spec, str(uid))
+    _defaults(spec, manualSelector=False)
     _labels_from_template(obj)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.local.apiserver import validation_names as names
+from shoal.local.apiserver.builtin_types import type_of
 from shoal.local.apiserver.field_errors import (
     FieldError,
     duplicate,
@@ -39,6 +40,7 @@ Check = Callable[[Json, Json | None], list[FieldError]]
 
 MOST_ANNOTATIONS = 256 * 1024
 MOST_DATA = 1024 * 1024
+_PLAIN_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 
 
 def validate(kind: Kind, obj: Json, old: Json | None = None, *, subresource: str = "") -> list[FieldError]:
@@ -74,7 +76,7 @@ def validate_metadata(kind: Kind, metadata: Json, old: Json | None = None) -> li
             errors += _labels(metadata.get(part), f"metadata.{part}", values=part == "labels")
     if old is None or not same(metadata.get("ownerReferences"), old.get("ownerReferences")):
         errors += _owners(metadata.get("ownerReferences") or [])
-    errors += _finalizers(metadata, old)
+    errors += _finalizers(kind, metadata, old)
     return errors
 
 
@@ -114,15 +116,19 @@ def _owners(owners: Any) -> list[FieldError]:
     return errors
 
 
-def _finalizers(metadata: Json, old: Json | None) -> list[FieldError]:
+def _finalizers(kind: Kind, metadata: Json, old: Json | None) -> list[FieldError]:
     path = "metadata.finalizers"
     found = metadata.get("finalizers") or []
     before = (old or {}).get("finalizers") or []
     if found == before:
         return []
     errors = []
-    for finalizer in found:
+    plain = kind.group != kinds.CRD.group and type_of(kind) is not None  # custom kinds and CRDs are less strict
+    for index, finalizer in enumerate(found):
         errors += [invalid(path, finalizer, complaint) for complaint in names.qualified_name(str(finalizer))]
+        if plain and "/" not in str(finalizer) and finalizer not in _PLAIN_FINALIZERS:
+            words = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.append(invalid(f"{path}[{index}]", finalizer, words))
     if old is not None and old.get("deletionTimestamp"):
         added = [finalizer for finalizer in found if finalizer not in before]
         if added:
