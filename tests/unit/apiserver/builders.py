@@ -14,7 +14,9 @@ def config_map(name: str, /, **data: str) -> Json:
     return {"metadata": {"name": name}, "data": data}
 
 
-def pod(name: str, /, *, labels: dict[str, str] | None = None, requests: dict[str, str] | None = None, **spec: Any) -> Json:
+def pod(
+    name: str, /, *, labels: dict[str, str] | None = None, requests: dict[str, str] | None = None, **spec: Any
+) -> Json:
     container: Json = {"name": "main", "image": "none"}
     if requests:
         container["resources"] = {"requests": requests, "limits": requests}
@@ -29,15 +31,31 @@ def widget_definition(*, spec: Json | None = None, status: bool = True, scale: b
     subresources: Json = {"status": {}} if status else {}
     if scale:
         subresources["scale"] = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    schema = {"type": "object", "properties": {
-        "spec": spec or {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": spec or {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
     return {
         "metadata": {"name": "widgets.example.com"},
-        "spec": {"group": "example.com", "scope": "Namespaced",
-                 "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wd"]},
-                 "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
-                               "subresources": subresources, **version}]}}
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": subresources,
+                    **version,
+                }
+            ],
+        },
+    }
 
 
 def widget(name: str, /, **spec: Any) -> Json:

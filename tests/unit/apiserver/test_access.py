@@ -8,8 +8,21 @@ import pytest
 from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Kind
 from shoal.api.kinds import (
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CONFIG_MAP, CRD, LIMIT_RANGE, POD, PRIORITY_CLASS, RESOURCE_QUOTA, ROLE, ROLE_BINDING,
-    SELF_SUBJECT_ACCESS_REVIEW, SERVICE_ACCOUNT, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW)
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    CRD,
+    LIMIT_RANGE,
+    POD,
+    PRIORITY_CLASS,
+    RESOURCE_QUOTA,
+    ROLE,
+    ROLE_BINDING,
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SERVICE_ACCOUNT,
+    SUBJECT_ACCESS_REVIEW,
+    TOKEN_REVIEW,
+)
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, Unauthorized
 from shoal.kube.transport import Request, Response
@@ -24,18 +37,33 @@ def as_user(server: Server, name: str, *groups: str) -> Client:
     return Client(server.transport(user=name, groups=groups))
 
 
-async def grant(client: Client, user: str, verbs: list[str], resources: list[str], namespace: str = "default", group: str = "") -> None:
+async def grant(
+    client: Client, user: str, verbs: list[str], resources: list[str], namespace: str = "default", group: str = ""
+) -> None:
     name = f"{user}-{'-'.join(verbs)}".replace("*", "all")
-    await client.create(ROLE, {"metadata": {"name": name}, "rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]}, namespace)
-    await client.create(ROLE_BINDING, {"metadata": {"name": name}, "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
-                                       "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}]}, namespace)
+    await client.create(
+        ROLE,
+        {"metadata": {"name": name}, "rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]},
+        namespace,
+    )
+    await client.create(
+        ROLE_BINDING,
+        {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}],
+        },
+        namespace,
+    )
 
 
 async def test_nothing_is_allowed_that_no_rule_allows(server: Server, client: Client) -> None:
     ann = as_user(server, "ann")
     with pytest.raises(Forbidden) as caught:
         await ann.list(POD, "default")
-    assert caught.value.message == ('pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "default"')
+    assert caught.value.message == (
+        'pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "default"'
+    )
     await grant(client, "ann", ["list", "create"], ["configmaps"])
     await ann.create(CONFIG_MAP, config_map("a"), "default")
     assert len(await ann.list(CONFIG_MAP, "default")) == 1
@@ -58,10 +86,21 @@ async def test_nobody_grants_what_they_do_not_hold(server: Server, client: Clien
     await grant(client, "ann", ["create"], ["roles", "rolebindings"], group=RBAC)  # "*" would include escalate and bind
     ann = as_user(server, "ann")
     with pytest.raises(Forbidden, match="attempting to grant RBAC permissions not currently held"):
-        await ann.create(ROLE, {"metadata": {"name": "more"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]}, "default")
+        await ann.create(
+            ROLE,
+            {"metadata": {"name": "more"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]},
+            "default",
+        )
     with pytest.raises(Forbidden, match="not currently held"):
-        await ann.create(ROLE_BINDING, {"metadata": {"name": "me"}, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
-                                        "subjects": [{"kind": "User", "name": "ann"}]}, "default")
+        await ann.create(
+            ROLE_BINDING,
+            {
+                "metadata": {"name": "me"},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{"kind": "User", "name": "ann"}],
+            },
+            "default",
+        )
 
 
 async def test_impersonation_needs_its_own_right(server: Server, client: Client) -> None:
@@ -85,9 +124,13 @@ async def test_reviews_answer_as_the_server_would(server: Server, client: Client
     assert (await as_user(server, "ann").create(who, {}))["status"]["userInfo"]["username"] == "ann"
 
 
-async def test_tokens_are_those_of_an_account_and_end_with_it(server: Server, client: Client, clock: ManualClock) -> None:
+async def test_tokens_are_those_of_an_account_and_end_with_it(
+    server: Server, client: Client, clock: ManualClock
+) -> None:
     await client.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
-    asked = await client.create(SERVICE_ACCOUNT, {"spec": {"expirationSeconds": 600}}, "default", name="robot", subresource="token")
+    asked = await client.create(
+        SERVICE_ACCOUNT, {"spec": {"expirationSeconds": 600}}, "default", name="robot", subresource="token"
+    )
     token = asked["status"]["token"]
     review = await client.create(TOKEN_REVIEW, {"spec": {"token": token}})
     assert review["status"]["user"]["username"] == "system:serviceaccount:default:robot"
@@ -114,18 +157,40 @@ async def test_nobody_is_served_without_a_name(server: Server) -> None:
 
 async def test_app_wrappers_carry_their_creator_and_nobody_else_can_write_it(server: Server, client: Client) -> None:
     wrapper = Kind("workload.codeflare.dev", "v1beta1", "AppWrapper", "appwrappers")
-    await client.create(CRD, {"metadata": {"name": "appwrappers.workload.codeflare.dev"}, "spec": {
-        "group": "workload.codeflare.dev", "scope": "Namespaced", "names": {"plural": "appwrappers", "kind": "AppWrapper"},
-        "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
-            "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}})
+    await client.create(
+        CRD,
+        {
+            "metadata": {"name": "appwrappers.workload.codeflare.dev"},
+            "spec": {
+                "group": "workload.codeflare.dev",
+                "scope": "Namespaced",
+                "names": {"plural": "appwrappers", "kind": "AppWrapper"},
+                "versions": [
+                    {
+                        "name": "v1beta1",
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    }
+                ],
+            },
+        },
+    )
     await grant(client, "ann", ["*"], ["appwrappers"], group="workload.codeflare.dev")
     ann = as_user(server, "ann", "team")
-    forged = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "w", "annotations": {CREATED_BY: '{"user":"root"}'}}, "spec": {}}
+    forged = {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": "w", "annotations": {CREATED_BY: '{"user":"root"}'}},
+        "spec": {},
+    }
     made = await ann.create(wrapper, forged, "default")
     stamp = msgspec.json.decode(made["metadata"]["annotations"][CREATED_BY])
     assert stamp["user"] == "ann" and "team" in stamp["groups"]
     for attempt in ({CREATED_BY: '{"user":"root"}'}, {CREATED_BY: None}):
-        changed = await ann.patch(wrapper, "w", "default", {"metadata": {"annotations": attempt}, "spec": {"priority": 1}})
+        changed = await ann.patch(
+            wrapper, "w", "default", {"metadata": {"annotations": attempt}, "spec": {"priority": 1}}
+        )
         assert changed["metadata"]["annotations"][CREATED_BY] == made["metadata"]["annotations"][CREATED_BY]
 
 
@@ -136,7 +201,10 @@ async def test_pods_are_completed(client: Client) -> None:
     made = await client.create(POD, pod("p"), "default")
     spec = made["spec"]
     assert spec["serviceAccountName"] == "default" and spec["priority"] == 0
-    assert {one["key"] for one in spec["tolerations"]} == {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+    assert {one["key"] for one in spec["tolerations"]} == {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    }
     with pytest.raises(Forbidden, match='serviceaccount "ghost" not found'):
         await client.create(POD, pod("q", serviceAccountName="ghost"), "default")
 
@@ -162,9 +230,14 @@ async def test_devices_bring_their_toleration(client: Client) -> None:
 
 
 async def test_quota_counts_what_runs(client: Client) -> None:
-    await client.create(RESOURCE_QUOTA, {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "2", "pods": "3"}}}, "default")
+    await client.create(
+        RESOURCE_QUOTA, {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "2", "pods": "3"}}}, "default"
+    )
     await client.create(POD, pod("a", requests={"cpu": "1500m"}), "default")
-    with pytest.raises(Forbidden, match="exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=1500m, limited: requests.cpu=2"):
+    with pytest.raises(
+        Forbidden,
+        match="exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=1500m, limited: requests.cpu=2",
+    ):
         await client.create(POD, pod("b", requests={"cpu": "1"}), "default")
     with pytest.raises(Forbidden, match="must specify requests.cpu for: main"):
         await client.create(POD, pod("c"), "default")
@@ -173,8 +246,23 @@ async def test_quota_counts_what_runs(client: Client) -> None:
 
 
 async def test_limit_ranges_fill_in_and_bound(client: Client) -> None:
-    await client.create(LIMIT_RANGE, {"metadata": {"name": "l"}, "spec": {"limits": [
-        {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}, "max": {"cpu": "2"}}]}}, "default")
+    await client.create(
+        LIMIT_RANGE,
+        {
+            "metadata": {"name": "l"},
+            "spec": {
+                "limits": [
+                    {
+                        "type": "Container",
+                        "default": {"cpu": "1"},
+                        "defaultRequest": {"cpu": "500m"},
+                        "max": {"cpu": "2"},
+                    }
+                ]
+            },
+        },
+        "default",
+    )
     made = await client.create(POD, pod("p"), "default")
     assert made["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}
     assert made["status"]["qosClass"] == "Burstable"
@@ -183,9 +271,18 @@ async def test_limit_ranges_fill_in_and_bound(client: Client) -> None:
 
 
 async def test_cluster_roles_reach_everywhere(server: Server, client: Client) -> None:
-    await client.create(CLUSTER_ROLE, {"metadata": {"name": "reader"}, "rules": [{"verbs": ["get", "list"], "apiGroups": ["*"], "resources": ["*"]}]})
-    await client.create(CLUSTER_ROLE_BINDING, {"metadata": {"name": "readers"}, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reader"},
-                                               "subjects": [{"kind": "Group", "name": "team", "apiGroup": RBAC}]})
+    await client.create(
+        CLUSTER_ROLE,
+        {"metadata": {"name": "reader"}, "rules": [{"verbs": ["get", "list"], "apiGroups": ["*"], "resources": ["*"]}]},
+    )
+    await client.create(
+        CLUSTER_ROLE_BINDING,
+        {
+            "metadata": {"name": "readers"},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reader"},
+            "subjects": [{"kind": "Group", "name": "team", "apiGroup": RBAC}],
+        },
+    )
     ann = as_user(server, "ann", "team")
     assert await ann.list(POD) == []
     with pytest.raises(Forbidden):

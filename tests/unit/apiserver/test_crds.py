@@ -43,8 +43,15 @@ async def test_schema_fills_in_drops_and_refuses(client: Client) -> None:
 
 
 async def test_rules_compare_with_what_was_before(client: Client) -> None:
-    spec = {"type": "object", "properties": {"size": {"type": "integer", "x-kubernetes-validations": [
-        {"rule": "self >= oldSelf", "message": "may only grow"}]}}}
+    spec = {
+        "type": "object",
+        "properties": {
+            "size": {
+                "type": "integer",
+                "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "may only grow"}],
+            }
+        },
+    }
     await client.create(CRD, widget_definition(spec=spec))
     await client.create(WIDGET, widget("w", size=5), "default")
     await client.patch(WIDGET, "w", "default", {"spec": {"size": 6}})
@@ -56,7 +63,9 @@ async def test_status_and_spec_are_apart(client: Client) -> None:
     await client.create(CRD, widget_definition())
     made = await client.create(WIDGET, {**widget("w", size=1), "status": {"ready": True}}, "default")
     assert "status" not in made
-    ready = await client.patch(WIDGET, "w", "default", {"status": {"ready": True}, "spec": {"size": 2}}, subresource="status")
+    ready = await client.patch(
+        WIDGET, "w", "default", {"status": {"ready": True}, "spec": {"size": 2}}, subresource="status"
+    )
     assert ready["status"] == {"ready": True} and ready["spec"] == {"size": 1} and ready["metadata"]["generation"] == 1
     grown = await client.patch(WIDGET, "w", "default", {"spec": {"size": 2}, "status": {"ready": False}})
     assert grown["status"] == {"ready": True} and grown["metadata"]["generation"] == 2
@@ -114,7 +123,10 @@ async def test_names_of_another_kind_are_not_taken_over(client: Client) -> None:
     rival["metadata"]["name"] = "gadgets.example.com"
     rival["spec"]["names"] = {"plural": "gadgets", "singular": "widget", "kind": "Widget"}
     made = await client.create(CRD, rival)
-    assert {one["type"]: one["status"] for one in made["status"]["conditions"]} == {"NamesAccepted": "False", "Established": "False"}
+    assert {one["type"]: one["status"] for one in made["status"]["conditions"]} == {
+        "NamesAccepted": "False",
+        "Established": "False",
+    }
     with pytest.raises(NotFound):
         await client.list(Kind("example.com", "v1", "Widget", "gadgets"), "default")
 
@@ -137,6 +149,11 @@ async def test_discovery_lists_them(client: Client) -> None:
     answer = await client.transport.send(Request(method="GET", path="/apis/example.com/v1"))
     for part in (b'"widgets"', b'"widgets/status"', b'"widgets/scale"', b'"shortNames":["wd"]'):
         assert part in answer.body
-    aggregated = await client.transport.send(Request(method="GET", path="/apis", headers={
-        "accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}))
+    aggregated = await client.transport.send(
+        Request(
+            method="GET",
+            path="/apis",
+            headers={"accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"},
+        )
+    )
     assert b"example.com" in aggregated.body and aggregated.headers["content-type"].endswith("as=APIGroupDiscoveryList")

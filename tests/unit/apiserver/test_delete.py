@@ -37,20 +37,26 @@ async def test_preconditions_protect_a_namesake(client: Client) -> None:
 
 
 async def test_finalizers_hold_an_object_until_the_last_is_gone(client: Client) -> None:
-    await client.create(CONFIG_MAP, {"metadata": {"name": "a", "finalizers": ["example.com/one", "example.com/two"]}}, "default")
+    await client.create(
+        CONFIG_MAP, {"metadata": {"name": "a", "finalizers": ["example.com/one", "example.com/two"]}}, "default"
+    )
     marked = await client.delete(CONFIG_MAP, "a", "default")
     assert marked["metadata"]["deletionTimestamp"] and marked["metadata"]["deletionGracePeriodSeconds"] == 0
     again = await client.delete(CONFIG_MAP, "a", "default")
     assert again["metadata"]["resourceVersion"] == marked["metadata"]["resourceVersion"]
     await client.patch(CONFIG_MAP, "a", "default", {"metadata": {"finalizers": ["example.com/two"]}})
     with pytest.raises(Invalid, match="no new finalizers can be added"):
-        await client.patch(CONFIG_MAP, "a", "default", {"metadata": {"finalizers": ["example.com/two", "example.com/new"]}})
+        await client.patch(
+            CONFIG_MAP, "a", "default", {"metadata": {"finalizers": ["example.com/two", "example.com/new"]}}
+        )
     await client.patch(CONFIG_MAP, "a", "default", {"metadata": {"finalizers": None}})
     assert await is_gone(client, CONFIG_MAP, "a")
 
 
 @pytest.mark.parametrize("policy, finalizers", [("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"])])
-async def test_propagation_leaves_a_finalizer_for_the_garbage_collector(client: Client, policy: str, finalizers: list[str]) -> None:
+async def test_propagation_leaves_a_finalizer_for_the_garbage_collector(
+    client: Client, policy: str, finalizers: list[str]
+) -> None:
     await client.create(CONFIG_MAP, config_map("a"), "default")
     marked = await client.delete(CONFIG_MAP, "a", "default", propagation=policy)  # type: ignore[arg-type]
     assert marked["metadata"]["finalizers"] == finalizers and marked["metadata"]["deletionTimestamp"]
@@ -100,8 +106,13 @@ async def test_namespaces_wait_for_their_content_and_take_nothing_new(client: Cl
 
 
 async def test_deleting_counts_as_a_change_of_what_is_wanted(client: Client) -> None:
-    body = {"metadata": {"name": "d", "finalizers": ["example.com/x"]}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
-        "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}
+    body = {
+        "metadata": {"name": "d", "finalizers": ["example.com/x"]},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        },
+    }
     await client.create(DEPLOYMENT, body, "default")
     assert (await client.delete(DEPLOYMENT, "d", "default"))["metadata"]["generation"] == 2
 
@@ -112,8 +123,11 @@ async def test_eviction_deletes_unless_a_budget_forbids(client: Client) -> None:
 
     await client.create(POD, pod("p", labels={"app": "x"}, nodeName="n1"), "default")
     await client.patch(POD, "p", "default", {"status": {"phase": "Running"}}, subresource="status")
-    await client.create(POD_DISRUPTION_BUDGET, {"metadata": {"name": "b"}, "spec": {
-        "minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}, "default")
+    await client.create(
+        POD_DISRUPTION_BUDGET,
+        {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}},
+        "default",
+    )
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
     with pytest.raises(TooManyRequests, match="disruption budget"):
         await client.create(POD, eviction, "default", name="p", subresource="eviction")

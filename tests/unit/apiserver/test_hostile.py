@@ -37,13 +37,17 @@ class Socket:
         self.base = f"https://127.0.0.1:{port}"
         self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=server.identity.client_context()))
 
-    async def ask(self, method: str, path: str, *, token: str | None = None, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    async def ask(
+        self, method: str, path: str, *, token: str | None = None, data: bytes | None = None, **headers: str
+    ) -> tuple[int, bytes]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is None:
             named["Authorization"] = f"Bearer {self.token}"
         elif token:
             named["Authorization"] = f"Bearer {token}"
-        async with self.session.request(method, URL(self.base + path, encoded=True), headers=named, data=data) as answer:
+        async with self.session.request(
+            method, URL(self.base + path, encoded=True), headers=named, data=data
+        ) as answer:
             return answer.status, await answer.read()
 
 
@@ -55,9 +59,13 @@ async def socket(server: Server) -> AsyncIterator[Socket]:
     await one.session.close()
 
 
-async def post(server: Server, data: bytes, content: str = "application/json", path: str = "/api/v1/namespaces/default/configmaps") -> Response:
-    answer = await server.handle(Request(method="POST", path=path, headers={"content-type": content}, body=data),
-                                 User("system:admin", ("system:masters",)))
+async def post(
+    server: Server, data: bytes, content: str = "application/json", path: str = "/api/v1/namespaces/default/configmaps"
+) -> Response:
+    answer = await server.handle(
+        Request(method="POST", path=path, headers={"content-type": content}, body=data),
+        User("system:admin", ("system:masters",)),
+    )
     assert isinstance(answer, Response)
     return answer
 
@@ -72,7 +80,9 @@ async def test_f119_a_web_page_cannot_reach_the_server_whatever_the_method(socke
     for method in METHODS:
         status, _ = await socket.ask(method, "/api/v1/namespaces", Host="evil.example:6443")
         assert status == 403, method
-        status, _ = await socket.ask(method, "/api/v1/namespaces", Origin="https://evil.example", User_Agent="kubectl/v1.32")
+        status, _ = await socket.ask(
+            method, "/api/v1/namespaces", Origin="https://evil.example", User_Agent="kubectl/v1.32"
+        )
         assert status == 403, method
     assert (await socket.ask("GET", "/api/v1/namespaces", Host="localhost"))[0] == 200
     assert (await socket.ask("GET", "/api/v1/namespaces"))[0] == 200
@@ -135,15 +145,23 @@ async def test_f129_credentials_are_readable_by_their_owner_alone(tmp_path: Path
 # --- F122, F123: what it is given
 
 ALIASES = b"metadata: {name: bomb}\na0: &a0 [x, x, x, x, x, x]\n" + b"".join(
-    b"a%d: &a%d [%s]\n" % (level, level, b", ".join([b"*a%d" % (level - 1)] * 6)) for level in range(1, 8))
+    b"a%d: &a%d [%s]\n" % (level, level, b", ".join([b"*a%d" % (level - 1)] * 6)) for level in range(1, 8)
+)
 
 
 @proven(without=lambda patch: patch.setattr(body, "check", lambda found, keys=False: found))
-@pytest.mark.parametrize("data, content", [
-    (b'{"metadata":{"name":"a"},"data":' + b'{"a":' * 500 + b"1" + b"}" * 500 + b"}", "application/json"),
-    (b'{"metadata":{"name":"a","annotations":{"a":"' + b"x" * 300 + b'"}},"x":' + b"9" * 400 + b"}", "application/json"),
-    (ALIASES, "application/yaml"),
-], ids=["deep", "number", "aliases"])
+@pytest.mark.parametrize(
+    "data, content",
+    [
+        (b'{"metadata":{"name":"a"},"data":' + b'{"a":' * 500 + b"1" + b"}" * 500 + b"}", "application/json"),
+        (
+            b'{"metadata":{"name":"a","annotations":{"a":"' + b"x" * 300 + b'"}},"x":' + b"9" * 400 + b"}",
+            "application/json",
+        ),
+        (ALIASES, "application/yaml"),
+    ],
+    ids=["deep", "number", "aliases"],
+)
 async def test_f122_bombs_are_refused_before_they_go_off(server: Server, data: bytes, content: str) -> None:
     """F122: bodies that grow, nest or overflow. Holds: 4xx in bounded time."""
     begin = time.monotonic()
@@ -152,12 +170,32 @@ async def test_f122_bombs_are_refused_before_they_go_off(server: Server, data: b
     assert time.monotonic() - begin < 2.0
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"{", b"null", b"[]", b'"x"', b"\x00", b"\xff\xfe", b'{"metadata":{"name":"\\ud800"}}', b'{"metadata":{"name":"a\\u0000b"}}',
-    b"[" * 100_000, b'{"a":' * 100_000, b'{"metadata":{"name":1.5e+400}}', b"NaN", b'{"metadata":null}', b'{"metadata":{"name":"a"}}trailing',
-    b'{"metadata":{"name":"a","labels":{"x":{}}}}', b'{"metadata":{"name":"' + b"a" * 5000 + b'"}}', b"k8s\x00\xff\xff\xff\xff",
-])
-@pytest.mark.parametrize("content", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "text/html", ""])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"\x00",
+        b"\xff\xfe",
+        b'{"metadata":{"name":"\\ud800"}}',
+        b'{"metadata":{"name":"a\\u0000b"}}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"metadata":{"name":1.5e+400}}',
+        b"NaN",
+        b'{"metadata":null}',
+        b'{"metadata":{"name":"a"}}trailing',
+        b'{"metadata":{"name":"a","labels":{"x":{}}}}',
+        b'{"metadata":{"name":"' + b"a" * 5000 + b'"}}',
+        b"k8s\x00\xff\xff\xff\xff",
+    ],
+)
+@pytest.mark.parametrize(
+    "content", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "text/html", ""]
+)
 async def test_malformed_bodies_get_a_4xx(server: Server, data: bytes, content: str) -> None:
     answer = await post(server, data, content)
     assert 400 <= answer.status < 500, answer.body[:200]
@@ -172,15 +210,31 @@ def _unlimited(patch: pytest.MonkeyPatch) -> None:
 @proven(without=_unlimited)
 async def test_f123_huge_requests_are_refused_before_they_are_read(socket: Socket) -> None:
     """F123: giant bodies and objects. Holds: 413, and before memory is taken."""
-    status, _ = await socket.ask("POST", "/api/v1/namespaces/default/configmaps", data=b"x" * (4 << 20), Content_Type="application/json")
+    status, _ = await socket.ask(
+        "POST", "/api/v1/namespaces/default/configmaps", data=b"x" * (4 << 20), Content_Type="application/json"
+    )
     assert status == 413
     big = b'{"metadata":{"name":"big"},"data":{"x":"' + b"y" * (2 << 20) + b'"}}'
-    status, answer = await socket.ask("POST", "/api/v1/namespaces/default/configmaps", data=big, Content_Type="application/json")
+    status, answer = await socket.ask(
+        "POST", "/api/v1/namespaces/default/configmaps", data=big, Content_Type="application/json"
+    )
     assert status in (413, 422), answer[:200]
 
 
-@pytest.mark.parametrize("query", ["limit=x", "limit=99999999999999999999", "resourceVersion=-5", "resourceVersion=abc", "continue=%00",
-                                   "continue=AAAA", "labelSelector=" + "a," * 5000, "fieldSelector===", "timeoutSeconds=-1&watch=1"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=x",
+        "limit=99999999999999999999",
+        "resourceVersion=-5",
+        "resourceVersion=abc",
+        "continue=%00",
+        "continue=AAAA",
+        "labelSelector=" + "a," * 5000,
+        "fieldSelector===",
+        "timeoutSeconds=-1&watch=1",
+    ],
+)
 async def test_odd_queries_get_a_4xx(socket: Socket, query: str) -> None:
     status, answer = await socket.ask("GET", f"/api/v1/pods?{query}")
     assert 400 <= status < 500, (query[:40], answer[:200])
@@ -188,8 +242,15 @@ async def test_odd_queries_get_a_4xx(socket: Socket, query: str) -> None:
 
 async def test_the_server_goes_on_after_garbage_on_the_wire(server: Server, socket: Socket) -> None:
     host, port = "127.0.0.1", int(socket.base.rsplit(":", 1)[1])
-    for noise in (b"\x00" * 64, b"GET / HTTP/9.9\r\n\r\n", b"A" * 100_000, b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"):
-        reader, writer = await asyncio.open_connection(host, port, ssl=server.identity.client_context(), server_hostname="localhost")
+    for noise in (
+        b"\x00" * 64,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"A" * 100_000,
+        b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=server.identity.client_context(), server_hostname="localhost"
+        )
         writer.write(noise)
         writer.write_eof() if writer.can_write_eof() else None
         await asyncio.wait_for(reader.read(200), 5)
@@ -220,7 +281,8 @@ async def test_f103_a_clock_that_jumps_neither_ends_nor_prolongs_a_watch(client:
 
 @proven(without=lambda patch: patch.setattr(Upkeep, "_expired", lambda self, records: []))
 async def test_f100_a_day_of_events_leaves_an_hour_of_them_and_a_failed_round_is_repeated(
-        server: Server, client: Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    server: Server, client: Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F100: events come for 24 hours, and one round of clearing up fails. Holds: what is kept is bounded; the next round makes
     up for it."""
     real, failures = Upkeep.round, [WriteFailed("no space left", full=True)]
@@ -233,8 +295,16 @@ async def test_f100_a_day_of_events_leaves_an_hour_of_them_and_a_failed_round_is
     monkeypatch.setattr(Upkeep, "round", sometimes)
     for hour in range(24):
         for index in range(10):
-            await client.create(EVENT, {"metadata": {"name": f"e{hour}-{index}"}, "reason": "Churn", "type": "Normal", "involvedObject": {
-                "kind": "Pod", "name": "p", "namespace": "default"}}, "default")
+            await client.create(
+                EVENT,
+                {
+                    "metadata": {"name": f"e{hour}-{index}"},
+                    "reason": "Churn",
+                    "type": "Normal",
+                    "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+                },
+                "default",
+            )
         await clock.advance(3600)
     assert len(await client.list(EVENT, "default")) <= 20
     assert server._upkeep is not None and server._upkeep.failures == 1

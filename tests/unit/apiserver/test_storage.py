@@ -43,7 +43,9 @@ async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     storage = opened(tmp_path)
     await write(storage, "a", b'{"x":1}')
     await write(storage, "b")
-    await storage.remove(storage.collection("things"), storage.collection("things").get("ns", "b"), storage.next_revision(), b"{}")  # type: ignore[arg-type]
+    await storage.remove(
+        storage.collection("things"), storage.collection("things").get("ns", "b"), storage.next_revision(), b"{}"
+    )  # type: ignore[arg-type]
     last = storage.revision
     await storage.close()
     again = opened(tmp_path)
@@ -52,7 +54,9 @@ async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_writes_of_one_turn_share_a_commit_and_become_visible_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writes_of_one_turn_share_a_commit_and_become_visible_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = opened(tmp_path)
     batches: list[int] = []
     commit = storage._commit
@@ -174,7 +178,9 @@ async def damage(directory: Path) -> None:
     data = bytearray((directory / FILE).read_bytes())
     middle = len(data) // 2 // 8192 * 8192
     assert data[middle] == 0x0D  # a page of rows
-    data[middle + 3:middle + 5] = b"\0\1"  # which now says that it holds one row: the others would be gone without a word
+    data[middle + 3 : middle + 5] = (
+        b"\0\1"  # which now says that it holds one row: the others would be gone without a word
+    )
     (directory / FILE).write_bytes(data)
 
 
@@ -213,7 +219,9 @@ async def test_f102_a_full_disk_refuses_writes_and_recovers(tmp_path: Path) -> N
     pages = storage._db.execute("PRAGMA page_count").fetchone()[0]
     storage._db.execute(f"PRAGMA max_page_count = {pages + 1}")
     large = b'{"x":"' + b"y" * 100_000 + b'"}'
-    results = await asyncio.gather(*(write(storage, f"large{index}", large) for index in range(3)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(write(storage, f"large{index}", large) for index in range(3)), return_exceptions=True
+    )
     assert all(isinstance(result, WriteFailed) and result.full for result in results)
     assert "free some space" in str(results[0])
     assert names(storage) == ["before"] and not storage.collection("things").pending
@@ -226,7 +234,9 @@ async def test_f102_a_full_disk_refuses_writes_and_recovers(tmp_path: Path) -> N
     await again.close()
 
 
-async def test_a_write_error_that_may_have_lost_data_stops_all_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_error_that_may_have_lost_data_stops_all_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = opened(tmp_path)
 
     def fails(db: sqlite3.Connection) -> None:

@@ -30,15 +30,18 @@ async def test_generated_names_differ_and_keep_their_base(client: Client) -> Non
     assert len(names) == 20 and all(re.fullmatch(r"run-[a-z0-9]{5}", name) for name in names)
 
 
-@pytest.mark.parametrize("body, error, words", [
-    ({"metadata": {}}, Invalid, "name or generateName is required"),
-    ({"metadata": {"name": "a", "namespace": "other"}}, BadRequest, "does not match the namespace"),
-    ({"metadata": {"name": "a", "resourceVersion": "1"}}, BadRequest, "resourceVersion should not be set"),
-    ({"kind": "Secret", "metadata": {"name": "a"}}, BadRequest, "cannot be handled as a ConfigMap"),
-    ({"apiVersion": "v2", "metadata": {"name": "a"}}, BadRequest, "does not match the expected API version (v1)"),
-    ({"metadata": {"name": "a", "labels": ["x"]}}, BadRequest, "metadata"),
-    ({"metadata": "x"}, BadRequest, "metadata is not an object"),
-])
+@pytest.mark.parametrize(
+    "body, error, words",
+    [
+        ({"metadata": {}}, Invalid, "name or generateName is required"),
+        ({"metadata": {"name": "a", "namespace": "other"}}, BadRequest, "does not match the namespace"),
+        ({"metadata": {"name": "a", "resourceVersion": "1"}}, BadRequest, "resourceVersion should not be set"),
+        ({"kind": "Secret", "metadata": {"name": "a"}}, BadRequest, "cannot be handled as a ConfigMap"),
+        ({"apiVersion": "v2", "metadata": {"name": "a"}}, BadRequest, "does not match the expected API version (v1)"),
+        ({"metadata": {"name": "a", "labels": ["x"]}}, BadRequest, "metadata"),
+        ({"metadata": "x"}, BadRequest, "metadata is not an object"),
+    ],
+)
 async def test_create_refuses(client: Client, body: dict, error: type[ApiError], words: str) -> None:
     with pytest.raises(error, match=re.escape(words)):
         await client.create(CONFIG_MAP, body, "default")
@@ -59,7 +62,12 @@ async def test_missing_objects_are_named_as_kubernetes_names_them(client: Client
 
 
 async def test_unknown_paths_and_methods(client: Client) -> None:
-    for path, code in (("/apis/nothing/v1/things", 404), ("/api/v1/nothings", 404), ("/nonsense", 404), ("/api/v1/pods/x", 404)):
+    for path, code in (
+        ("/apis/nothing/v1/things", 404),
+        ("/api/v1/nothings", 404),
+        ("/nonsense", 404),
+        ("/api/v1/pods/x", 404),
+    ):
         answer = await client.transport.send(Request(method="GET", path=path))
         assert answer.status == code, path
     answer = await client.transport.send(Request(method="POST", path="/api/v1/namespaces/default/pods/x", body=b"{}"))
@@ -104,10 +112,13 @@ async def test_patches_of_three_types(client: Client) -> None:
     await client.create(POD, pod("p", labels={"a": "1"}), "default")
     merged = await client.patch(POD, "p", "default", {"metadata": {"labels": {"b": "2"}}})
     assert merged["metadata"]["labels"] == {"a": "1", "b": "2"}
-    json = await client.patch(POD, "p", "default", [{"op": "replace", "path": "/metadata/labels/a", "value": "3"}], patch_type="json")
+    json = await client.patch(
+        POD, "p", "default", [{"op": "replace", "path": "/metadata/labels/a", "value": "3"}], patch_type="json"
+    )
     assert json["metadata"]["labels"]["a"] == "3"
-    strategic = await client.patch(POD, "p", "default", {"spec": {"containers": [{"name": "main", "image": "other"}]}},
-                                   patch_type="strategic")
+    strategic = await client.patch(
+        POD, "p", "default", {"spec": {"containers": [{"name": "main", "image": "other"}]}}, patch_type="strategic"
+    )
     assert [one["image"] for one in strategic["spec"]["containers"]] == ["other"]
 
 
@@ -122,7 +133,9 @@ async def test_patch_with_an_old_revision_is_a_conflict(client: Client) -> None:
 async def test_failed_test_operation_is_422(client: Client) -> None:
     await client.create(CONFIG_MAP, config_map("a", x="1"), "default")
     with pytest.raises(Invalid):
-        await client.patch(CONFIG_MAP, "a", "default", [{"op": "test", "path": "/data/x", "value": "2"}], patch_type="json")
+        await client.patch(
+            CONFIG_MAP, "a", "default", [{"op": "test", "path": "/data/x", "value": "2"}], patch_type="json"
+        )
 
 
 async def test_server_side_apply_creates_owns_and_conflicts(server: Server, client: Client) -> None:
@@ -199,7 +212,9 @@ async def test_exact_list_of_a_forgotten_revision_is_gone(server: Server, client
     await client.patch(CONFIG_MAP, "a", "default", {"data": {"x": "2"}})
     server.storage.collection("configmaps").compact(2)
     with pytest.raises(Gone):
-        await client.list_raw(CONFIG_MAP, "default", resource_version=made["metadata"]["resourceVersion"], resource_version_match="Exact")
+        await client.list_raw(
+            CONFIG_MAP, "default", resource_version=made["metadata"]["resourceVersion"], resource_version_match="Exact"
+        )
 
 
 async def test_status_is_written_by_its_own_way_only(client: Client) -> None:
@@ -207,13 +222,21 @@ async def test_status_is_written_by_its_own_way_only(client: Client) -> None:
     assert made["status"]["phase"] == "Pending"
     await client.patch(POD, "p", "default", {"status": {"phase": "Running"}, "metadata": {"labels": {"a": "b"}}})
     assert (await client.get(POD, "p", "default"))["status"]["phase"] == "Pending"
-    done = await client.patch(POD, "p", "default", {"status": {"phase": "Running"}, "spec": {"nodeName": "x"}}, subresource="status")
+    done = await client.patch(
+        POD, "p", "default", {"status": {"phase": "Running"}, "spec": {"nodeName": "x"}}, subresource="status"
+    )
     assert done["status"]["phase"] == "Running" and "nodeName" not in done["spec"]
 
 
 async def test_generation_counts_changes_of_the_spec(client: Client) -> None:
-    body = {"metadata": {"name": "d"}, "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": {
-        "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}
+    body = {
+        "metadata": {"name": "d"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        },
+    }
     made = await client.create(DEPLOYMENT, body, "default")
     assert made["metadata"]["generation"] == 1
     labelled = await client.patch(DEPLOYMENT, "d", "default", {"metadata": {"labels": {"x": "y"}}})
@@ -224,12 +247,16 @@ async def test_generation_counts_changes_of_the_spec(client: Client) -> None:
 
 
 async def test_services_get_addresses_of_their_own(client: Client) -> None:
-    made = [await client.create(SERVICE, {"metadata": {"name": f"s{i}"}, "spec": {"ports": [{"port": 80}]}}, "default")
-            for i in range(3)]
+    made = [
+        await client.create(SERVICE, {"metadata": {"name": f"s{i}"}, "spec": {"ports": [{"port": 80}]}}, "default")
+        for i in range(3)
+    ]
     assert len({one["spec"]["clusterIP"] for one in made}) == 3
     headless = await client.create(SERVICE, {"metadata": {"name": "h"}, "spec": {"clusterIP": "None"}}, "default")
     assert headless["spec"]["clusterIP"] == "None"
-    kept = await client.update(SERVICE, {"metadata": {"name": "s0"}, "spec": {"ports": [{"port": 81}]}}, "s0", "default")
+    kept = await client.update(
+        SERVICE, {"metadata": {"name": "s0"}, "spec": {"ports": [{"port": 81}]}}, "s0", "default"
+    )
     assert kept["spec"]["clusterIP"] == made[0]["spec"]["clusterIP"]
 
 
@@ -257,6 +284,10 @@ async def test_namespaces_come_with_the_cluster_and_stay(client: Client) -> None
 
 
 async def test_yaml_bodies_are_read(client: Client) -> None:
-    answer = await client.request("POST", "/api/v1/namespaces/default/configmaps", content_type="application/yaml",
-                                  body=b"metadata: {name: y}\ndata:\n  when: 2001-12-14\n  'on': 'x'\n")
+    answer = await client.request(
+        "POST",
+        "/api/v1/namespaces/default/configmaps",
+        content_type="application/yaml",
+        body=b"metadata: {name: y}\ndata:\n  when: 2001-12-14\n  'on': 'x'\n",
+    )
     assert b'"when":"2001-12-14"' in answer.body

@@ -20,7 +20,9 @@ from tests.unit.apiserver.conftest import ManualClock, turns
 class Watch:
     """A watch that runs in the background and remembers what it saw."""
 
-    def __init__(self, client: Client, kind: Kind = CONFIG_MAP, namespace: str | None = "default", **options: Any) -> None:
+    def __init__(
+        self, client: Client, kind: Kind = CONFIG_MAP, namespace: str | None = "default", **options: Any
+    ) -> None:
         self.seen: list[tuple[str, str, int]] = []
         self.bookmarks: list[int] = []
         self.error: Exception | None = None
@@ -71,7 +73,7 @@ async def test_resuming_from_any_event_gives_exactly_the_rest(client: Client) ->
     for position, (_, _, revision) in enumerate(watch.seen):
         again = Watch(client, resource_version=str(revision))
         await turns()
-        assert again.seen == watch.seen[position + 1:]
+        assert again.seen == watch.seen[position + 1 :]
         await again.stop()
     await watch.stop()
 
@@ -146,8 +148,17 @@ async def test_other_namespaces_are_not_told(client: Client) -> None:
 
 async def test_events_are_seen_under_both_groups(client: Client) -> None:
     watch = Watch(client, kind=EVENTS_EVENT, resource_version="1")
-    await client.create(EVENT, {"metadata": {"name": "e"}, "message": "hello", "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
-                                "reason": "Why", "type": "Normal"}, "default")
+    await client.create(
+        EVENT,
+        {
+            "metadata": {"name": "e"},
+            "message": "hello",
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+            "reason": "Why",
+            "type": "Normal",
+        },
+        "default",
+    )
     assert await watch.events() == [("ADDED", "e")]
     assert (await client.get(EVENTS_EVENT, "e", "default"))["note"] == "hello"
     await watch.stop()

@@ -1,7 +1,8 @@
 """Built-in admission: what the server adds to objects and refuses, beyond their own validity.
 
-The set that a usual cluster runs: namespace lifecycle, service accounts, priorities, tolerations, limit ranges, resource
-quota, and the stamp of who created an AppWrapper. Webhooks come between, from webhooks.py. Each rule is one function.
+The set that a usual cluster runs: namespace lifecycle, service accounts, priorities, tolerations, limit ranges,
+resource quota, and the stamp of who created an AppWrapper. Webhooks come between, from webhooks.py. Each rule is one
+function.
 """
 
 from __future__ import annotations
@@ -28,8 +29,16 @@ _STAMPED_GROUPS = ("workload.codeflare.dev", "mcad.ibm.com")
 
 
 class Admission:
-    def __init__(self, registry: Registry, chance: random.Random, webhooks: Webhooks, custom_kinds: CustomKinds,
-                 authorizer: Authorizer, *, extended_resource_toleration: bool = True) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        chance: random.Random,
+        webhooks: Webhooks,
+        custom_kinds: CustomKinds,
+        authorizer: Authorizer,
+        *,
+        extended_resource_toleration: bool = True,
+    ) -> None:
         self.registry = registry
         self.custom_kinds = custom_kinds
         self.authorizer = authorizer
@@ -66,7 +75,9 @@ class Admission:
         if old is None and call.resource.kind == "Pod" and not call.resource.group:
             quotas = self.registry.find("", "resourcequotas")
             if quotas is not None:
-                check_quota(obj, quotas.collection.heads(call.namespace), call.resource.collection.heads(call.namespace))
+                check_quota(
+                    obj, quotas.collection.heads(call.namespace), call.resource.collection.heads(call.namespace)
+                )
 
     # --- namespaces
 
@@ -80,8 +91,17 @@ class Admission:
             raise not_found("", "namespaces", call.namespace)
         if b'"deletionTimestamp"' in record.raw and decoded(record)["metadata"].get("deletionTimestamp"):
             message = f"unable to create new content in namespace {call.namespace} because it is being terminated"
-            raise forbidden(call.resource.group, call.resource.plural, obj["metadata"].get("name", ""), message, [cause(
-                "NamespaceTerminating", f"namespace {call.namespace} is being terminated", "metadata.namespace")])
+            raise forbidden(
+                call.resource.group,
+                call.resource.plural,
+                obj["metadata"].get("name", ""),
+                message,
+                [
+                    cause(
+                        "NamespaceTerminating", f"namespace {call.namespace} is being terminated", "metadata.namespace"
+                    )
+                ],
+            )
 
     # --- pods
 
@@ -105,8 +125,12 @@ class Admission:
         assert accounts is not None
         # The default account of a new namespace may still be on its way: nothing here depends on it.
         if name != "default" and isinstance(name, str) and accounts.collection.head(call.namespace, name) is None:
-            raise forbidden("", "pods", pod["metadata"].get("name", ""),
-                            f'error looking up service account {call.namespace}/{name}: serviceaccount "{name}" not found')
+            raise forbidden(
+                "",
+                "pods",
+                pod["metadata"].get("name", ""),
+                f'error looking up service account {call.namespace}/{name}: serviceaccount "{name}" not found',
+            )
         spec["serviceAccountName"] = spec["serviceAccount"] = name
 
     def _priority(self, call: Call, pod: Json, spec: Json) -> None:
@@ -122,20 +146,32 @@ class Admission:
         elif isinstance(name, str):
             record = classes.collection.head("", name)
             if record is None:
-                raise forbidden("", "pods", pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
+                raise forbidden(
+                    "", "pods", pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found"
+                )
             found = decoded(record)
         value = found.get("value", 0) if found else 0
         given = spec.get("priority")
         if given is not None and given != value:
-            raise forbidden("", "pods", pod["metadata"].get("name", ""), f"the integer value of priority ({given}) must not be "
-                            f"provided in pod spec; priority admission controller computed {value} from the given "
-                            "PriorityClass name")
+            raise forbidden(
+                "",
+                "pods",
+                pod["metadata"].get("name", ""),
+                f"the integer value of priority ({given}) must not be "
+                f"provided in pod spec; priority admission controller computed {value} from the given "
+                "PriorityClass name",
+            )
         spec["priority"] = value
         policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
         if spec.get("preemptionPolicy") not in (None, policy):
-            raise forbidden("", "pods", pod["metadata"].get("name", ""), "the string value of PreemptionPolicy "
-                            f"({spec['preemptionPolicy']}) must not be provided in pod spec; priority admission controller "
-                            f"computed {policy} from the given PriorityClass name")
+            raise forbidden(
+                "",
+                "pods",
+                pod["metadata"].get("name", ""),
+                "the string value of PreemptionPolicy "
+                f"({spec['preemptionPolicy']}) must not be provided in pod spec; priority admission controller "
+                f"computed {policy} from the given PriorityClass name",
+            )
         spec["preemptionPolicy"] = policy
 
     # --- roles
@@ -163,16 +199,25 @@ class Admission:
         missing = self.authorizer.escalates(call.user, rules, call.namespace)
         if missing:
             shown = "\n".join(msgspec.json.encode(rule).decode() for rule in missing)
-            raise forbidden(resource.group, resource.plural, obj["metadata"].get("name", ""), f'user "{call.user.name}" (groups='
-                            f"{list(call.user.groups)}) is attempting to grant RBAC permissions not currently held:\n{shown}")
+            raise forbidden(
+                resource.group,
+                resource.plural,
+                obj["metadata"].get("name", ""),
+                f'user "{call.user.name}" (groups='
+                f"{list(call.user.groups)}) is attempting to grant RBAC permissions not currently held:\n{shown}",
+            )
 
     def _check_one_default(self, call: Call, obj: Json) -> None:
         if not obj.get("globalDefault"):
             return
         for record in call.resource.collection.all_heads():
             if decoded(record).get("globalDefault"):
-                raise forbidden("scheduling.k8s.io", "priorityclasses", obj["metadata"].get("name", ""),
-                                f"PriorityClass {record.name} is already marked as default. Only one default can exist")
+                raise forbidden(
+                    "scheduling.k8s.io",
+                    "priorityclasses",
+                    obj["metadata"].get("name", ""),
+                    f"PriorityClass {record.name} is already marked as default. Only one default can exist",
+                )
 
 
 def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
@@ -181,7 +226,8 @@ def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
     if old is None:
         user = call.user
         annotations[CREATED_BY] = msgspec.json.encode(
-            {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}).decode()
+            {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}
+        ).decode()
         return
     kept = (old["metadata"].get("annotations") or {}).get(CREATED_BY)
     if kept is None:
@@ -205,23 +251,30 @@ def tolerate_extended_resources(spec: Json) -> None:
     tolerations = _tolerations(spec)
     for name in sorted(wanted):
         new = {"key": name, "operator": "Exists", "effect": ""}
-        if not any(one.get("key") == name and one.get("operator") == "Exists" and not one.get("effect")
-                   for one in tolerations if type(one) is dict):
+        if not any(
+            one.get("key") == name and one.get("operator") == "Exists" and not one.get("effect")
+            for one in tolerations
+            if type(one) is dict
+        ):
             tolerations.append({key: value for key, value in new.items() if value})
 
 
 def is_extended(name: object) -> bool:
     """A resource of a device plug-in: has a domain that is not Kubernetes' own."""
-    return (isinstance(name, str) and "/" in name and "kubernetes.io/" not in name
-            and not name.startswith(_OWN_RESOURCES))
+    return (
+        isinstance(name, str) and "/" in name and "kubernetes.io/" not in name and not name.startswith(_OWN_RESOURCES)
+    )
 
 
 def tolerate_lost_nodes(spec: Json) -> None:
     """Pods stay five minutes on a node that is lost, unless they say otherwise."""
     tolerations = _tolerations(spec)
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
-        if not any(one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "")
-                   for one in tolerations if type(one) is dict):
+        if not any(
+            one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "")
+            for one in tolerations
+            if type(one) is dict
+        ):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
 
 

@@ -71,7 +71,7 @@ def impersonated(user: User, headers: Mapping[str, str], authorizer: Authorizer)
         raise bad_request("requested impersonation without impersonating a user: set Impersonate-User")
     groups = tuple(one for one in headers.get("impersonate-group", "").split("\n") if one)
     uid = headers.get("impersonate-uid", "")
-    extra = {unquote(one[len(_EXTRA):]): tuple(headers[one].split("\n")) for one in asked if one.startswith(_EXTRA)}
+    extra = {unquote(one[len(_EXTRA) :]): tuple(headers[one].split("\n")) for one in asked if one.startswith(_EXTRA)}
     account = name.split(":") if name.startswith("system:serviceaccount:") else []
     if len(account) == 4:
         _require(user, authorizer, Action("impersonate", "", "serviceaccounts", "", account[2], account[3]))

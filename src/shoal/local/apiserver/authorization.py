@@ -1,7 +1,7 @@
 """Who may do what: RBAC, as Kubernetes decides it.
 
-Members of system:masters may do everything. All others need a rule of a Role or ClusterRole bound to them. Read from the
-stored objects, decoded once per change; the same code answers access reviews and guards role escalation.
+Members of system:masters may do everything. All others need a rule of a Role or ClusterRole bound to them. Read from
+the stored objects, decoded once per change; the same code answers access reviews and guards role escalation.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ class Rule(msgspec.Struct, frozen=True, rename="camel"):
         if "*" not in self.verbs and action.verb not in self.verbs:
             return False
         if action.path:
-            return any(url == "*" or url == action.path or (url.endswith("*") and action.path.startswith(url[:-1]))
-                       for url in self.non_resource_urls)
+            return any(
+                url == "*" or url == action.path or (url.endswith("*") and action.path.startswith(url[:-1]))
+                for url in self.non_resource_urls
+            )
         if "*" not in self.api_groups and action.group not in self.api_groups:
             return False
         if not self._names_resource(action):
@@ -144,7 +146,11 @@ class Authorizer:
         if MASTERS in user.groups:
             return []
         own = list(self.rules(user, namespace))
-        return [rule for rule in rules if not all(any(held.allows(action) for held in own) for action in _actions(rule, namespace))]
+        return [
+            rule
+            for rule in rules
+            if not all(any(held.allows(action) for held in own) for action in _actions(rule, namespace))
+        ]
 
 
 def _binds(binding: _Binding, user: User, namespace: str) -> bool:
@@ -184,7 +190,8 @@ def denied(user: User, action: Action) -> str:
     if action.path:
         return f'User "{user.name}" cannot {action.verb} path "{action.path}"'
     where = f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
-    return f'User "{user.name}" cannot {action.verb} resource "{action.full_resource}" in API group "{action.group}"{where}'
+    what = f'resource "{action.full_resource}" in API group "{action.group}"'
+    return f'User "{user.name}" cannot {action.verb} {what}{where}'
 
 
 def bootstrap() -> list[Json]:
@@ -192,45 +199,137 @@ def bootstrap() -> list[Json]:
     read = ["get", "list", "watch"]
     write = ["create", "delete", "deletecollection", "patch", "update"]
     viewable = [
-        ("", ["bindings", "configmaps", "endpoints", "events", "limitranges", "namespaces", "persistentvolumeclaims", "pods",
-              "pods/log", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "resourcequotas",
-              "serviceaccounts", "services", "services/status"]),
-        ("apps", ["controllerrevisions", "daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale",
-                  "statefulsets", "statefulsets/scale"]),
-        ("batch", ["cronjobs", "jobs", "jobs/status"]), ("discovery.k8s.io", ["endpointslices"]),
-        ("networking.k8s.io", ["ingresses", "networkpolicies"]), ("policy", ["poddisruptionbudgets"]),
-        ("ray.io", ["*"]), ("workload.codeflare.dev", ["*"]), ("mcad.ibm.com", ["*"]),
+        (
+            "",
+            [
+                "bindings",
+                "configmaps",
+                "endpoints",
+                "events",
+                "limitranges",
+                "namespaces",
+                "persistentvolumeclaims",
+                "pods",
+                "pods/log",
+                "pods/status",
+                "replicationcontrollers",
+                "replicationcontrollers/scale",
+                "resourcequotas",
+                "serviceaccounts",
+                "services",
+                "services/status",
+            ],
+        ),
+        (
+            "apps",
+            [
+                "controllerrevisions",
+                "daemonsets",
+                "deployments",
+                "deployments/scale",
+                "replicasets",
+                "replicasets/scale",
+                "statefulsets",
+                "statefulsets/scale",
+            ],
+        ),
+        ("batch", ["cronjobs", "jobs", "jobs/status"]),
+        ("discovery.k8s.io", ["endpointslices"]),
+        ("networking.k8s.io", ["ingresses", "networkpolicies"]),
+        ("policy", ["poddisruptionbudgets"]),
+        ("ray.io", ["*"]),
+        ("workload.codeflare.dev", ["*"]),
+        ("mcad.ibm.com", ["*"]),
         ("kueue.x-k8s.io", ["localqueues", "workloads"]),
     ]
     editable = [
-        ("", ["configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec",
-              "pods/eviction", "pods/portforward", "replicationcontrollers", "replicationcontrollers/scale", "secrets",
-              "serviceaccounts", "services"]),
-        ("apps", ["daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale", "statefulsets",
-                  "statefulsets/scale"]),
-        ("batch", ["cronjobs", "jobs"]), ("networking.k8s.io", ["ingresses", "networkpolicies"]),
-        ("policy", ["poddisruptionbudgets"]), ("coordination.k8s.io", ["leases"]),
-        ("ray.io", ["rayclusters", "rayjobs", "rayservices"]), ("workload.codeflare.dev", ["appwrappers"]),
+        (
+            "",
+            [
+                "configmaps",
+                "endpoints",
+                "events",
+                "persistentvolumeclaims",
+                "pods",
+                "pods/attach",
+                "pods/exec",
+                "pods/eviction",
+                "pods/portforward",
+                "replicationcontrollers",
+                "replicationcontrollers/scale",
+                "secrets",
+                "serviceaccounts",
+                "services",
+            ],
+        ),
+        (
+            "apps",
+            [
+                "daemonsets",
+                "deployments",
+                "deployments/scale",
+                "replicasets",
+                "replicasets/scale",
+                "statefulsets",
+                "statefulsets/scale",
+            ],
+        ),
+        ("batch", ["cronjobs", "jobs"]),
+        ("networking.k8s.io", ["ingresses", "networkpolicies"]),
+        ("policy", ["poddisruptionbudgets"]),
+        ("coordination.k8s.io", ["leases"]),
+        ("ray.io", ["rayclusters", "rayjobs", "rayservices"]),
+        ("workload.codeflare.dev", ["appwrappers"]),
         ("mcad.ibm.com", ["appwrappers"]),
     ]
     view = [_grant(read, group, resources) for group, resources in viewable]
     edit = view + [_grant([*read, *write], group, resources) for group, resources in editable]
-    admin = [*edit, _grant([*read, *write], _RBAC, ["roles", "rolebindings"]),
-             _grant(["create"], "authorization.k8s.io", ["localsubjectaccessreviews"]),
-             _grant(["create"], "", ["serviceaccounts/token"])]
-    discovery = [{"verbs": ["get"], "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi",
-                                                        "/openapi/*", "/readyz", "/version", "/version/"]}]
-    basic = [_grant(["create"], "authorization.k8s.io", ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
-             _grant(["create"], "authentication.k8s.io", ["selfsubjectreviews"])]
+    admin = [
+        *edit,
+        _grant([*read, *write], _RBAC, ["roles", "rolebindings"]),
+        _grant(["create"], "authorization.k8s.io", ["localsubjectaccessreviews"]),
+        _grant(["create"], "", ["serviceaccounts/token"]),
+    ]
+    discovery = [
+        {
+            "verbs": ["get"],
+            "nonResourceURLs": [
+                "/api",
+                "/api/*",
+                "/apis",
+                "/apis/*",
+                "/healthz",
+                "/livez",
+                "/openapi",
+                "/openapi/*",
+                "/readyz",
+                "/version",
+                "/version/",
+            ],
+        }
+    ]
+    basic = [
+        _grant(["create"], "authorization.k8s.io", ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
+        _grant(["create"], "authentication.k8s.io", ["selfsubjectreviews"]),
+    ]
     everything = [_grant(["*"], "*", ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]
     return [
-        _role("cluster-admin", everything), _role("admin", admin), _role("edit", edit), _role("view", view),
-        _role("system:discovery", discovery), _role("system:basic-user", basic),
-        _role("system:public-info-viewer", [{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version",
-                                                                                   "/version/"]}]),
-        _bind("cluster-admin", "cluster-admin", MASTERS), _bind("system:discovery", "system:discovery", "system:authenticated"),
+        _role("cluster-admin", everything),
+        _role("admin", admin),
+        _role("edit", edit),
+        _role("view", view),
+        _role("system:discovery", discovery),
+        _role("system:basic-user", basic),
+        _role(
+            "system:public-info-viewer",
+            [{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"]}],
+        ),
+        _bind("cluster-admin", "cluster-admin", MASTERS),
+        _bind("system:discovery", "system:discovery", "system:authenticated"),
         _bind("system:basic-user", "system:basic-user", "system:authenticated"),
-        _bind("system:public-info-viewer", "system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
+        _bind(
+            "system:public-info-viewer", "system:public-info-viewer", "system:authenticated", "system:unauthenticated"
+        ),
     ]
 
 
@@ -239,12 +338,19 @@ def _grant(verbs: list[str], group: str, resources: list[str]) -> Json:
 
 
 def _role(name: str, rules: list[Json]) -> Json:
-    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "rules": rules,
-            "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "rules": rules,
+        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+    }
 
 
 def _bind(name: str, role: str, *groups: str) -> Json:
-    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": group} for group in groups]}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": group} for group in groups],
+    }

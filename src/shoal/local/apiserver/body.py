@@ -147,12 +147,20 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 _Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers
-             if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")]
+    letter: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")
+    ]
     for letter, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
 
 
 def to_yaml(raw: bytes) -> bytes:
-    return yaml.dump(_decoder.decode(raw), Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), default_flow_style=False,
-                     sort_keys=False, allow_unicode=True).encode()
+    return yaml.dump(
+        _decoder.decode(raw),
+        Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+        default_flow_style=False,
+        sort_keys=False,
+        allow_unicode=True,
+    ).encode()

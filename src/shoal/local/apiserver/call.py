@@ -42,8 +42,18 @@ class Call:
     def dry_run(self) -> bool:
         asked = self.request.query.get("dryRun", "")
         if asked not in ("", "All"):
-            raise invalid("meta.k8s.io", "CreateOptions", "", [cause(
-                "FieldValueNotSupported", f'Unsupported value: "{asked[:80]}": supported values: "All"', "dryRun")])
+            raise invalid(
+                "meta.k8s.io",
+                "CreateOptions",
+                "",
+                [
+                    cause(
+                        "FieldValueNotSupported",
+                        f'Unsupported value: "{asked[:80]}": supported values: "All"',
+                        "dryRun",
+                    )
+                ],
+            )
         return asked == "All"
 
     @property
@@ -51,8 +61,12 @@ class Call:
         """The field manager: as asked, else the program that calls."""
         asked = self.request.query.get("fieldManager", "")
         if len(asked) > 128:
-            raise invalid("meta.k8s.io", "CreateOptions", "", [cause(
-                "FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")])
+            raise invalid(
+                "meta.k8s.io",
+                "CreateOptions",
+                "",
+                [cause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")],
+            )
         return asked or self.request.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
     def number(self, name: str, *, least: int = 0) -> int | None:

@@ -52,8 +52,11 @@ class Identity:
 
     def __init__(self, directory: Path | None, hosts: tuple[str, ...] = ()) -> None:
         self.directory = directory / "pki" if directory is not None else None
-        self.hosts = tuple(dict.fromkeys(("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
-                                          "kubernetes.default.svc", *hosts)))
+        self.hosts = tuple(
+            dict.fromkeys(
+                ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", *hosts)
+            )
+        )
         if self.directory is not None:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.directory, 0o700)
@@ -134,12 +137,18 @@ class Identity:
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _name(common: str, organisations: tuple[str, ...] = ()) -> x509.Name:
-    return x509.Name([*(x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organisations),
-                      x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    return x509.Name(
+        [
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organisations),
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+        ]
+    )
 
 
 def make_ca() -> Pair:
@@ -147,30 +156,42 @@ def make_ca() -> Pair:
     now = datetime.datetime.now(datetime.UTC)
     name = _name(f"shoal-ca-{secrets.token_hex(4)}")
     certificate = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + LIFE)
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(ca=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256()))
+        .sign(key, hashes.SHA256())
+    )
     return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
 
-def issue(ca: Pair, common: str, organisations: tuple[str, ...], usage: x509.ObjectIdentifier,
-          names: list[x509.GeneralName]) -> Pair:
+def issue(
+    ca: Pair, common: str, organisations: tuple[str, ...], usage: x509.ObjectIdentifier, names: list[x509.GeneralName]
+) -> Pair:
     issuer = x509.load_pem_x509_certificate(ca.certificate)
     signer = serialization.load_pem_private_key(ca.key, None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
     builder = (
-        x509.CertificateBuilder().subject_name(_name(common, organisations)).issuer_name(issuer.subject)
-        .public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(min(now + LIFE, issuer.not_valid_after_utc))
+        x509.CertificateBuilder()
+        .subject_name(_name(common, organisations))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(min(now + LIFE, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False))
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     certificate = builder.sign(signer, hashes.SHA256())
@@ -178,5 +199,14 @@ def issue(ca: Pair, common: str, organisations: tuple[str, ...], usage: x509.Obj
 
 
 def _usage(*, ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(digital_signature=True, content_commitment=False, key_encipherment=not ca, data_encipherment=False,
-                         key_agreement=False, key_cert_sign=ca, crl_sign=ca, encipher_only=False, decipher_only=False)
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=not ca,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -47,8 +47,10 @@ class Checks:
         words = [f'unknown field "{path}"' for path in unknown]
         match call.request.query.get("fieldValidation", "Warn"):
             case "Strict":
-                raise bad_request(f"{call.resource.kind} in version \"{call.version.name}\" cannot be handled as a "
-                                  f"{call.resource.kind}: strict decoding error: {', '.join(words)}")
+                raise bad_request(
+                    f'{call.resource.kind} in version "{call.version.name}" cannot be handled as a '
+                    f"{call.resource.kind}: strict decoding error: {', '.join(words)}"
+                )
             case "Ignore":
                 pass
             case _:
@@ -58,9 +60,18 @@ class Checks:
         """The query of a write, before anything is done."""
         asked = call.request.query.get("fieldValidation", "")
         if asked not in ("", "Strict", "Warn", "Ignore"):
-            raise invalid("meta.k8s.io", "CreateOptions" if call.route.verb == "create" else "PatchOptions", "", [cause(
-                "FieldValueNotSupported", f'Unsupported value: "{asked[:80]}": supported values: "Ignore", "Strict", "Warn"',
-                "fieldValidation")])
+            raise invalid(
+                "meta.k8s.io",
+                "CreateOptions" if call.route.verb == "create" else "PatchOptions",
+                "",
+                [
+                    cause(
+                        "FieldValueNotSupported",
+                        f'Unsupported value: "{asked[:80]}": supported values: "Ignore", "Strict", "Warn"',
+                        "fieldValidation",
+                    )
+                ],
+            )
 
     def validate(self, call: Call, obj: Json, old: Json | None) -> None:
         """Raises Invalid with every fault found."""
@@ -68,21 +79,40 @@ class Checks:
         if call.version.schema is not None:
             errors += call.version.schema.validate(obj, old, status_only=call.route.subresource == "status")
         if errors:
-            raise invalid(call.resource.group, call.resource.kind, obj["metadata"].get("name", ""),
-                          [error.cause for error in errors])
+            raise invalid(
+                call.resource.group,
+                call.resource.kind,
+                obj["metadata"].get("name", ""),
+                [error.cause for error in errors],
+            )
 
     def own(self, call: Call, old: Json | None, new: Json) -> None:
         """Record who wrote which fields, for every write but apply, which does so itself."""
         subresource = call.route.subresource
-        status = new.pop("status", None) if old is None and call.version.status else None  # the first status is nobody's
-        managed_fields.track(call.version.shape, old, new, call.manager, now=seconds_text(self.clock.now()),
-                             api_version=call.version.kind.api_version, subresource=subresource)
+        status = (
+            new.pop("status", None) if old is None and call.version.status else None
+        )  # the first status is nobody's
+        managed_fields.track(
+            call.version.shape,
+            old,
+            new,
+            call.manager,
+            now=seconds_text(self.clock.now()),
+            api_version=call.version.kind.api_version,
+            subresource=subresource,
+        )
         if status is not None:
             new["status"] = status
 
     def applied(self, call: Call, old: Json | None, config: Json) -> Json:
         """The object that results from applying a configuration. Raises PatchError."""
         return managed_fields.apply(
-            call.version.shape, old, config, call.manager, now=seconds_text(self.clock.now()),
-            api_version=call.version.kind.api_version, force=truth(call.request.query.get("force", "")),
-            subresource=call.route.subresource)
+            call.version.shape,
+            old,
+            config,
+            call.manager,
+            now=seconds_text(self.clock.now()),
+            api_version=call.version.kind.api_version,
+            force=truth(call.request.query.get("force", "")),
+            subresource=call.route.subresource,
+        )

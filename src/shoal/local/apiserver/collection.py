@@ -118,7 +118,9 @@ class Collection:
             names = self.objects.get(namespace)
             return [names[name] for name in sorted(names)] if names else []
         if self._sorted is None:
-            self._sorted = [self.objects[one][name] for one in sorted(self.objects) for name in sorted(self.objects[one])]
+            self._sorted = [
+                self.objects[one][name] for one in sorted(self.objects) for name in sorted(self.objects[one])
+            ]
         return self._sorted
 
     def records_at(self, revision: int, namespace: str | None) -> list[Record] | None:
@@ -150,7 +152,7 @@ class Collection:
         return self.first + bisect_right(self.events, revision, key=lambda event: event.record.revision)
 
     def since(self, sequence: int) -> list[Event]:
-        return self.events[sequence - self.first:]
+        return self.events[sequence - self.first :]
 
     def changed(self) -> asyncio.Future[None]:
         """A future that is done at the next change (or at `wake`)."""
@@ -207,4 +209,3 @@ class Collection:
         self._bytes -= sum(len(event.record.raw) for event in dropped)
         del self.events[:count]
         self.first += len(dropped)
-

@@ -20,8 +20,12 @@ from shoal.local.apiserver.status import internal
 CONVERSION_SECONDS = 30.0
 
 _EVENT_PAIRS = (("involvedObject", "regarding"), ("message", "note"), ("reportingComponent", "reportingController"))
-_DEPRECATED = (("source", "deprecatedSource"), ("firstTimestamp", "deprecatedFirstTimestamp"),
-               ("lastTimestamp", "deprecatedLastTimestamp"), ("count", "deprecatedCount"))
+_DEPRECATED = (
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+)
 
 
 def event_to_core(event: Json) -> Json:
@@ -50,7 +54,9 @@ class Converter:
     async def to_storage(self, call: Call, obj: Json) -> Json:
         if call.resource.group == "events.k8s.io":
             return event_to_core(obj)
-        return (await self._many(call, [obj], call.resource.versions[call.resource.storage_version].kind.api_version))[0]
+        return (await self._many(call, [obj], call.resource.versions[call.resource.storage_version].kind.api_version))[
+            0
+        ]
 
     async def encoded(self, call: Call, bodies: list[bytes]) -> list[bytes]:
         """Stored bytes as bytes of the call's version."""
@@ -72,8 +78,11 @@ class Converter:
         """Send objects to the kind's conversion webhook. Names and uids must come back as they went."""
         webhook = call.resource.conversion.get("webhook") or {}
         uid = self.caller.question()
-        review = {"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
-                  "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": found}}
+        review = {
+            "kind": "ConversionReview",
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": found},
+        }
         words = f"conversion webhook for {found[0].get('apiVersion')}, Kind={call.resource.kind} failed"
         try:
             answer = await self.caller.post(webhook.get("clientConfig") or {}, review, CONVERSION_SECONDS)
@@ -81,15 +90,25 @@ class Converter:
             raise internal(f"{words}: {error}") from None
         response = answer.get("response")
         objects = response.get("convertedObjects") if type(response) is dict else None
-        if type(response) is not dict or response.get("uid") != uid or (response.get("result") or {}).get("status") != "Success":
+        if (
+            type(response) is not dict
+            or response.get("uid") != uid
+            or (response.get("result") or {}).get("status") != "Success"
+        ):
             why = ((response or {}).get("result") or {}).get("message") if type(response) is dict else ""
             raise internal(f"{words}: {why or 'its answer is no success'}")
         if type(objects) is not list or len(objects) != len(found):
             raise internal(f"{words}: it returned another number of objects than it was given")
         for before, after in zip(found, objects, strict=True):
-            if type(after) is not dict or after.get("apiVersion") != api_version or type(after.get("metadata")) is not dict:
+            if (
+                type(after) is not dict
+                or after.get("apiVersion") != api_version
+                or type(after.get("metadata")) is not dict
+            ):
                 raise internal(f"{words}: it returned an object of another version")
             kept = {name: value for name, value in before["metadata"].items() if name not in ("labels", "annotations")}
-            changed = {name: after["metadata"][name] for name in ("labels", "annotations") if after["metadata"].get(name)}
+            changed = {
+                name: after["metadata"][name] for name in ("labels", "annotations") if after["metadata"].get(name)
+            }
             after["metadata"] = {**kept, **changed}
         return objects

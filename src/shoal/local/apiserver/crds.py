@@ -97,19 +97,33 @@ class CustomKinds:
             if type(version) is dict and version.get("storage") and version.get("name") not in stored:
                 stored.append(version.get("name"))
         accepted = [
-            condition("NamesAccepted", not taken, "NoConflicts" if not taken else "NamesConflict", taken or "no conflicts found"),
-            condition("Established", not taken, "InitialNamesAccepted" if not taken else "NotAccepted",
-                      "the initial names have been accepted" if not taken else "not all names are accepted"),
+            condition(
+                "NamesAccepted",
+                not taken,
+                "NoConflicts" if not taken else "NamesConflict",
+                taken or "no conflicts found",
+            ),
+            condition(
+                "Established",
+                not taken,
+                "InitialNamesAccepted" if not taken else "NotAccepted",
+                "the initial names have been accepted" if not taken else "not all names are accepted",
+            ),
         ]
-        if (crd["metadata"].get("deletionTimestamp")):
-            accepted.append(condition("Terminating", True, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
+        if crd["metadata"].get("deletionTimestamp"):
+            accepted.append(
+                condition("Terminating", True, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+            )
         kept = {one.get("type"): one for one in before.get("conditions") or ()}
         for one in accepted:
             known = kept.get(one["type"])
             same = known is not None and known.get("status") == one["status"]
             one["lastTransitionTime"] = known["lastTransitionTime"] if same and known else moment
-        crd["status"] = {"acceptedNames": dict(names) if not taken else before.get("acceptedNames", {"kind": "", "plural": ""}),
-                         "conditions": accepted, "storedVersions": stored}
+        crd["status"] = {
+            "acceptedNames": dict(names) if not taken else before.get("acceptedNames", {"kind": "", "plural": ""}),
+            "conditions": accepted,
+            "storedVersions": stored,
+        }
 
     def _taken(self, spec: Json) -> str:
         """Why the names cannot be used, or nothing."""
@@ -137,26 +151,55 @@ def as_resource(crd: Json, storage: Storage) -> Resource:
     names = spec["names"]
     group, plural = spec["group"], names["plural"]
     namespaced = spec.get("scope") == "Namespaced"
-    established = any(one.get("type") == "Established" and one.get("status") == "True"
-                      for one in (crd.get("status") or {}).get("conditions") or ())
+    established = any(
+        one.get("type") == "Established" and one.get("status") == "True"
+        for one in (crd.get("status") or {}).get("conditions") or ()
+    )
     versions, stored = {}, ""
     for version in spec["versions"]:
         kind = Kind(group, version["name"], names["kind"], plural, namespaced)
         subresources = version.get("subresources") or {}
-        columns = tuple(Column(one["name"], one["type"], one["jsonPath"], one.get("description", ""), one.get("format", ""),
-                               one.get("priority", 0)) for one in version.get("additionalPrinterColumns") or ())
+        columns = tuple(
+            Column(
+                one["name"],
+                one["type"],
+                one["jsonPath"],
+                one.get("description", ""),
+                one.get("format", ""),
+                one.get("priority", 0),
+            )
+            for one in version.get("additionalPrinterColumns") or ()
+        )
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         warning = ""
         if version.get("deprecated"):
             warning = version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated"
         versions[version["name"]] = Version(
-            kind, served=bool(version.get("served")) and established, raw_schema=schema if schema is not None else {},
-            columns=columns, scale=subresources.get("scale"), status="status" in subresources,
-            selectable=tuple(one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()), warning=warning)
+            kind,
+            served=bool(version.get("served")) and established,
+            raw_schema=schema if schema is not None else {},
+            columns=columns,
+            scale=subresources.get("scale"),
+            status="status" in subresources,
+            selectable=tuple(one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()),
+            warning=warning,
+        )
         if version.get("storage"):
             stored = version["name"]
-    verbs = ("delete", "deletecollection", "get", "list", "watch", "patch", "update") if crd["metadata"].get(
-        "deletionTimestamp") else ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-    return Resource(versions, stored, storage.collection(f"{plural}.{group}"), singular=names.get("singular") or names["kind"].lower(),
-                    short_names=tuple(names.get("shortNames") or ()), categories=tuple(names.get("categories") or ()),
-                    verbs=verbs, custom=True, list_kind=names.get("listKind") or "", conversion=spec.get("conversion"))
+    verbs = (
+        ("delete", "deletecollection", "get", "list", "watch", "patch", "update")
+        if crd["metadata"].get("deletionTimestamp")
+        else ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+    )
+    return Resource(
+        versions,
+        stored,
+        storage.collection(f"{plural}.{group}"),
+        singular=names.get("singular") or names["kind"].lower(),
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        verbs=verbs,
+        custom=True,
+        list_kind=names.get("listKind") or "",
+        conversion=spec.get("conversion"),
+    )

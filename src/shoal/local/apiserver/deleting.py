@@ -20,12 +20,14 @@ from shoal.local.apiserver.call import Answer, Call, decoded, json_answer, objec
 from shoal.local.apiserver.collection import Record
 from shoal.local.apiserver.conversion import Converter
 from shoal.local.apiserver.reading import list_answer
+from shoal.local.apiserver.resources import Resource
 from shoal.local.apiserver.selectors import selection
 from shoal.local.apiserver.status import MODIFIED, bad_request, cause, conflict, forbidden, invalid, not_found
 from shoal.local.apiserver.storage import Storage
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 DEFAULT_POD_GRACE = 30
+_ORPHANS_BY_DEFAULT = frozenset(("jobs.batch", "replicationcontrollers"))  # as Kubernetes, for old clients' sake
 
 
 class Preconditions(msgspec.Struct, rename="camel"):
@@ -73,8 +75,13 @@ class Deleter:
             current = call.resource.collection.head(record.namespace, record.name)
             if current is None:
                 continue
-            one = Call(call.request, call.user, msgspec.structs.replace(call.route, name=record.name, namespace=record.namespace),
-                       call.resource, call.version)
+            one = Call(
+                call.request,
+                call.user,
+                msgspec.structs.replace(call.route, name=record.name, namespace=record.namespace),
+                call.resource,
+                call.version,
+            )
             await self.delete_record(one, current, options)
             found.append(record.raw)
         if not call.is_stored_version:
@@ -114,46 +121,58 @@ class Deleter:
         wanted = options.preconditions
         if wanted is not None:
             if wanted.uid and wanted.uid != metadata["uid"]:
-                raise conflict(resource.group, resource.plural, metadata["name"], "Precondition failed: UID in precondition: "
-                               f"{wanted.uid}, UID in object meta: {metadata['uid']}")
+                raise conflict(
+                    resource.group,
+                    resource.plural,
+                    metadata["name"],
+                    f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {metadata['uid']}",
+                )
             if wanted.resource_version and wanted.resource_version != metadata["resourceVersion"]:
-                raise conflict(resource.group, resource.plural, metadata["name"], "Precondition failed: ResourceVersion in "
-                               f"precondition: {wanted.resource_version}, ResourceVersion in object meta: "
-                               f"{metadata['resourceVersion']}")
+                raise conflict(
+                    resource.group,
+                    resource.plural,
+                    metadata["name"],
+                    "Precondition failed: ResourceVersion in "
+                    f"precondition: {wanted.resource_version}, ResourceVersion in object meta: "
+                    f"{metadata['resourceVersion']}",
+                )
         if resource.kind == "Namespace" and not resource.group and metadata["name"] in IMMORTAL_NAMESPACES:
             raise forbidden("", "namespaces", metadata["name"], "this namespace may not be deleted")
 
     def _mark(self, call: Call, obj: Json, options: Options) -> bool | None:
         """Change the object as its deletion asks. True: it stays for now; False: it goes; None: nothing changes."""
         resource, metadata = call.resource, obj["metadata"]
-        finalizers = _finalizers(metadata, options)
+        finalizers = _finalizers(resource, metadata, options)
         is_pod = resource.kind == "Pod" and not resource.group
         grace = pod_grace(obj, options.grace_period_seconds) if is_pod else 0
         waits = bool(finalizers) or grace > 0
-        if resource.kind == "Namespace" and not resource.group and (obj.get("spec") or {}).get("finalizers"):
+        is_namespace = resource.kind == "Namespace" and not resource.group
+        if is_namespace and (obj.get("spec") or {}).get("finalizers"):
             waits = True
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-        before = (metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds"), metadata.get("finalizers") or [])
+        before = (
+            metadata.get("deletionTimestamp"),
+            metadata.get("deletionGracePeriodSeconds"),
+            metadata.get("finalizers") or [],
+        )
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
         if before[0] is None:
-            if not waits:
-                return False
-            metadata["deletionTimestamp"] = seconds_text(self.clock.now() + grace * 1_000_000)
-            metadata["deletionGracePeriodSeconds"] = grace
-            if metadata.get("generation"):
-                metadata["generation"] += 1
-            return True
+            if waits or is_pod:  # of a pod, watchers see even in its last state that it was deleted
+                metadata["deletionTimestamp"] = seconds_text(self.clock.now() + grace * 1_000_000)
+                if not is_namespace:
+                    metadata["deletionGracePeriodSeconds"] = grace
+                if metadata.get("generation"):
+                    metadata["generation"] += 1
+            return waits
         # A second delete may only shorten the wait.
         if is_pod and options.grace_period_seconds is not None and grace < int(before[1] or 0):
-            if not grace and not finalizers:
-                return False
             shortened = int(before[1] or 0) - grace
             metadata["deletionTimestamp"] = seconds_text(parse_time(before[0]) - shortened * 1_000_000)
             metadata["deletionGracePeriodSeconds"] = grace
-            return True
+            return bool(grace or finalizers)
         if not waits and not before[1]:
             return False
         return True if finalizers != before[2] else None
@@ -182,14 +201,16 @@ def pod_grace(pod: Json, asked: int | None) -> int:
     return 1 if grace < 0 else int(grace)
 
 
-def _finalizers(metadata: Json, options: Options) -> list[str]:
+def _finalizers(resource: Resource, metadata: Json, options: Options) -> list[str]:
     """The object's finalizers, with those of the garbage collector as the propagation policy asks."""
     found = list(metadata.get("finalizers") or ())
     policy = options.propagation_policy
     if options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"
     if policy is None:
-        return found
+        if resource.name not in _ORPHANS_BY_DEFAULT or set(found) & {ORPHAN, FOREGROUND}:
+            return found
+        policy = "Orphan"
     found = [one for one in found if one not in (ORPHAN, FOREGROUND)]
     if policy == "Orphan":
         found.append(ORPHAN)
@@ -214,13 +235,38 @@ def read_options(call: Call) -> Options:
     except msgspec.ValidationError as error:
         raise bad_request(f"DeleteOptions cannot be decoded: {error}") from None
     if options.propagation_policy not in (None, "Orphan", "Background", "Foreground"):
-        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause("FieldValueNotSupported", "Unsupported value: "
-                      f'"{options.propagation_policy[:80]}": supported values: "Foreground", "Background", "Orphan", "nil"',
-                      "propagationPolicy")])
+        raise invalid(
+            "meta.k8s.io",
+            "DeleteOptions",
+            "",
+            [
+                cause(
+                    "FieldValueNotSupported",
+                    "Unsupported value: "
+                    f'"{options.propagation_policy[:80]}": supported values: "Foreground", "Background", '
+                    '"Orphan", "nil"',
+                    "propagationPolicy",
+                )
+            ],
+        )
     if options.propagation_policy is not None and options.orphan_dependents is not None:
-        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause("FieldValueInvalid", 'Invalid value: "": orphanDependents and '
-                      "deletionPropagation cannot be both set", "propagationPolicy")])
+        raise invalid(
+            "meta.k8s.io",
+            "DeleteOptions",
+            "",
+            [
+                cause(
+                    "FieldValueInvalid",
+                    'Invalid value: "": orphanDependents and deletionPropagation cannot be both set',
+                    "propagationPolicy",
+                )
+            ],
+        )
     if options.dry_run and options.dry_run != ["All"]:
-        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause("FieldValueNotSupported", 'Unsupported value: supported '
-                      'values: "All"', "dryRun")])
+        raise invalid(
+            "meta.k8s.io",
+            "DeleteOptions",
+            "",
+            [cause("FieldValueNotSupported", 'Unsupported value: supported values: "All"', "dryRun")],
+        )
     return options

@@ -10,17 +10,42 @@ from typing import Any
 from shoal.api.meta import Json
 from shoal.local.apiserver.resources import Registry, Resource, Version
 
-KUBERNETES_VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.4+shoal", "gitCommit": "", "gitTreeState": "clean",
-                      "buildDate": "2026-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
-                      "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
-                      "minCompatibilityMinor": "35"}
+KUBERNETES_VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.4+shoal",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "2026-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+}
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 AGGREGATED_BETA = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-_SUBRESOURCE_VERBS = {"status": ("get", "patch", "update"), "scale": ("get", "patch", "update"), "log": ("get",),
-                      "binding": ("create",), "eviction": ("create",), "token": ("create",), "finalize": ("update",),
-                      "exec": ("create", "get"), "attach": ("create", "get"), "portforward": ("create", "get"),
-                      "ephemeralcontainers": ("get", "patch", "update"), "resize": ("get", "patch", "update")}
-_SPOKEN_GROUP = {"Scale": ("autoscaling", "v1"), "Eviction": ("policy", "v1"), "TokenRequest": ("authentication.k8s.io", "v1")}
+_SUBRESOURCE_VERBS = {
+    "status": ("get", "patch", "update"),
+    "scale": ("get", "patch", "update"),
+    "log": ("get",),
+    "binding": ("create",),
+    "eviction": ("create",),
+    "token": ("create",),
+    "finalize": ("update",),
+    "exec": ("create", "get"),
+    "attach": ("create", "get"),
+    "portforward": ("create", "get"),
+    "ephemeralcontainers": ("get", "patch", "update"),
+    "resize": ("get", "patch", "update"),
+}
+_SPOKEN_GROUP = {
+    "Scale": ("autoscaling", "v1"),
+    "Eviction": ("policy", "v1"),
+    "TokenRequest": ("authentication.k8s.io", "v1"),
+}
 
 
 class Discovery:
@@ -37,21 +62,33 @@ class Discovery:
             return (self._core() if parts == ["api"] else self._groups()), "application/json"
         if len(parts) == 2 and parts[0] == "apis":
             versions = self.registry.groups().get(parts[1]) if parts[1] else None
-            return None if versions is None else (
-                {"kind": "APIGroup", "apiVersion": "v1", **self._group(parts[1], versions)}, "application/json")
-        group, version = ("", parts[1]) if len(parts) == 2 and parts[0] == "api" else (
-            (parts[1], parts[2]) if len(parts) == 3 and parts[0] == "apis" else ("", ""))
+            return (
+                None
+                if versions is None
+                else ({"kind": "APIGroup", "apiVersion": "v1", **self._group(parts[1], versions)}, "application/json")
+            )
+        group, version = (
+            ("", parts[1])
+            if len(parts) == 2 and parts[0] == "api"
+            else ((parts[1], parts[2]) if len(parts) == 3 and parts[0] == "apis" else ("", ""))
+        )
         if version not in self.registry.groups().get(group, ()):
             return None
         return self._resources(group, version), "application/json"
 
     def _core(self) -> Json:
-        return {"kind": "APIVersions", "versions": ["v1"],
-                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}]}
+        return {
+            "kind": "APIVersions",
+            "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}],
+        }
 
     def _groups(self) -> Json:
-        return {"kind": "APIGroupList", "apiVersion": "v1",
-                "groups": [self._group(group, versions) for group, versions in self.registry.groups().items() if group]}
+        return {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [self._group(group, versions) for group, versions in self.registry.groups().items() if group],
+        }
 
     def _group(self, group: str, versions: list[str]) -> Json:
         shown = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
@@ -60,44 +97,80 @@ class Discovery:
     def _resources(self, group: str, version: str) -> Json:
         found: list[Json] = []
         for resource, served in self._served(group, version):
-            entry: Json = {"name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
-                           "kind": resource.kind, "verbs": list(resource.verbs)}
+            entry: Json = {
+                "name": resource.plural,
+                "singularName": resource.singular,
+                "namespaced": resource.namespaced,
+                "kind": resource.kind,
+                "verbs": list(resource.verbs),
+            }
             if resource.short_names:
                 entry["shortNames"] = list(resource.short_names)
             if resource.categories:
                 entry["categories"] = list(resource.categories)
             found.append(entry)
             for name, spoken in resource.subresources_of(served).items():
-                part: Json = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced,
-                              "kind": spoken, "verbs": list(_SUBRESOURCE_VERBS[name])}
+                part: Json = {
+                    "name": f"{resource.plural}/{name}",
+                    "singularName": "",
+                    "namespaced": resource.namespaced,
+                    "kind": spoken,
+                    "verbs": list(_SUBRESOURCE_VERBS[name]),
+                }
                 if spoken in _SPOKEN_GROUP:
                     part["group"], part["version"] = _SPOKEN_GROUP[spoken]
                 found.append(part)
-        return {"kind": "APIResourceList", "apiVersion": "v1",
-                "groupVersion": f"{group}/{version}" if group else version, "resources": found}
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": f"{group}/{version}" if group else version,
+            "resources": found,
+        }
 
     def _served(self, group: str, version: str) -> list[tuple[Resource, Version]]:
-        return [(resource, resource.versions[version]) for resource in self.registry.all()
-                if resource.group == group and version in resource.versions and resource.versions[version].served]
+        return [
+            (resource, resource.versions[version])
+            for resource in self.registry.all()
+            if resource.group == group and version in resource.versions and resource.versions[version].served
+        ]
 
     def _aggregated(self, core: bool, version: str) -> Json:
         items = []
         for group, versions in self.registry.groups().items():
             if bool(group) == core:
                 continue
-            items.append({"metadata": {"name": group, "creationTimestamp": None} if group else {"creationTimestamp": None},
-                          "versions": [{"version": one, "freshness": "Current",
-                                        "resources": [_described(resource, served) for resource, served in self._served(group, one)]}
-                                       for one in versions]})
-        return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items}
+            items.append(
+                {
+                    "metadata": {"name": group, "creationTimestamp": None} if group else {"creationTimestamp": None},
+                    "versions": [
+                        {
+                            "version": one,
+                            "freshness": "Current",
+                            "resources": [
+                                _described(resource, served) for resource, served in self._served(group, one)
+                            ],
+                        }
+                        for one in versions
+                    ],
+                }
+            )
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": items,
+        }
 
 
 def _described(resource: Resource, served: Version) -> Json:
     kind = served.kind
     entry: dict[str, Any] = {
-        "resource": resource.plural, "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
-        "scope": "Namespaced" if resource.namespaced else "Cluster", "singularResource": resource.singular,
-        "verbs": list(resource.verbs)}
+        "resource": resource.plural,
+        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(resource.verbs),
+    }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
@@ -105,8 +178,13 @@ def _described(resource: Resource, served: Version) -> Json:
     subresources = []
     for name, spoken in resource.subresources_of(served).items():
         group, version = _SPOKEN_GROUP.get(spoken, (kind.group, kind.version))
-        subresources.append({"subresource": name, "responseKind": {"group": group, "version": version, "kind": spoken},
-                             "verbs": list(_SUBRESOURCE_VERBS[name])})
+        subresources.append(
+            {
+                "subresource": name,
+                "responseKind": {"group": group, "version": version, "kind": spoken},
+                "verbs": list(_SUBRESOURCE_VERBS[name]),
+            }
+        )
     if subresources:
         entry["subresources"] = subresources
     return entry

@@ -40,9 +40,16 @@ class Front:
     async def start(self, host: str, port: int) -> int:
         if host not in ("0.0.0.0", "::", ""):
             self.hosts |= {host}
-        self._runner = web.ServerRunner(web.Server(
-            self._answer, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600.0),
-            shutdown_timeout=2.0)
+        self._runner = web.ServerRunner(
+            web.Server(
+                self._answer,
+                request_factory=_request,
+                handler_cancellation=True,
+                access_log=None,
+                keepalive_timeout=3600.0,
+            ),
+            shutdown_timeout=2.0,
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=512)
         await site.start()
@@ -73,8 +80,12 @@ class Front:
         """A page in a browser can send requests here under a name of its own, but not hide that name."""
         host = host_name(http.headers.get("Host", ""))
         if host not in self.hosts:
-            raise Refused(403, "Forbidden", f"host {host[:80]!r} is not served here; use 127.0.0.1 or localhost, or name it when "
-                          "starting the server")
+            raise Refused(
+                403,
+                "Forbidden",
+                f"host {host[:80]!r} is not served here; use 127.0.0.1 or localhost, or name it when "
+                "starting the server",
+            )
         if "Origin" in http.headers:
             raise Refused(403, "Forbidden", "requests from web pages are not served")
 
@@ -89,7 +100,9 @@ class Front:
         headers: dict[str, str] = {}
         for name, value in http.headers.items():
             name = name.lower()
-            headers[name] = f"{headers[name]}\n{value}" if name.startswith("impersonate-") and name in headers else value
+            headers[name] = (
+                f"{headers[name]}\n{value}" if name.startswith("impersonate-") and name in headers else value
+            )
         if headers.get("content-encoding") == "gzip":
             raise Refused(415, "UnsupportedMediaType", "compressed request bodies are not read; send the body as it is")
         url = http.rel_url
@@ -135,7 +148,9 @@ class Front:
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=MOST_BYTES + 1)
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=MOST_BYTES + 1
+    )
 
 
 def _headers(headers: dict[str, str]) -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ Used for admission and for conversion. A service is reached through its endpoint
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import ssl
@@ -53,13 +52,20 @@ class HookCaller:
             self._session = aiohttp.ClientSession(trust_env=False)
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
-            async with self._session.post(url, data=msgspec.json.encode(body), ssl=context, timeout=limit, allow_redirects=False,
-                                          server_hostname=name, headers={"Content-Type": "application/json"}) as answer:
+            async with self._session.post(
+                url,
+                data=msgspec.json.encode(body),
+                ssl=context,
+                timeout=limit,
+                allow_redirects=False,
+                server_hostname=name,
+                headers={"Content-Type": "application/json"},
+            ) as answer:
                 data = await answer.content.read(MOST_ANSWER)
                 if answer.status != 200:
                     raise HookUnreachable(f'Post "{url}": it answered {answer.status}')
             found = msgspec.json.decode(data)
-        except (TimeoutError, asyncio.TimeoutError):
+        except TimeoutError:
             raise HookUnreachable(f'Post "{url}": context deadline exceeded') from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, msgspec.MsgspecError) as error:
             raise HookUnreachable(f'Post "{url}": {error}') from None
@@ -86,7 +92,9 @@ class HookCaller:
         for subset in (decoded(record).get("subsets") or ()) if record is not None else ():
             for address in subset.get("addresses") or ():
                 ports = subset.get("ports") or ()
-                found = next((one["port"] for one in ports if one.get("port") == self._target(name, namespace, port)), None)
+                found = next(
+                    (one["port"] for one in ports if one.get("port") == self._target(name, namespace, port)), None
+                )
                 chosen = found or (ports[0]["port"] if len(ports) == 1 else port)
                 where = (str(address["ip"]), int(chosen))
                 return self.resolve(*where) if self.resolve is not None else where

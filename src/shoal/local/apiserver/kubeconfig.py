@@ -12,15 +12,24 @@ from shoal.local.apiserver.authentication import ADMIN
 from shoal.local.apiserver.certificates import Identity, private_file
 
 
-def kubeconfig(path: Path, identity: Identity, server: str, user: str, groups: tuple[str, ...], namespace: str,
-               context: str) -> None:
+def kubeconfig(
+    path: Path, identity: Identity, server: str, user: str, groups: tuple[str, ...], namespace: str, context: str
+) -> None:
     pair = identity.client(user, groups)
     credentials: Json = {"client-certificate-data": _text(pair.certificate), "client-key-data": _text(pair.key)}
     if user == ADMIN:
         credentials["token"] = identity.admin_token
     config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": context, "preferences": {},
-        "clusters": [{"name": context, "cluster": {"server": server, "certificate-authority-data": _text(identity.ca.certificate)}}],
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": context,
+        "preferences": {},
+        "clusters": [
+            {
+                "name": context,
+                "cluster": {"server": server, "certificate-authority-data": _text(identity.ca.certificate)},
+            }
+        ],
         "users": [{"name": user, "user": credentials}],
         "contexts": [{"name": context, "context": {"cluster": context, "user": user, "namespace": namespace}}],
     }

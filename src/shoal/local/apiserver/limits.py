@@ -1,7 +1,7 @@
 """LimitRange and ResourceQuota, as far as pods at creation are concerned.
 
-Limit ranges fill in missing requests and limits and refuse what is outside their bounds; quotas refuse the pod that would
-exceed them. Both are pure: they get the stored objects of the pod's namespace.
+Limit ranges fill in missing requests and limits and refuse what is outside their bounds; quotas refuse the pod that
+would exceed them. Both are pure: they get the stored objects of the pod's namespace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def apply_limit_ranges(pod: Json, ranges: list[Record]) -> None:
             if item.get("type") == "Container":
                 for container in [*_containers(pod), *_containers(pod, "initContainers")]:
                     _fill(container, item)
-                    _bound(pod, item, container.get("resources") or {}, f"per Container")
+                    _bound(pod, item, container.get("resources") or {}, "per Container")
 
 
 def _fill(container: Json, item: Json) -> None:
@@ -69,17 +69,32 @@ def _bound(pod: Json, item: Json, resources: Json, where: str) -> None:
     for resource, least in _amounts(item.get("min")).items():
         asked = requests.get(resource, limits.get(resource))
         if asked is None:
-            raise forbidden("", "pods", name, f"minimum {resource} usage {where} is {item['min'][resource]}.  No request is specified")
+            raise forbidden(
+                "",
+                "pods",
+                name,
+                f"minimum {resource} usage {where} is {item['min'][resource]}.  No request is specified",
+            )
         if asked < least:
-            raise forbidden("", "pods", name, f"minimum {resource} usage {where} is {item['min'][resource]}, but request is "
-                            f"{Quantity(asked)}")
+            raise forbidden(
+                "",
+                "pods",
+                name,
+                f"minimum {resource} usage {where} is {item['min'][resource]}, but request is {Quantity(asked)}",
+            )
     for resource, most in _amounts(item.get("max")).items():
         asked = limits.get(resource)
         if asked is None:
-            raise forbidden("", "pods", name, f"maximum {resource} usage {where} is {item['max'][resource]}.  No limit is specified")
+            raise forbidden(
+                "", "pods", name, f"maximum {resource} usage {where} is {item['max'][resource]}.  No limit is specified"
+            )
         if asked > most:
-            raise forbidden("", "pods", name, f"maximum {resource} usage {where} is {item['max'][resource]}, but limit is "
-                            f"{Quantity(asked)}")
+            raise forbidden(
+                "",
+                "pods",
+                name,
+                f"maximum {resource} usage {where} is {item['max'][resource]}, but limit is {Quantity(asked)}",
+            )
 
 
 # --- quota
@@ -96,20 +111,33 @@ def check_quota(pod: Json, quotas: list[Record], pods: list[Record]) -> None:
         hard = _amounts((quota.get("spec") or {}).get("hard"))
         if not hard or not in_scope(pod, quota.get("spec") or {}):
             continue
-        missing = [name for name in hard if name.removeprefix("requests.") in ("cpu", "memory") or name in
-                   ("limits.cpu", "limits.memory") if name not in wanted]
+        missing = [
+            name
+            for name in hard
+            if name.removeprefix("requests.") in ("cpu", "memory") or name in ("limits.cpu", "limits.memory")
+            if name not in wanted
+        ]
         if missing:
-            raise forbidden("", "pods", pod["metadata"].get("name", ""),
-                            f"failed quota: {record.name}: must specify {','.join(sorted(missing))} for: "
-                            + ",".join(str(one.get("name", "")) for one in _containers(pod)))
+            raise forbidden(
+                "",
+                "pods",
+                pod["metadata"].get("name", ""),
+                f"failed quota: {record.name}: must specify {','.join(sorted(missing))} for: "
+                + ",".join(str(one.get("name", "")) for one in _containers(pod)),
+            )
         if others is None:
             others = [one for one in map(decoded, pods) if is_counted(one)]
         used = total([one for one in others if in_scope(one, quota.get("spec") or {})])
         exceeded = [name for name in sorted(hard) if name in wanted and used.get(name, 0) + wanted[name] > hard[name]]
         if exceeded:
-            raise forbidden("", "pods", pod["metadata"].get("name", ""), f"exceeded quota: {record.name}, "
-                            f"requested: {_listed(wanted, exceeded)}, used: {_listed(used, exceeded)}, "
-                            f"limited: {_listed(hard, exceeded)}")
+            raise forbidden(
+                "",
+                "pods",
+                pod["metadata"].get("name", ""),
+                f"exceeded quota: {record.name}, "
+                f"requested: {_listed(wanted, exceeded)}, used: {_listed(used, exceeded)}, "
+                f"limited: {_listed(hard, exceeded)}",
+            )
 
 
 def usage_of(pod: Json) -> dict[str, int]:
@@ -189,4 +217,6 @@ def _matches_scope(pod: Json, scope: str, expression: Json) -> bool:
 
 
 def _listed(amounts: dict[str, int], names: list[str]) -> str:
-    return ",".join(f"{name}={Quantity(amounts.get(name, 0), 'binary' if 'memory' in name else 'decimal')}" for name in names)
+    return ",".join(
+        f"{name}={Quantity(amounts.get(name, 0), 'binary' if 'memory' in name else 'decimal')}" for name in names
+    )

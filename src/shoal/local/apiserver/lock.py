@@ -13,8 +13,25 @@ from shoal.errors import ShoalError
 
 FILE = "apiserver.lock"
 # Locks and write ordering cannot be relied on here; a database would be damaged sooner or later.
-NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs",
-                                  "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "lustre", "beegfs"})
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.rclone",
+        "lustre",
+        "beegfs",
+    }
+)
 
 
 class StateBusy(ShoalError):
@@ -29,15 +46,19 @@ class StateLock:
     def take(self) -> None:
         file_system = file_system_of(self.path.parent)
         if file_system in NETWORK_FILE_SYSTEMS:
-            raise StateBusy(f"{self.path.parent} is on a network file system ({file_system}), where a database is not safe; "
-                            "choose a directory on a local disk")
+            raise StateBusy(
+                f"{self.path.parent} is on a network file system ({file_system}), where a database is not safe; "
+                "choose a directory on a local disk"
+            )
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
             os.close(fd)
-            raise StateBusy(f"{self.path.parent} is in use by process {holder}; stop it first or choose another directory") from None
+            raise StateBusy(
+                f"{self.path.parent} is in use by process {holder}; stop it first or choose another directory"
+            ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd

@@ -58,18 +58,23 @@ def check_identity(obj: Json, version: Version) -> None:
     """apiVersion and kind must be those of the URL; built-in kinds may leave them out."""
     if version.raw_schema is not None:
         if not obj.get("kind"):
-            raise bad_request(f"the object provided is unrecognized (must be of type {version.kind.kind}): Object 'Kind' is missing")
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {version.kind.kind}): Object 'Kind' is missing"
+            )
         if not obj.get("apiVersion"):
-            raise bad_request("the API version in the data () does not match the expected API version "
-                              f"({version.kind.api_version})")
+            raise bad_request(
+                f"the API version in the data () does not match the expected API version ({version.kind.api_version})"
+            )
     wanted = version.kind.api_version
     given = obj.get("apiVersion") or wanted
     kind = obj.get("kind") or version.kind.kind
     if given != wanted:
         raise bad_request(f"the API version in the data ({given}) does not match the expected API version ({wanted})")
     if kind != version.kind.kind:
-        raise bad_request(f'{kind} in version "{version.name}" cannot be handled as a {version.kind.kind}: '
-                          f"no kind \"{kind}\" is expected at this address")
+        raise bad_request(
+            f'{kind} in version "{version.name}" cannot be handled as a {version.kind.kind}: '
+            f'no kind "{kind}" is expected at this address'
+        )
     obj["apiVersion"], obj["kind"] = wanted, version.kind.kind
 
 
@@ -148,10 +153,18 @@ def carry_over(new: Json, old: Json, resource: Resource, patched: bool) -> None:
     given_uid = metadata.get("uid")
     if given_uid and given_uid != before["uid"]:
         if patched:
-            raise invalid(resource.group, resource.kind, before["name"], [cause(
-                "FieldValueInvalid", f'Invalid value: "{given_uid}": field is immutable', "metadata.uid")])
-        raise conflict(resource.group, resource.plural, before["name"],
-                       f"Precondition failed: UID in precondition: {given_uid}, UID in object meta: {before['uid']}")
+            raise invalid(
+                resource.group,
+                resource.kind,
+                before["name"],
+                [cause("FieldValueInvalid", f'Invalid value: "{given_uid}": field is immutable', "metadata.uid")],
+            )
+        raise conflict(
+            resource.group,
+            resource.plural,
+            before["name"],
+            f"Precondition failed: UID in precondition: {given_uid}, UID in object meta: {before['uid']}",
+        )
     for field in _KEPT:
         if field in before:
             metadata[field] = before[field]
@@ -171,18 +184,6 @@ def check_revision(new: Json, old: Json, resource: Resource) -> None:
         raise conflict(resource.group, resource.plural, old["metadata"]["name"], MODIFIED)
 
 
-def check_finalizers(new: Json, old: Json, resource: Resource) -> None:
-    """An object on its way out may lose finalizers but get no new ones."""
-    if "deletionTimestamp" not in old["metadata"]:
-        return
-    added = sorted(set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ()))
-    if added:
-        shown = ", ".join(f'"{one}"' for one in added)
-        raise invalid(resource.group, resource.kind, old["metadata"]["name"], [cause(
-            "FieldValueForbidden", "Forbidden: no new finalizers can be added if the object is being deleted, found new "
-            f"finalizers []string{{{shown}}}", "metadata.finalizers")])
-
-
 def bump_generation(new: Json, old: Json, resource: Resource, version: Version) -> None:
     """The generation counts changes of what the user wants: not of metadata, not of status."""
     if not (resource.generation or resource.custom):
@@ -194,5 +195,9 @@ def bump_generation(new: Json, old: Json, resource: Resource, version: Version) 
 
 
 def missing_name(resource: Resource) -> Refused:
-    return invalid(resource.group, resource.kind, "",
-                   [cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")])
+    return invalid(
+        resource.group,
+        resource.kind,
+        "",
+        [cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")],
+    )

@@ -1,6 +1,7 @@
 """What the client accepts: plain JSON, YAML, a table for people, or metadata alone.
 
-The verbs answer in JSON; this turns their answers, and each event of a watch, into the form that the Accept header asks for.
+The verbs answer in JSON; this turns their answers, and each event of a watch, into the form that the Accept header
+asks for.
 """
 
 from __future__ import annotations
@@ -75,9 +76,16 @@ class Presenter:
             metadata = found["metadata"] if is_list else {"resourceVersion": found["metadata"]["resourceVersion"]}
             return Response(answer.status, answer.headers, msgspec.json.encode({**table, "metadata": metadata}))
         shown = [_metadata_only(item, wanted) for item in items]
-        body: Any = shown[0] if not is_list else {
-            "kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{wanted.version}", "metadata": found["metadata"],
-            "items": shown}
+        body: Any = (
+            shown[0]
+            if not is_list
+            else {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": f"meta.k8s.io/{wanted.version}",
+                "metadata": found["metadata"],
+                "items": shown,
+            }
+        )
         return Response(answer.status, answer.headers, msgspec.json.encode(body))
 
     async def _events(self, call: Call, chunks: AsyncIterator[bytes], wanted: Wanted) -> AsyncIterator[bytes]:
@@ -102,7 +110,10 @@ class Presenter:
             return obj
         if event["type"] == "BOOKMARK":
             return {**self._table(call, [], wanted, first), "metadata": obj["metadata"]}
-        return {**self._table(call, [obj], wanted, first), "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
+        return {
+            **self._table(call, [obj], wanted, first),
+            "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+        }
 
     def _table(self, call: Call, items: list[Json], wanted: Wanted, first: bool) -> Json:
         include = call.request.query.get("includeObject", "Metadata")
@@ -116,7 +127,12 @@ class Presenter:
                 row["object"] = _metadata_only(item, wanted)
             rows.append(row)
         columns = columns_of(call) if first else None
-        return {"kind": "Table", "apiVersion": f"meta.k8s.io/{wanted.version}", "columnDefinitions": columns, "rows": rows}
+        return {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{wanted.version}",
+            "columnDefinitions": columns,
+            "rows": rows,
+        }
 
 
 def _metadata_only(obj: Json, wanted: Wanted) -> Json:

@@ -1,7 +1,8 @@
 """Protobuf bodies of built-in kinds, decoded into the objects that JSON would have given.
 
-kubectl and clients on controller-runtime send built-in kinds this way. Field numbers come from the table of built-in types;
-answers stay JSON. Bounded by the size of the body: a length that points past its end, or a deep nest, is refused.
+kubectl and clients on controller-runtime send built-in kinds this way. Field numbers come from the table of built-in
+types; answers stay JSON. Bounded by the size of the body: a length that points past its end, or a deep nest, is
+refused.
 """
 
 from __future__ import annotations
@@ -21,19 +22,64 @@ from shoal.local.apiserver.status import Refused, bad_request
 
 MAGIC = b"k8s\x00"
 DEEPEST = 64
-# In these fields nothing and nought differ: Kubernetes holds them as pointers, and sends nought only when it was written.
+# In these fields nothing and nought differ: Kubernetes holds them as pointers, and sends nought only when it was set.
 # All other noughts are the absence of a value, which JSON leaves out.
-_KEPT_NOUGHTS = frozenset((
-    "activeDeadlineSeconds", "allowPrivilegeEscalation", "allocateLoadBalancerNodePorts", "automountServiceAccountToken",
-    "backoffLimit", "backoffLimitPerIndex", "blockOwnerDeletion", "completions", "controller", "defaultMode",
-    "deletionGracePeriodSeconds", "enableServiceLinks", "expirationSeconds", "failedJobsHistoryLimit", "fsGroup",
-    "gracePeriodSeconds", "hostUsers", "immutable", "leaseDurationSeconds", "leaseTransitions", "maxFailedIndexes", "mode",
-    "optional", "orphanDependents", "parallelism", "partition", "priority", "privileged", "progressDeadlineSeconds",
-    "readOnlyRootFilesystem", "revisionHistoryLimit", "runAsGroup", "runAsNonRoot", "runAsUser", "setHostnameAsFQDN",
-    "shareProcessNamespace", "startingDeadlineSeconds", "successfulJobsHistoryLimit", "suspend",
-    "terminationGracePeriodSeconds", "tolerationSeconds", "ttlSecondsAfterFinished", "unhealthyPodEvictionPolicy", "nodePort"))
-_KEPT_NOUGHTS_IN = frozenset(("apps.v1.DeploymentSpec.replicas", "apps.v1.ReplicaSetSpec.replicas",
-                              "apps.v1.StatefulSetSpec.replicas", "core.v1.ReplicationControllerSpec.replicas"))
+_KEPT_NOUGHTS = frozenset(
+    (
+        "activeDeadlineSeconds",
+        "allowPrivilegeEscalation",
+        "allocateLoadBalancerNodePorts",
+        "automountServiceAccountToken",
+        "backoffLimit",
+        "backoffLimitPerIndex",
+        "blockOwnerDeletion",
+        "completions",
+        "controller",
+        "defaultMode",
+        "deletionGracePeriodSeconds",
+        "enableServiceLinks",
+        "expirationSeconds",
+        "failedJobsHistoryLimit",
+        "fsGroup",
+        "gracePeriodSeconds",
+        "hostUsers",
+        "immutable",
+        "leaseDurationSeconds",
+        "leaseTransitions",
+        "maxFailedIndexes",
+        "mode",
+        "optional",
+        "orphanDependents",
+        "parallelism",
+        "partition",
+        "priority",
+        "privileged",
+        "progressDeadlineSeconds",
+        "readOnlyRootFilesystem",
+        "revisionHistoryLimit",
+        "runAsGroup",
+        "runAsNonRoot",
+        "runAsUser",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "startingDeadlineSeconds",
+        "successfulJobsHistoryLimit",
+        "suspend",
+        "terminationGracePeriodSeconds",
+        "tolerationSeconds",
+        "ttlSecondsAfterFinished",
+        "unhealthyPodEvictionPolicy",
+        "nodePort",
+    )
+)
+_KEPT_NOUGHTS_IN = frozenset(
+    (
+        "apps.v1.DeploymentSpec.replicas",
+        "apps.v1.ReplicaSetSpec.replicas",
+        "apps.v1.StatefulSetSpec.replicas",
+        "core.v1.ReplicationControllerSpec.replicas",
+    )
+)
 
 
 def decode(data: bytes) -> Json:
@@ -50,7 +96,9 @@ def decode(data: bytes) -> Json:
         group, _, version = api_version.rpartition("/")
         name = type_of(Kind(group, version, kind, "")) or _shared(api_version, kind)
         if name is None:
-            raise Refused(415, "UnsupportedMediaType", f"{kind} in {api_version!r} is not known as protobuf here; send JSON")
+            raise Refused(
+                415, "UnsupportedMediaType", f"{kind} in {api_version!r} is not known as protobuf here; send JSON"
+            )
         return {"apiVersion": api_version, "kind": kind, **_message(raw, name, 1)}
     except (ValueError, IndexError, TypeError, struct.error, msgspec.MsgspecError, OverflowError) as error:
         raise bad_request(f"the body of the request is not a valid protobuf message: {error}") from None
@@ -80,13 +128,13 @@ def _fields(data: Any) -> list[tuple[int, Any]]:
             size, at = _varint(data, at)
             if size > end - at:
                 raise ValueError("a field is longer than the message")
-            found.append((number, data[at:at + size]))
+            found.append((number, data[at : at + size]))
             at += size
         elif shape in (1, 5):
             size = 8 if shape == 1 else 4
             if size > end - at:
                 raise ValueError("a field is longer than the message")
-            found.append((number, data[at:at + size]))
+            found.append((number, data[at : at + size]))
             at += size
         else:
             raise ValueError(f"wire type {shape} is not used by Kubernetes")
@@ -121,11 +169,18 @@ def _message(data: Any, type_name: str, depth: int) -> Json:
             found.setdefault(field.name, []).append(_value(raw, field.type, depth))
         elif field.shape == "map":
             entry = dict(_fields(raw))
-            found.setdefault(field.name, {})[bytes(entry.get(1, b"")).decode()] = _entry(entry.get(2), field.type, depth)
+            found.setdefault(field.name, {})[bytes(entry.get(1, b"")).decode()] = _entry(
+                entry.get(2), field.type, depth
+            )
         else:
             value = _value(raw, field.type, depth)
-            nought = value is None or value == "" or value == 0 and type(value) in (int, bool, float)
-            if not nought or field.name in _KEPT_NOUGHTS and value is not None or f"{type_name}.{field.name}" in _KEPT_NOUGHTS_IN:
+            nought = value is None or value == "" or (value == 0 and type(value) in (int, bool, float))
+            if (
+                not nought
+                or (field.name in _KEPT_NOUGHTS
+                and value is not None)
+                or f"{type_name}.{field.name}" in _KEPT_NOUGHTS_IN
+            ):
                 found[field.name] = value
     return found
 

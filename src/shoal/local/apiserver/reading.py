@@ -1,8 +1,8 @@
 """Get, list and watch.
 
-Answers come from memory and reuse the stored bytes: an object is not decoded to be read in the version it is stored in. A
-watch is a cursor into the collection's history, so a slow reader costs no memory and no event is lost or doubled; one
-that falls behind the history is told to start again (410).
+Answers come from memory and reuse the stored bytes: an object is not decoded to be read in the version it is stored
+in. A watch is a cursor into the collection's history, so a slow reader costs no memory and no event is lost or
+doubled; one that falls behind the history is told to start again (410).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from shoal.local.apiserver.call import Answer, Call, StreamAnswer, json_answer
 from shoal.local.apiserver.collection import Event, Record
 from shoal.local.apiserver.route import truth
 from shoal.local.apiserver.selectors import Selection, selection
-from shoal.local.apiserver.status import (
-    Refused, bad_request, cause, gone, invalid, not_found, revision_too_large)
+from shoal.local.apiserver.status import Refused, bad_request, cause, gone, invalid, not_found, revision_too_large
 from shoal.local.apiserver.storage import Storage
 
 MOST_SNAPSHOTS = 64
@@ -100,18 +99,48 @@ class Reader:
         match = query.get("resourceVersionMatch", "")
         asked = call.number("resourceVersion")
         if match and match not in ("Exact", "NotOlderThan"):
-            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueNotSupported", f'Unsupported value: "{match[:80]}": '
-                          'supported values: "Exact", "NotOlderThan"', "resourceVersionMatch")])
+            raise invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                [
+                    cause(
+                        "FieldValueNotSupported",
+                        f'Unsupported value: "{match[:80]}": supported values: "Exact", "NotOlderThan"',
+                        "resourceVersionMatch",
+                    )
+                ],
+            )
         if match and asked is None:
-            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", "Forbidden: resourceVersionMatch is "
-                          "forbidden unless resourceVersion is provided", "resourceVersionMatch")])
+            raise invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                [
+                    cause(
+                        "FieldValueForbidden",
+                        "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+                        "resourceVersionMatch",
+                    )
+                ],
+            )
         current = self.storage.committed
         if asked is not None and asked > current:
             raise revision_too_large(asked, current)
         if match == "Exact" and asked is not None:
             if asked == 0:
-                raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", 'Forbidden: resourceVersionMatch '
-                              '"exact" is forbidden for resourceVersion "0"', "resourceVersionMatch")])
+                raise invalid(
+                    "meta.k8s.io",
+                    "ListOptions",
+                    "",
+                    [
+                        cause(
+                            "FieldValueForbidden",
+                            'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
+                            "resourceVersionMatch",
+                        )
+                    ],
+                )
             found = call.resource.collection.records_at(asked, namespace)
             if found is None:
                 raise gone(f"The resourceVersion for the provided list is too old: {asked}")
@@ -129,12 +158,16 @@ class Reader:
             if snapshot is None:
                 snapshot = call.resource.collection.records_at(revision, namespace)
         if snapshot is None:
-            raise Refused(410, "Expired", "The provided continue parameter is too old to display a consistent list result. You "
-                          "can start a new list without the continue parameter, or use the continue token in this response to "
-                          "retrieve the remainder of the results. Continuing with the provided token results in an "
-                          "inconsistent list - objects that were created, modified, or deleted between the time the first "
-                          "chunk was returned and now may show up in the list.",
-                          metadata={"continue": _encode_token(Token(0, token.namespace, token.name, True))})
+            raise Refused(
+                410,
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result. You "
+                "can start a new list without the continue parameter, or use the continue token in this response to "
+                "retrieve the remainder of the results. Continuing with the provided token results in an "
+                "inconsistent list - objects that were created, modified, or deleted between the time the first "
+                "chunk was returned and now may show up in the list.",
+                metadata={"continue": _encode_token(Token(0, token.namespace, token.name, True))},
+            )
         last = (token.namespace, token.name)
         return [record for record in snapshot if (record.namespace, record.name) > last], revision
 
@@ -172,14 +205,35 @@ class Reader:
         query = call.request.query
         match = query.get("resourceVersionMatch", "")
         if "sendInitialEvents" in query and match != "NotOlderThan":
-            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", "Forbidden: sendInitialEvents requires "
-                          'setting resourceVersionMatch to NotOlderThan', "resourceVersionMatch")])
+            raise invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                [
+                    cause(
+                        "FieldValueForbidden",
+                        "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                        "resourceVersionMatch",
+                    )
+                ],
+            )
         if match and "sendInitialEvents" not in query:
-            raise invalid("meta.k8s.io", "ListOptions", "", [cause("FieldValueForbidden", "Forbidden: resourceVersionMatch is "
-                          "forbidden for watch unless sendInitialEvents is provided", "resourceVersionMatch")])
+            raise invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                [
+                    cause(
+                        "FieldValueForbidden",
+                        "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                        "resourceVersionMatch",
+                    )
+                ],
+            )
 
-    async def _events(self, call: Call, chosen: Selection, sequence: int | None, initial: bool, bookmarks: bool,
-                      timeout: int) -> AsyncIterator[bytes]:
+    async def _events(
+        self, call: Call, chosen: Selection, sequence: int | None, initial: bool, bookmarks: bool, timeout: int
+    ) -> AsyncIterator[bytes]:
         """The watch itself: chunks of whole lines, until the time is over or the history has gone past us."""
         collection = call.resource.collection
         namespace = call.namespace
@@ -189,7 +243,7 @@ class Reader:
             sequence = collection.end
             state = [record for record in collection.records(namespace or None) if chosen.matches(record)]
             for start in range(0, len(state), 256):
-                bodies = [record.raw for record in state[start:start + 256]]
+                bodies = [record.raw for record in state[start : start + 256]]
                 if not call.is_stored_version:
                     bodies = await self.convert(call, bodies)
                 yield b"".join(b'{"type":"ADDED","object":' + body + b"}\n" for body in bodies)
@@ -263,8 +317,15 @@ class Reader:
         if annotations:
             metadata["annotations"] = annotations
         kind = call.version.kind
-        return msgspec.json.encode({"type": "BOOKMARK", "object": {
-            "kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}}) + b"\n"
+        return (
+            msgspec.json.encode(
+                {
+                    "type": "BOOKMARK",
+                    "object": {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata},
+                }
+            )
+            + b"\n"
+        )
 
     def stop(self) -> None:
         """End every watch."""
@@ -297,8 +358,9 @@ class Alarm:
 
 def list_answer(call: Call, metadata: Json, bodies: list[bytes]) -> Response:
     """A list whose items are bytes already."""
-    head = msgspec.json.encode({"kind": call.resource.list_kind, "apiVersion": call.version.kind.api_version,
-                                "metadata": metadata})
+    head = msgspec.json.encode(
+        {"kind": call.resource.list_kind, "apiVersion": call.version.kind.api_version, "metadata": metadata}
+    )
     return json_answer(b"".join((head[:-1], b',"items":[', b",".join(bodies), b"]}")))
 
 

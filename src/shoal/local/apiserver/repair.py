@@ -42,7 +42,9 @@ def _repair(path: Path) -> Repaired:
     for statement in storage.LAYOUT:
         db.execute(statement)
     db.execute("BEGIN")
-    db.execute("INSERT INTO meta VALUES (?, ?, 0)", (storage.SCHEMA, max([revision, *(row[4] for row in rows.values())])))
+    db.execute(
+        "INSERT INTO meta VALUES (?, ?, 0)", (storage.SCHEMA, max([revision, *(row[4] for row in rows.values())]))
+    )
     db.executemany("INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?)", rows.values())
     db.execute("COMMIT")
     db.close()

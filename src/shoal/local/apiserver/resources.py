@@ -39,9 +39,18 @@ class Column(msgspec.Struct, frozen=True):
 class Version:
     """One version of a resource. `schema` is None for built-in kinds (their own validation applies)."""
 
-    def __init__(self, kind: Kind, *, served: bool = True, raw_schema: Json | None = None,
-                 columns: tuple[Column, ...] | None = None, scale: Json | None = None, status: bool = False,
-                 selectable: tuple[str, ...] = (), warning: str = "") -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        served: bool = True,
+        raw_schema: Json | None = None,
+        columns: tuple[Column, ...] | None = None,
+        scale: Json | None = None,
+        status: bool = False,
+        selectable: tuple[str, ...] = (),
+        warning: str = "",
+    ) -> None:
         self.kind = kind
         self.name = kind.version
         self.served = served
@@ -70,10 +79,23 @@ class Version:
 class Resource:
     """One resource in all its versions, with its objects."""
 
-    def __init__(self, versions: dict[str, Version], storage_version: str, collection: Collection, *, singular: str,
-                 short_names: tuple[str, ...] = (), categories: tuple[str, ...] = (), verbs: tuple[str, ...] = ALL_VERBS,
-                 subresources: dict[str, str] | None = None, generation: bool = False, returns_deleted: bool = False,
-                 custom: bool = False, list_kind: str = "", conversion: Json | None = None) -> None:
+    def __init__(
+        self,
+        versions: dict[str, Version],
+        storage_version: str,
+        collection: Collection,
+        *,
+        singular: str,
+        short_names: tuple[str, ...] = (),
+        categories: tuple[str, ...] = (),
+        verbs: tuple[str, ...] = ALL_VERBS,
+        subresources: dict[str, str] | None = None,
+        generation: bool = False,
+        returns_deleted: bool = False,
+        custom: bool = False,
+        list_kind: str = "",
+        conversion: Json | None = None,
+    ) -> None:
         self.versions = versions
         self.storage_version = storage_version
         first = versions[storage_version].kind
@@ -196,28 +218,61 @@ class Line(msgspec.Struct, frozen=True):
         kind = Kind(self.group, self.version, self.kind, self.plural, self.namespaced)
         version = Version(kind, status="status" in self.subresources)
         name = f"{self.plural}.{self.group}" if self.group else self.plural
-        return Resource({self.version: version}, self.version, storage.collection(name), singular=self.singular,
-                        short_names=self.short, categories=self.categories, verbs=self.verbs,
-                        subresources=dict(self.subresources), generation=self.generation,
-                        returns_deleted=self.returns_deleted)
+        return Resource(
+            {self.version: version},
+            self.version,
+            storage.collection(name),
+            singular=self.singular,
+            short_names=self.short,
+            categories=self.categories,
+            verbs=self.verbs,
+            subresources=dict(self.subresources),
+            generation=self.generation,
+            returns_deleted=self.returns_deleted,
+        )
 
 
-def _line(group: str, kind: str, plural: str, *, cluster: bool = False, short: str = "", all: bool = False,
-          sub: str = "", generation: bool = False, returns: bool = False, verbs: tuple[str, ...] = ALL_VERBS,
-          categories: str = "") -> Line:
+def _line(
+    group: str,
+    kind: str,
+    plural: str,
+    *,
+    cluster: bool = False,
+    short: str = "",
+    all: bool = False,
+    sub: str = "",
+    generation: bool = False,
+    returns: bool = False,
+    verbs: tuple[str, ...] = ALL_VERBS,
+    categories: str = "",
+) -> Line:
     subresources = {}
     for word in sub.split():
         name, _, speaks = word.partition(":")
         subresources[name] = speaks or kind
-    return Line(group, "v1", kind, plural, kind.lower(), not cluster, tuple(short.split()),
-                (("all",) if all else ()) + tuple(categories.split()), subresources, generation, returns, verbs)
+    return Line(
+        group,
+        "v1",
+        kind,
+        plural,
+        kind.lower(),
+        not cluster,
+        tuple(short.split()),
+        (("all",) if all else ()) + tuple(categories.split()),
+        subresources,
+        generation,
+        returns,
+        verbs,
+    )
 
 
 _APPS = "status scale:Scale"
 _NO_STATUS_VERBS = ALL_VERBS
 _RBAC = "rbac.authorization.k8s.io"
-_POD_SUB = ("status log binding:Binding eviction:Eviction attach:PodAttachOptions exec:PodExecOptions "
-            "portforward:PodPortForwardOptions ephemeralcontainers resize")
+_POD_SUB = (
+    "status log binding:Binding eviction:Eviction attach:PodAttachOptions exec:PodExecOptions "
+    "portforward:PodPortForwardOptions ephemeralcontainers resize"
+)
 _EXTENSIONS = "api-extensions"
 
 BUILT_IN: tuple[Line, ...] = (
@@ -238,14 +293,41 @@ BUILT_IN: tuple[Line, ...] = (
     _line("", "Secret", "secrets"),
     _line("", "ServiceAccount", "serviceaccounts", short="sa", sub="token:TokenRequest", returns=True),
     _line("", "Service", "services", short="svc", all=True, sub="status", returns=True),
-    _line("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", cluster=True,
-          generation=True, categories=_EXTENSIONS),
-    _line("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", cluster=True,
-          generation=True, categories=_EXTENSIONS),
-    _line("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", cluster=True, short="crd crds",
-          sub="status", generation=True, categories=_EXTENSIONS),
-    _line("apiregistration.k8s.io", "APIService", "apiservices", cluster=True, sub="status", generation=True,
-          categories=_EXTENSIONS),
+    _line(
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        cluster=True,
+        generation=True,
+        categories=_EXTENSIONS,
+    ),
+    _line(
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        cluster=True,
+        generation=True,
+        categories=_EXTENSIONS,
+    ),
+    _line(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        cluster=True,
+        short="crd crds",
+        sub="status",
+        generation=True,
+        categories=_EXTENSIONS,
+    ),
+    _line(
+        "apiregistration.k8s.io",
+        "APIService",
+        "apiservices",
+        cluster=True,
+        sub="status",
+        generation=True,
+        categories=_EXTENSIONS,
+    ),
     _line("apps", "ControllerRevision", "controllerrevisions"),
     _line("apps", "DaemonSet", "daemonsets", short="ds", all=True, sub="status", generation=True),
     _line("apps", "Deployment", "deployments", short="deploy", all=True, sub=_APPS, generation=True),
@@ -254,7 +336,9 @@ BUILT_IN: tuple[Line, ...] = (
     _line("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", cluster=True, verbs=ONLY_CREATE),
     _line("authentication.k8s.io", "TokenReview", "tokenreviews", cluster=True, verbs=ONLY_CREATE),
     _line("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", verbs=ONLY_CREATE),
-    _line("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", cluster=True, verbs=ONLY_CREATE),
+    _line(
+        "authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", cluster=True, verbs=ONLY_CREATE
+    ),
     _line("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", cluster=True, verbs=ONLY_CREATE),
     _line("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", cluster=True, verbs=ONLY_CREATE),
     _line("batch", "CronJob", "cronjobs", short="cj", all=True, sub="status", generation=True),

@@ -64,8 +64,18 @@ class Reviews:
                 review["status"] = self._access(call, call.user, spec)
             case "SubjectAccessReview" | "LocalSubjectAccessReview":
                 if not spec.user and not spec.groups:
-                    raise invalid(call.resource.group, call.resource.kind, "", [cause(
-                        "FieldValueRequired", "Required value: at least one of user or group must be specified", "spec.user")])
+                    raise invalid(
+                        call.resource.group,
+                        call.resource.kind,
+                        "",
+                        [
+                            cause(
+                                "FieldValueRequired",
+                                "Required value: at least one of user or group must be specified",
+                                "spec.user",
+                            )
+                        ],
+                    )
                 review["status"] = self._access(call, User(spec.user, tuple(spec.groups or ()), spec.uid), spec)
             case "SelfSubjectRulesReview":
                 review["status"] = self._rules(call.user, spec.namespace)
@@ -77,9 +87,18 @@ class Reviews:
 
     def _access(self, call: Call, user: User, spec: _Spec) -> Json:
         if (spec.resource_attributes is None) == (spec.non_resource_attributes is None):
-            raise invalid(call.resource.group, call.resource.kind, "", [cause(
-                "FieldValueInvalid", "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified",
-                "spec.resourceAttributes")])
+            raise invalid(
+                call.resource.group,
+                call.resource.kind,
+                "",
+                [
+                    cause(
+                        "FieldValueInvalid",
+                        "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                        "spec.resourceAttributes",
+                    )
+                ],
+            )
         if spec.resource_attributes is not None:
             asked = spec.resource_attributes
             namespace = call.route.namespace or asked.namespace

@@ -60,8 +60,16 @@ def parse(request: Request) -> Route | None:
         namespace, rest = rest[1], rest[2:]
     elif rest[0] == "namespaces" and len(rest) >= 2 and group == "":
         namespace = rest[1]  # a namespace lies in itself, for authorisation
-    route = Route(verb, group, version, rest[0], namespace, rest[1] if len(rest) > 1 else "",
-                  rest[2] if len(rest) > 2 else "", "/".join(rest[3:]))
+    route = Route(
+        verb,
+        group,
+        version,
+        rest[0],
+        namespace,
+        rest[1] if len(rest) > 1 else "",
+        rest[2] if len(rest) > 2 else "",
+        "/".join(rest[3:]),
+    )
     if old_watch:
         route.verb = "watch"
     elif not route.name:

@@ -18,7 +18,9 @@ from shoal.local.apiserver.collection import Record
 from shoal.local.apiserver.resources import Resource, Version
 from shoal.local.apiserver.status import Refused, bad_request
 
-_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_KEY = re.compile(
+    r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
 _VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _TOKEN = re.compile(r"\s*(!=|==|=|!|,|\(|\)|<|>|[^\s,()=!<>]+)\s*")
 
@@ -26,14 +28,41 @@ Labels = dict[str, str]
 Test = Callable[[Labels], bool]
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "pods": ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-             "status.phase", "status.podIP", "status.nominatedNodeName"),
-    "events": ("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-               "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
-               "reportingComponent", "source", "type"),
-    "events.events.k8s.io": ("regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid",
-                             "regarding.apiVersion", "regarding.resourceVersion", "regarding.fieldPath", "reason",
-                             "reportingController", "type"),
+    "pods": (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    "events": (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+    "events.events.k8s.io": (
+        "regarding.kind",
+        "regarding.namespace",
+        "regarding.name",
+        "regarding.uid",
+        "regarding.apiVersion",
+        "regarding.resourceVersion",
+        "regarding.fieldPath",
+        "reason",
+        "reportingController",
+        "type",
+    ),
     "namespaces": ("status.phase",),
     "nodes": ("spec.unschedulable",),
     "secrets": ("type",),
@@ -44,9 +73,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 # Where the stored object keeps a field under another name.
 _STORED_AT = {
-    "source": "source.component", "status.successful": "status.succeeded",
-    **{f"regarding.{word}": f"involvedObject.{word}" for word in
-       ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")},
+    "source": "source.component",
+    "status.successful": "status.succeeded",
+    **{
+        f"regarding.{word}": f"involvedObject.{word}"
+        for word in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    },
     "reportingController": "reportingComponent",
 }
 # Absent counts as this, as in the typed objects of Kubernetes.
@@ -142,7 +174,9 @@ def _parsed_labels(text: str) -> tuple[Test, ...]:
             at += 1
             bound = tokens[at] if at < len(tokens) else ""
             if not re.fullmatch(r"-?\d{1,18}", bound, re.ASCII):
-                raise _unparsable(f'values[0][{key}]: Invalid value: "{bound}": for \'Gt\', \'Lt\' operators, the value must be an integer')
+                raise _unparsable(
+                    f"values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                )
             tests.append(_compared(key, operator, int(bound)))
             at += 1
         elif operator in ("in", "notin"):
@@ -167,7 +201,9 @@ def label_selector(selector: Json | None) -> Test:
     """A `metav1.LabelSelector` as a test. None matches nothing, an empty one everything."""
     if selector is None:
         return lambda labels: False
-    tests: list[Test] = [_one_of(key, frozenset((value,)), True) for key, value in (selector.get("matchLabels") or {}).items()]
+    tests: list[Test] = [
+        _one_of(key, frozenset((value,)), True) for key, value in (selector.get("matchLabels") or {}).items()
+    ]
     for one in selector.get("matchExpressions") or ():
         key, values = one.get("key", ""), frozenset(one.get("values") or ())
         match one.get("operator"):
@@ -190,7 +226,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _unparsable(f"found '{text[at:at + 20]}'")
+            raise _unparsable(f"found '{text[at : at + 20]}'")
         tokens.append(match.group(1))
         at = match.end()
     return tokens
@@ -218,15 +254,19 @@ def _set(tokens: list[str], at: int) -> tuple[list[str], int]:
 
 def _key(text: str) -> str:
     if not _KEY.fullmatch(text):
-        raise _unparsable(f'<nil>: Invalid value: "{text[:80]}": name part must consist of alphanumeric characters, '
-                          "'-', '_' or '.', and must start and end with an alphanumeric character")
+        raise _unparsable(
+            f'<nil>: Invalid value: "{text[:80]}": name part must consist of alphanumeric characters, '
+            "'-', '_' or '.', and must start and end with an alphanumeric character"
+        )
     return text
 
 
 def _value(key: str, text: str) -> str:
     if not _VALUE.fullmatch(text):
-        raise _unparsable(f'values[0][{key}]: Invalid value: "{text[:80]}": a valid label must be an empty string or consist '
-                          "of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character")
+        raise _unparsable(
+            f'values[0][{key}]: Invalid value: "{text[:80]}": a valid label must be an empty string or consist '
+            "of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+        )
     return text
 
 
@@ -253,6 +293,7 @@ def _compared(key: str, operator: str, bound: int) -> Test:
         if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
             return False
         return int(text) > bound if operator == ">" else int(text) < bound
+
     return test
 
 
@@ -299,6 +340,7 @@ def _reader(paths: tuple[str, ...]) -> Callable[[Record], list[str]]:
         except msgspec.MsgspecError:
             top = None
         return [_text(_at(record, top, path), path) for path in stored]
+
     return read
 
 

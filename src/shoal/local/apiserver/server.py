@@ -1,12 +1,12 @@
 """The embedded API server: one object that owns the storage, the registry and the verbs, and answers requests.
 
-`handle` is the whole server without sockets: the in-process transport and the HTTPS front both end there, so both have the
-same semantics and the same checks. Whatever a request holds, it gets an answer; nothing in one ends the process.
+`handle` is the whole server without sockets: the in-process transport and the HTTPS front both end there, so both
+have the same semantics and the same checks. Whatever a request holds, it gets an answer; nothing in one ends the
+process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from pathlib import Path
@@ -16,7 +16,8 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
-from shoal.local.apiserver import bootstrap, route as routes
+from shoal.local.apiserver import bootstrap
+from shoal.local.apiserver import route as routes
 from shoal.local.apiserver.admission import Admission
 from shoal.local.apiserver.authentication import ADMIN, Authenticator, impersonated, with_authenticated
 from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, denied
@@ -39,8 +40,17 @@ from shoal.local.apiserver.resources import Registry, Resource
 from shoal.local.apiserver.reviews import Reviews
 from shoal.local.apiserver.route import Route, User
 from shoal.local.apiserver.status import (
-    Refused, forbidden, internal, method_not_allowed, no_such_resource, not_acceptable, out_of_space, too_large, unauthorized,
-    unavailable)
+    Refused,
+    forbidden,
+    internal,
+    method_not_allowed,
+    no_such_resource,
+    not_acceptable,
+    out_of_space,
+    too_large,
+    unauthorized,
+    unavailable,
+)
 from shoal.local.apiserver.storage import Durability, Storage, WriteFailed
 from shoal.local.apiserver.subresources import LogSource, Subresources, Terminal
 from shoal.local.apiserver.tokens import Tokens
@@ -58,9 +68,16 @@ SYSTEM = User(ADMIN, (MASTERS, "system:authenticated"))
 class Server:
     """`state_dir` None keeps everything in memory. `hosts` are names and addresses clients may use besides loopback."""
 
-    def __init__(self, state_dir: Path | str | None = None, *, clock: Clock | None = None, durability: Durability = "full",
-                 chance: random.Random | None = None, hosts: tuple[str, ...] = (),
-                 extended_resource_toleration: bool = True) -> None:
+    def __init__(
+        self,
+        state_dir: Path | str | None = None,
+        *,
+        clock: Clock | None = None,
+        durability: Durability = "full",
+        chance: random.Random | None = None,
+        hosts: tuple[str, ...] = (),
+        extended_resource_toleration: bool = True,
+    ) -> None:
         self.directory = Path(state_dir) if state_dir is not None else None
         self.clock: Clock = clock or SystemClock()
         self.chance = chance or random.Random()
@@ -85,8 +102,14 @@ class Server:
         self.webhooks = Webhooks(self.registry, self.hook_caller)
         self.converter = Converter(self.hook_caller)
         self.custom_kinds = CustomKinds(self.storage, self.registry, self.clock)
-        self.admission = Admission(self.registry, self.chance, self.webhooks, self.custom_kinds, self.authorizer,
-                                   extended_resource_toleration=self._extended_resource_toleration)
+        self.admission = Admission(
+            self.registry,
+            self.chance,
+            self.webhooks,
+            self.custom_kinds,
+            self.authorizer,
+            extended_resource_toleration=self._extended_resource_toleration,
+        )
         self.reader = Reader(self.storage, self.clock, self.converter.encoded)
         self.writer = Writer(self.storage, self.clock, self.chance, self.admission, Checks(self.clock), self.converter)
         self.deleter = Deleter(self.storage, self.clock, self.admission, self.converter)
@@ -133,11 +156,27 @@ class Server:
         """The same server without sockets, as this user."""
         return LocalTransport(self, with_authenticated(User(user, tuple(groups))))
 
-    def write_kubeconfig(self, path: Path | str, *, user: str = ADMIN, groups: tuple[str, ...] = (MASTERS,),
-                         namespace: str = "default", server: str = "", context: str = "shoal") -> None:
+    def write_kubeconfig(
+        self,
+        path: Path | str,
+        *,
+        user: str = ADMIN,
+        groups: tuple[str, ...] = (MASTERS,),
+        namespace: str = "default",
+        server: str = "",
+        context: str = "shoal",
+    ) -> None:
         """A kubeconfig (mode 0600) with a client certificate for this user; the administrator's has its token too."""
         host, port = self.address
-        kubeconfig(Path(path), self.identity, server or f"https://{_dialled(host)}:{port}", user, tuple(groups), namespace, context)
+        kubeconfig(
+            Path(path),
+            self.identity,
+            server or f"https://{_dialled(host)}:{port}",
+            user,
+            tuple(groups),
+            namespace,
+            context,
+        )
 
     def set_log_source(self, source: LogSource | None) -> None:
         """Who answers `kubectl logs`."""
@@ -233,7 +272,11 @@ class Server:
             raise method_not_allowed()
         if resource.namespaced:
             if not route.namespace and (route.name or route.verb in ("create", "deletecollection")):
-                raise no_such_resource() if route.name or resource.custom or resource.plural == "bindings" else method_not_allowed()
+                raise (
+                    no_such_resource()
+                    if route.name or resource.custom or resource.plural == "bindings"
+                    else method_not_allowed()
+                )
         elif route.namespace and resource.plural != "namespaces":
             raise no_such_resource()
 
@@ -269,7 +312,9 @@ class Server:
         if request.path.startswith("/openapi/"):
             return self._openapi(request)
         if request.path == "/":
-            return object_answer({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
+            return object_answer(
+                {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}
+            )
         if request.path.startswith(("/api/", "/apis/")):
             raise no_such_resource()
         return Response(404, {"content-type": "text/plain"}, b"404 page not found\n")
@@ -325,8 +370,11 @@ class Server:
 
         def produce(old: Json | None) -> Json:
             assert old is not None
-            old["metadata"]["finalizers"] = [one for one in old["metadata"].get("finalizers") or ()
-                                             if one != "customresourcecleanup.apiextensions.k8s.io"]
+            old["metadata"]["finalizers"] = [
+                one
+                for one in old["metadata"].get("finalizers") or ()
+                if one != "customresourcecleanup.apiextensions.k8s.io"
+            ]
             return old
 
         await self.writer.change(call, produce)

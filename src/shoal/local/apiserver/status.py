@@ -17,8 +17,16 @@ from shoal.api.meta import Json
 class Refused(Exception):
     """An answer that is not 2xx. `headers` are extra ones such as Retry-After."""
 
-    def __init__(self, code: int, reason: str, message: str, *, details: Json | None = None,
-                 headers: dict[str, str] | None = None, metadata: Json | None = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Json | None = None,
+        headers: dict[str, str] | None = None,
+        metadata: Json | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
@@ -28,8 +36,13 @@ class Refused(Exception):
         self.metadata = metadata or {}
 
     def status(self) -> Json:
-        body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata, "status": "Failure",
-                      "message": self.message}
+        body: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
         if self.reason:
             body["reason"] = self.reason
         if self.details is not None:
@@ -79,8 +92,9 @@ def forbidden(group: str, plural: str, name: str, why: str, causes: list[Json] |
 
 
 def not_found(group: str, plural: str, name: str) -> Refused:
-    return Refused(404, "NotFound", f'{_resource(group, plural)} "{name}" not found',
-                   details=_details(group, plural, name))
+    return Refused(
+        404, "NotFound", f'{_resource(group, plural)} "{name}" not found', details=_details(group, plural, name)
+    )
 
 
 def no_such_resource() -> Refused:
@@ -88,23 +102,32 @@ def no_such_resource() -> Refused:
 
 
 def method_not_allowed() -> Refused:
-    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={})
+    return Refused(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
+    )
 
 
 def not_acceptable(offered: Iterable[str]) -> Refused:
-    return Refused(406, "NotAcceptable",
-                   f"only the following media types are accepted: {', '.join(offered)}")
+    return Refused(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(offered)}")
 
 
 def already_exists(group: str, plural: str, name: str) -> Refused:
-    return Refused(409, "AlreadyExists", f'{_resource(group, plural)} "{name}" already exists',
-                   details=_details(group, plural, name))
+    return Refused(
+        409,
+        "AlreadyExists",
+        f'{_resource(group, plural)} "{name}" already exists',
+        details=_details(group, plural, name),
+    )
 
 
 def conflict(group: str, plural: str, name: str, why: str, causes: list[Json] | None = None) -> Refused:
     more = {"causes": causes} if causes else {}
-    return Refused(409, "Conflict", f'Operation cannot be fulfilled on {_resource(group, plural)} "{name}": {why}',
-                   details=_details(group, plural, name, **more))
+    return Refused(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {_resource(group, plural)} "{name}": {why}',
+        details=_details(group, plural, name, **more),
+    )
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -124,9 +147,12 @@ def too_large(limit: int) -> Refused:
 
 
 def unsupported_media(media: str, offered: Iterable[str]) -> Refused:
-    return Refused(415, "UnsupportedMediaType",
-                   f"the body of the request was in an unknown format - accepted media types include: {', '.join(offered)}"
-                   + (f" (got {media})" if media else ""))
+    return Refused(
+        415,
+        "UnsupportedMediaType",
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(offered)}"
+        + (f" (got {media})" if media else ""),
+    )
 
 
 def invalid(group: str, kind: str, name: str, causes: list[Json]) -> Refused:
@@ -134,20 +160,24 @@ def invalid(group: str, kind: str, name: str, causes: list[Json]) -> Refused:
     texts = [f"{one['field']}: {one['message']}" if one.get("field") else one["message"] for one in causes]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(dict.fromkeys(texts)) + "]"
     shown = f"{kind}.{group}" if group else kind
-    return Refused(422, "Invalid", f'{shown} "{name}" is invalid: {joined}',
-                   details=_details(group, kind, name, causes=causes))
+    return Refused(
+        422, "Invalid", f'{shown} "{name}" is invalid: {joined}', details=_details(group, kind, name, causes=causes)
+    )
 
 
 def too_many_requests(message: str, seconds: int = 1, causes: list[Json] | None = None) -> Refused:
     details: Json = {"retryAfterSeconds": seconds}
     if causes:
         details = {"causes": causes}
-    return Refused(429, "TooManyRequests", message, details=details, headers={"retry-after": str(seconds)} if seconds else {})
+    return Refused(
+        429, "TooManyRequests", message, details=details, headers={"retry-after": str(seconds)} if seconds else {}
+    )
 
 
 def internal(message: str) -> Refused:
-    return Refused(500, "InternalError", f"Internal error occurred: {message}",
-                   details={"causes": [{"message": message}]})
+    return Refused(
+        500, "InternalError", f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
+    )
 
 
 def unavailable(message: str) -> Refused:
@@ -160,5 +190,9 @@ def out_of_space(message: str) -> Refused:
 
 def revision_too_large(asked: int, current: int) -> Refused:
     message = f"Too large resource version: {asked}, current: {current}"
-    return Refused(504, "Timeout", f"Timeout: {message}",
-                   details={"causes": [cause("ResourceVersionTooLarge", "Too large resource version")], "retryAfterSeconds": 1})
+    return Refused(
+        504,
+        "Timeout",
+        f"Timeout: {message}",
+        details={"causes": [cause("ResourceVersionTooLarge", "Too large resource version")], "retryAfterSeconds": 1},
+    )

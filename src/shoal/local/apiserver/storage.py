@@ -152,8 +152,10 @@ class Storage:
         schema, revision, clean = row
         if schema != SCHEMA:
             db.execute("ROLLBACK")
-            raise StateDamaged(f"{self.directory} was written by another release of Shoal (layout {schema}, this one reads"
-                               f" {SCHEMA}); use that release or another directory")
+            raise StateDamaged(
+                f"{self.directory} was written by another release of Shoal (layout {schema}, this one reads"
+                f" {SCHEMA}); use that release or another directory"
+            )
         if not clean:
             quick_check(db, Path(str(self.directory)) / FILE)
             revision += UNCLEAN_STEP
@@ -162,7 +164,8 @@ class Storage:
         self.revision = self.committed = self.floor = revision
         newest: dict[tuple[str, str, str], int] = {}
         for id, resource, namespace, name, at, value in db.execute(
-                "SELECT id, resource, namespace, name, revision, value FROM objects"):
+            "SELECT id, resource, namespace, name, revision, value FROM objects"
+        ):
             self._next_id = max(self._next_id, id + 1)
             key = (resource, namespace, name)
             if newest.get(key, -1) < at:
@@ -290,8 +293,10 @@ class Storage:
                 if record.removed:
                     db.execute("DELETE FROM objects WHERE id = ?", (record.id,))
                 else:
-                    db.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
-                               (record.id, write.collection.name, record.namespace, record.name, record.revision, record.raw))
+                    db.execute(
+                        "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
+                        (record.id, write.collection.name, record.namespace, record.name, record.revision, record.raw),
+                    )
             db.execute("UPDATE meta SET revision = ?", (batch[-1].record.revision,))
             self._make_durable(db)
         except sqlite3.Error as error:
@@ -314,10 +319,15 @@ class Storage:
             log.error("rollback failed: %s", second)
         where = self.directory
         if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
-            return WriteFailed(f"no space left for {where}: the write was not made; free some space and try again", full=True)
+            return WriteFailed(
+                f"no space left for {where}: the write was not made; free some space and try again", full=True
+            )
         log.error("the database in %s cannot be written: %s", where, error)
-        return WriteFailed(f"the database in {where} cannot be written ({error}): the write was not made; "
-                           "look at the disk and restart", full=False)
+        return WriteFailed(
+            f"the database in {where} cannot be written ({error}): the write was not made; "
+            "look at the disk and restart",
+            full=False,
+        )
 
 
 def make_private(directory: Path) -> None:
@@ -336,5 +346,7 @@ def quick_check(db: sqlite3.Connection, path: Path) -> None:
 
 
 def damaged(path: Path, why: str) -> StateDamaged:
-    return StateDamaged(f"{path} is damaged ({why}); start with --repair to keep what can be read and set the rest aside, "
-                        "or restore a copy")
+    return StateDamaged(
+        f"{path} is damaged ({why}); start with --repair to keep what can be read and set the rest aside, "
+        "or restore a copy"
+    )

@@ -1,7 +1,8 @@
-"""What particular built-in kinds do when they are written: initial status, allocated addresses, who may touch which part.
+"""What particular built-in kinds do when they are written: initial status, allocated addresses, who may touch which
+part.
 
-Called by the writing verbs between decoding and admission. Defaults and validation of fields live elsewhere; here is only
-what depends on the verb, the subresource or other stored objects.
+Called by the writing verbs between decoding and admission. Defaults and validation of fields live elsewhere; here is
+only what depends on the verb, the subresource or other stored objects.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from shoal.local.apiserver.status import cause, invalid
 SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
 NODE_PORTS = range(30000, 32768)
 _KEEPS_STATUS_ON_CREATE = frozenset(("Node",))
-_TOP = ("apiVersion", "kind", "metadata", "status")
+_FIRST_STATUS: dict[str, Json] = {
+    "ReplicaSet": {"replicas": 0},
+    "StatefulSet": {"replicas": 0, "availableReplicas": 0},
+    "ReplicationController": {"replicas": 0},
+    "DaemonSet": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0},
+    "PodDisruptionBudget": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+}
 
 
 def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
@@ -35,10 +42,16 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
             spec = obj.get("spec") or {}
             obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
             if type(spec) is dict and spec.get("schedulingGates"):
-                obj["status"]["conditions"] = [{
-                    "type": "PodScheduled", "status": "False", "lastProbeTime": None, "reason": "SchedulingGated",
-                    "lastTransitionTime": obj["metadata"]["creationTimestamp"],
-                    "message": "Scheduling is blocked due to non-empty scheduling gates"}]
+                obj["status"]["conditions"] = [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "lastProbeTime": None,
+                        "reason": "SchedulingGated",
+                        "lastTransitionTime": obj["metadata"]["creationTimestamp"],
+                        "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    }
+                ]
         case "Namespace":
             spec = obj.setdefault("spec", {})
             if type(spec) is dict:
@@ -54,11 +67,14 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
             obj["status"] = {"loadBalancer": {}}
         case "Secret":
             merge_string_data(obj)
+        case "Event":
+            for name, empty in (("source", {}), ("reportingComponent", ""), ("reportingInstance", "")):
+                obj.setdefault(name, empty)
         case _:
             if resource.has_status and resource.kind not in _KEEPS_STATUS_ON_CREATE:
                 obj.pop("status", None)
                 if resource.group in ("apps", "batch", "networking.k8s.io", "policy"):
-                    obj["status"] = {}
+                    obj["status"] = dict(_FIRST_STATUS.get(resource.kind, {}))
 
 
 def prepare_update(resource: Resource, version: Version, new: Json, old: Json, subresource: str) -> Json:
@@ -185,8 +201,12 @@ def allocate_addresses(service: Json, services: Collection, chance: random.Rando
             if type(port) is dict and not port.get("nodePort"):
                 free = [one for one in NODE_PORTS if one not in ports_taken]
                 if not free:
-                    raise invalid("", "Service", service["metadata"].get("name", ""), [cause(
-                        "FieldValueInvalid", "Internal error: no node port is free", "spec.ports[0].nodePort")])
+                    raise invalid(
+                        "",
+                        "Service",
+                        service["metadata"].get("name", ""),
+                        [cause("FieldValueInvalid", "Internal error: no node port is free", "spec.ports[0].nodePort")],
+                    )
                 port["nodePort"] = chance.choice(free)
                 ports_taken.add(port["nodePort"])
 
@@ -222,11 +242,16 @@ def _check_address(service: Json, asked: object, taken: set[str]) -> None:
         inside = False
     why = ""
     if not inside:
-        why = f"failed to allocate IP {asked}: the provided IP is not in the valid range. The range of valid IPs is {SERVICE_NETWORK}"
+        why = (
+            f"failed to allocate IP {asked}: the provided IP is not in the valid range. The range of valid IPs is "
+            f"{SERVICE_NETWORK}"
+        )
     elif asked in taken:
         why = f"failed to allocate IP {asked}: provided IP is already allocated"
     if why:
-        raise invalid("", "Service", name, [cause("FieldValueInvalid", f'Invalid value: ["{asked}"]: {why}', "spec.clusterIPs")])
+        raise invalid(
+            "", "Service", name, [cause("FieldValueInvalid", f'Invalid value: ["{asked}"]: {why}', "spec.clusterIPs")]
+        )
 
 
 def _keep_addresses(new: Json, old: Json) -> None:
@@ -236,8 +261,11 @@ def _keep_addresses(new: Json, old: Json) -> None:
     for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if not spec.get(name) and name in before:
             spec[name] = before[name]
-    node_ports = {(port.get("protocol", "TCP"), port.get("port")): port.get("nodePort")
-                  for port in before.get("ports") or () if type(port) is dict}
+    node_ports = {
+        (port.get("protocol", "TCP"), port.get("port")): port.get("nodePort")
+        for port in before.get("ports") or ()
+        if type(port) is dict
+    }
     if spec.get("type") in ("NodePort", "LoadBalancer"):
         for port in spec.get("ports") or ():
             if type(port) is dict and not port.get("nodePort"):

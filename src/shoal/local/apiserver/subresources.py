@@ -1,7 +1,7 @@
 """The parts of objects with an address of their own: scale, binding, eviction, token, log, exec and port-forward.
 
-`status` and `finalize` are ordinary writes and live with them. Logs and terminals come from whoever runs the pods, through
-hooks that the node agent registers.
+`status` and `finalize` are ordinary writes and live with them. Logs and terminals come from whoever runs the pods,
+through hooks that the node agent registers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,18 @@ from shoal.local.apiserver.call import Answer, Call, StreamAnswer, Upgrade, deco
 from shoal.local.apiserver.deleting import Deleter, Options, Preconditions
 from shoal.local.apiserver.patch import PatchError, json_patch, merge_patch
 from shoal.local.apiserver.resources import Registry
-from shoal.local.apiserver.status import (
-    bad_request, cause, conflict, invalid, method_not_allowed, not_found, too_many_requests, unavailable,
-    unsupported_media)
 from shoal.local.apiserver.selectors import label_selector
+from shoal.local.apiserver.status import (
+    bad_request,
+    cause,
+    conflict,
+    invalid,
+    method_not_allowed,
+    not_found,
+    too_many_requests,
+    unavailable,
+    unsupported_media,
+)
 from shoal.local.apiserver.tokens import Tokens
 from shoal.local.apiserver.writing import PATCHES, Writer, patch_refused
 
@@ -84,13 +92,22 @@ class Subresources:
     def _scale(self, call: Call, obj: Json) -> Json:
         paths = call.version.scale or {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
         metadata = obj["metadata"]
-        kept = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if name in metadata}
+        kept = {
+            name: metadata[name]
+            for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+            if name in metadata
+        }
         status: Json = {"replicas": _number(obj, paths["statusReplicasPath"])}
         selector = self._selector_text(call, obj, paths)
         if selector:
             status["selector"] = selector
-        return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": kept,
-                "spec": {"replicas": _number(obj, paths["specReplicasPath"])}, "status": status}
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": kept,
+            "spec": {"replicas": _number(obj, paths["specReplicasPath"])},
+            "status": status,
+        }
 
     def _selector_text(self, call: Call, obj: Json, paths: Json) -> str:
         if call.resource.custom:
@@ -111,17 +128,33 @@ class Subresources:
             metadata = wanted.get("metadata") if type(wanted.get("metadata")) is dict else {}
             given = (metadata or {}).get("resourceVersion")
             if given and given != old["metadata"]["resourceVersion"]:
-                raise conflict(call.resource.group, call.resource.plural, call.route.name,
-                               "the object has been modified; please apply your changes to the latest version and try again")
+                raise conflict(
+                    call.resource.group,
+                    call.resource.plural,
+                    call.route.name,
+                    "the object has been modified; please apply your changes to the latest version and try again",
+                )
             spec = wanted.get("spec")
             replicas = (spec.get("replicas") or 0) if type(spec) is dict else 0
             if type(replicas) is not int or not 0 <= replicas < 1 << 31:
-                raise invalid("autoscaling", "Scale", call.route.name, [cause(
-                    "FieldValueInvalid", f"Invalid value: {replicas}: must be greater than or equal to 0", "spec.replicas")])
+                raise invalid(
+                    "autoscaling",
+                    "Scale",
+                    call.route.name,
+                    [
+                        cause(
+                            "FieldValueInvalid",
+                            f"Invalid value: {replicas}: must be greater than or equal to 0",
+                            "spec.replicas",
+                        )
+                    ],
+                )
             _put(old, paths["specReplicasPath"], replicas)
             return old
 
-        whole = Call(call.request, call.user, msgspec.structs.replace(call.route, subresource=""), call.resource, call.version)
+        whole = Call(
+            call.request, call.user, msgspec.structs.replace(call.route, subresource=""), call.resource, call.version
+        )
         answer = await self.writer.change(whole, produce)
         assert not isinstance(answer, (StreamAnswer, Upgrade))
         return object_answer(self._scale(call, msgspec.json.decode(answer.body)))
@@ -154,31 +187,56 @@ class Subresources:
         target = binding.get("target")
         node = target.get("name") if type(target) is dict else None
         if not isinstance(node, str) or not node:
-            raise invalid("", "Binding", call.route.name, [cause("FieldValueRequired", "Required value", "target.name")])
+            raise invalid(
+                "", "Binding", call.route.name, [cause("FieldValueRequired", "Required value", "target.name")]
+            )
         uid = binding["metadata"].get("uid")
 
         def produce(old: Json | None) -> Json:
             assert old is not None
             metadata, spec = old["metadata"], old["spec"]
             if uid and uid != metadata["uid"]:
-                raise conflict("", "pods/binding", call.route.name, f"Precondition failed: UID in precondition: {uid}, UID in "
-                               f"object meta: {metadata['uid']}")
+                raise conflict(
+                    "",
+                    "pods/binding",
+                    call.route.name,
+                    f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}",
+                )
             if metadata.get("deletionTimestamp"):
-                raise conflict("", "pods/binding", call.route.name, f"pod {call.route.name} is being deleted, cannot be assigned to a host")
+                raise conflict(
+                    "",
+                    "pods/binding",
+                    call.route.name,
+                    f"pod {call.route.name} is being deleted, cannot be assigned to a host",
+                )
             if spec.get("nodeName"):
-                raise conflict("", "pods/binding", call.route.name,
-                               f'pod {call.route.name} is already assigned to node "{spec["nodeName"]}"')
+                raise conflict(
+                    "",
+                    "pods/binding",
+                    call.route.name,
+                    f'pod {call.route.name} is already assigned to node "{spec["nodeName"]}"',
+                )
             spec["nodeName"] = node
             if binding["metadata"].get("annotations"):
                 metadata.setdefault("annotations", {}).update(binding["metadata"]["annotations"])
-            conditions = [one for one in (old.get("status") or {}).get("conditions") or () if one.get("type") != "PodScheduled"]
-            conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None,
-                               "lastTransitionTime": seconds_text(self.clock.now())})
+            conditions = [
+                one for one in (old.get("status") or {}).get("conditions") or () if one.get("type") != "PodScheduled"
+            ]
+            conditions.append(
+                {
+                    "type": "PodScheduled",
+                    "status": "True",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": seconds_text(self.clock.now()),
+                }
+            )
             old.setdefault("status", {})["conditions"] = conditions
             return old
 
         await self.writer.change(call, produce)
-        return object_answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+        return object_answer(
+            {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
+        )
 
     async def _evict(self, call: Call) -> Answer:
         eviction = decode_object(call.request.body, call.request.headers.get("content-type", ""))
@@ -192,9 +250,13 @@ class Subresources:
         record = call.resource.collection.head(call.namespace, call.route.name)
         if record is None:
             raise not_found("", "pods", call.route.name)
-        options = msgspec.structs.replace(options, preconditions=options.preconditions or Preconditions(uid=pod["metadata"]["uid"]))
+        options = msgspec.structs.replace(
+            options, preconditions=options.preconditions or Preconditions(uid=pod["metadata"]["uid"])
+        )
         await self.deleter.delete_record(call, record, options)
-        return object_answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+        return object_answer(
+            {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
+        )
 
     def _check_budgets(self, call: Call, pod: Json) -> None:
         """Refused for now when a disruption budget of the pod has nothing left."""
@@ -205,12 +267,17 @@ class Subresources:
             if not label_selector((budget.get("spec") or {}).get("selector"))(pod["metadata"].get("labels") or {}):
                 continue
             if int((budget.get("status") or {}).get("disruptionsAllowed") or 0) <= 0:
-                raise too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0, [cause(
-                    "DisruptionBudget", f"The disruption budget {record.name} does not allow a disruption now")])
+                raise too_many_requests(
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                    0,
+                    [cause("DisruptionBudget", f"The disruption budget {record.name} does not allow a disruption now")],
+                )
 
     async def _token(self, call: Call) -> Answer:
         account = self._stored(call)
-        wanted = decode_object(call.request.body, call.request.headers.get("content-type", "")) if call.request.body else {}
+        wanted = (
+            decode_object(call.request.body, call.request.headers.get("content-type", "")) if call.request.body else {}
+        )
         return object_answer(self.tokens.request(account, wanted), 201)
 
     async def _log(self, call: Call) -> Answer:
@@ -222,7 +289,11 @@ class Subresources:
             plain = [one.get("name") for one in pod["spec"].get("containers") or ()]
             container = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container", "")
             if not container and len(plain) > 1:
-                raise bad_request(f"a container name must be specified for pod {call.route.name}, choose one of: {plain}".replace("'", ""))
+                raise bad_request(
+                    f"a container name must be specified for pod {call.route.name}, choose one of: {plain}".replace(
+                        "'", ""
+                    )
+                )
             container = container or (plain[0] if plain else "")
         if container not in names:
             raise bad_request(f"container {container} is not valid for pod {call.route.name}")
@@ -230,9 +301,16 @@ class Subresources:
             return Response(204, {}, b"")
         if self.log_source is None:
             raise unavailable("no node agent is connected to this server, so there are no logs")
-        options = LogOptions(container, query.get("follow") == "true", query.get("previous") == "true",
-                             query.get("timestamps") == "true", call.number("tailLines"), call.number("sinceSeconds", least=1),
-                             query.get("sinceTime", ""), call.number("limitBytes", least=1))
+        options = LogOptions(
+            container,
+            query.get("follow") == "true",
+            query.get("previous") == "true",
+            query.get("timestamps") == "true",
+            call.number("tailLines"),
+            call.number("sinceSeconds", least=1),
+            query.get("sinceTime", ""),
+            call.number("limitBytes", least=1),
+        )
         return StreamAnswer(await self.log_source(pod, options), {"content-type": "text/plain"})
 
     def _terminal(self, call: Call) -> Answer:

@@ -36,7 +36,9 @@ class Tokens:
         self.clock = clock
         self.key = key
         self._known: OrderedDict[str, Json] = OrderedDict()  # signature already checked
-        public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
         self.key_id = _text(hashlib.sha256(public).digest())
 
     def request(self, account: Json, wanted: Json) -> Json:
@@ -46,26 +48,57 @@ class Tokens:
         audiences = spec.get("audiences") or [ISSUER]
         seconds = spec.get("expirationSeconds") or USUAL_SECONDS
         if type(seconds) is not int or type(audiences) is not list:
-            raise bad_request("TokenRequest cannot be decoded: spec.expirationSeconds is a number, spec.audiences a list")
+            raise bad_request(
+                "TokenRequest cannot be decoded: spec.expirationSeconds is a number, spec.audiences a list"
+            )
         if seconds < LEAST_SECONDS:
-            raise invalid("authentication.k8s.io", "TokenRequest", "", [cause(
-                "FieldValueInvalid", f"Invalid value: {seconds}: may not specify a duration less than 10 minutes",
-                "spec.expirationSeconds")])
+            raise invalid(
+                "authentication.k8s.io",
+                "TokenRequest",
+                "",
+                [
+                    cause(
+                        "FieldValueInvalid",
+                        f"Invalid value: {seconds}: may not specify a duration less than 10 minutes",
+                        "spec.expirationSeconds",
+                    )
+                ],
+            )
         now = self.clock.now() // 1_000_000
         expires = now + min(seconds, MOST_SECONDS)
         token = self.sign(account["metadata"], audiences, now, expires, spec.get("boundObjectRef"))
-        return {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-                "metadata": {"name": account["metadata"]["name"], "namespace": account["metadata"]["namespace"],
-                             "creationTimestamp": seconds_text(self.clock.now())},
-                "spec": {"audiences": audiences, "expirationSeconds": expires - now, "boundObjectRef": spec.get("boundObjectRef")},
-                "status": {"token": token, "expirationTimestamp": seconds_text(expires * 1_000_000)}}
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {
+                "name": account["metadata"]["name"],
+                "namespace": account["metadata"]["namespace"],
+                "creationTimestamp": seconds_text(self.clock.now()),
+            },
+            "spec": {
+                "audiences": audiences,
+                "expirationSeconds": expires - now,
+                "boundObjectRef": spec.get("boundObjectRef"),
+            },
+            "status": {"token": token, "expirationTimestamp": seconds_text(expires * 1_000_000)},
+        }
 
     def sign(self, account: Json, audiences: list[str], now: int, expires: int, bound: Any = None) -> str:
-        private: Json = {"namespace": account["namespace"], "serviceaccount": {"name": account["name"], "uid": account["uid"]}}
+        private: Json = {
+            "namespace": account["namespace"],
+            "serviceaccount": {"name": account["name"], "uid": account["uid"]},
+        }
         if type(bound) is dict and bound.get("kind") == "Pod":
             private["pod"] = {"name": bound.get("name"), "uid": bound.get("uid")}
-        claims = {"aud": audiences, "exp": expires, "iat": now, "nbf": now, "iss": ISSUER, "kubernetes.io": private,
-                  "sub": f"system:serviceaccount:{account['namespace']}:{account['name']}"}
+        claims = {
+            "aud": audiences,
+            "exp": expires,
+            "iat": now,
+            "nbf": now,
+            "iss": ISSUER,
+            "kubernetes.io": private,
+            "sub": f"system:serviceaccount:{account['namespace']}:{account['name']}",
+        }
         head = _text(msgspec.json.encode({"alg": "ES256", "kid": self.key_id, "typ": "JWT"}))
         signed = f"{head}.{_text(msgspec.json.encode(claims))}"
         r, s = decode_dss_signature(self.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
@@ -90,9 +123,16 @@ class Tokens:
         if pod:
             if self._uid("pods", namespace, pod["name"]) != pod["uid"]:
                 return None
-            extra = {"authentication.kubernetes.io/pod-name": (pod["name"],), "authentication.kubernetes.io/pod-uid": (pod["uid"],)}
-        return User(claims["sub"], ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),
-                    account["uid"], extra)
+            extra = {
+                "authentication.kubernetes.io/pod-name": (pod["name"],),
+                "authentication.kubernetes.io/pod-uid": (pod["uid"],),
+            }
+        return User(
+            claims["sub"],
+            ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),
+            account["uid"],
+            extra,
+        )
 
     def _uid(self, plural: str, namespace: str, name: str) -> str:
         resource = self.registry.find("", plural)

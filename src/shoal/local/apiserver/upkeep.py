@@ -72,8 +72,11 @@ class Upkeep:
         now = self.clock.now()
         oldest_first = sorted(records, key=lambda record: record.revision)
         surplus = len(records) - MOST_EVENTS
-        return [record for index, record in enumerate(oldest_first)
-                if index < surplus or now - _last_seen(record, now) > EVENT_LIFE]
+        return [
+            record
+            for index, record in enumerate(oldest_first)
+            if index < surplus or now - _last_seen(record, now) > EVENT_LIFE
+        ]
 
     async def _remove(self, collection: Collection, record: Record) -> None:
         if collection.head(record.namespace, record.name) is not record:

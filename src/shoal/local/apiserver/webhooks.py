@@ -1,8 +1,8 @@
 """Admission webhooks: objects shown to others over HTTPS before they are stored.
 
 Which webhooks apply is decided from the stored configurations, decoded once per change. Mutating ones run one after
-another, validating ones side by side. A webhook that cannot be reached counts as its failure policy says; it can delay its
-own request only, and never for longer than its timeout.
+another, validating ones side by side. A webhook that cannot be reached counts as its failure policy says; it can
+delay its own request only, and never for longer than its timeout.
 """
 
 from __future__ import annotations
@@ -88,8 +88,11 @@ class Webhooks:
             for hook in self.mutating:
                 if self._applies(hook, call, operation, obj, old):
                     await self._ask(hook, call, operation, obj, old)
-        asked = [self._ask(hook, call, operation, obj, old) for hook in self.validating
-                 if self._applies(hook, call, operation, obj, old)]
+        asked = [
+            self._ask(hook, call, operation, obj, old)
+            for hook in self.validating
+            if self._applies(hook, call, operation, obj, old)
+        ]
         if asked:
             for result in await asyncio.gather(*asked, return_exceptions=True):
                 if isinstance(result, BaseException):
@@ -99,8 +102,19 @@ class Webhooks:
         resource, route = call.resource, call.route
         if resource.group == _GROUP:  # a webhook that could refuse its own removal could never be repaired
             return False
-        if not any(_matches(rule, operation, resource.group, call.version.name, resource.plural, route.subresource,
-                            resource.namespaced, hook.equivalent) for rule in hook.rules):
+        if not any(
+            _matches(
+                rule,
+                operation,
+                resource.group,
+                call.version.name,
+                resource.plural,
+                route.subresource,
+                resource.namespaced,
+                hook.equivalent,
+            )
+            for rule in hook.rules
+        ):
             return False
         if hook.namespace_selector and not self._namespace_matches(hook.namespace_selector, call, obj or old or {}):
             return False
@@ -142,16 +156,33 @@ class Webhooks:
 def read_hooks(configuration: Json, mutating: bool) -> list[Hook]:
     found = []
     for one in configuration.get("webhooks") or ():
-        found.append(Hook(
-            configuration["metadata"]["name"], str(one.get("name", "")), one.get("clientConfig") or {}, one.get("rules") or [],
-            one.get("namespaceSelector"), one.get("objectSelector"), one.get("failurePolicy") == "Ignore",
-            float(min(one.get("timeoutSeconds") or USUAL_TIMEOUT, MOST_TIMEOUT)), mutating,
-            one.get("matchPolicy") != "Exact"))
+        found.append(
+            Hook(
+                configuration["metadata"]["name"],
+                str(one.get("name", "")),
+                one.get("clientConfig") or {},
+                one.get("rules") or [],
+                one.get("namespaceSelector"),
+                one.get("objectSelector"),
+                one.get("failurePolicy") == "Ignore",
+                float(min(one.get("timeoutSeconds") or USUAL_TIMEOUT, MOST_TIMEOUT)),
+                mutating,
+                one.get("matchPolicy") != "Exact",
+            )
+        )
     return found
 
 
-def _matches(rule: Json, operation: str, group: str, version: str, plural: str, subresource: str, namespaced: bool,
-             equivalent: bool) -> bool:
+def _matches(
+    rule: Json,
+    operation: str,
+    group: str,
+    version: str,
+    plural: str,
+    subresource: str,
+    namespaced: bool,
+    equivalent: bool,
+) -> bool:
     if not {"*", operation} & set(rule.get("operations") or ()):
         return False
     if not {"*", group} & set(rule.get("apiGroups") or ()):
@@ -159,7 +190,7 @@ def _matches(rule: Json, operation: str, group: str, version: str, plural: str, 
     # An equivalent version of the same resource would be converted for the webhook; it is shown as it was asked for.
     if not equivalent and not {"*", version} & set(rule.get("apiVersions") or ()):
         return False
-    if rule.get("scope") == "Namespaced" and not namespaced or rule.get("scope") == "Cluster" and namespaced:
+    if (rule.get("scope") == "Namespaced" and not namespaced) or (rule.get("scope") == "Cluster" and namespaced):
         return False
     wanted = f"{plural}/{subresource}" if subresource else plural
     for resource in rule.get("resources") or ():
@@ -177,9 +208,19 @@ def _review(uid: str, call: Call, operation: str, obj: Json | None, old: Json | 
     spoken = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     where = {"group": kind.group, "version": kind.version, "resource": resource.plural}
     request: Json = {
-        "uid": uid, "kind": spoken, "resource": where, "requestKind": spoken, "requestResource": where,
-        "name": route.name or ((obj or old or {}).get("metadata") or {}).get("name", ""), "operation": operation,
-        "userInfo": shown(call.user), "object": obj, "oldObject": old, "dryRun": call.dry_run, "options": None}
+        "uid": uid,
+        "kind": spoken,
+        "resource": where,
+        "requestKind": spoken,
+        "requestResource": where,
+        "name": route.name or ((obj or old or {}).get("metadata") or {}).get("name", ""),
+        "operation": operation,
+        "userInfo": shown(call.user),
+        "object": obj,
+        "oldObject": old,
+        "dryRun": call.dry_run,
+        "options": None,
+    }
     if route.namespace:
         request["namespace"] = route.namespace
     if route.subresource:
@@ -207,8 +248,12 @@ def _patched(hook: Hook, obj: Json, answer: Json) -> Json:
 def _denied(hook: Hook, status: Any) -> Refused:
     status = status if type(status) is dict else {}
     words = str(status.get("message") or status.get("reason") or "")
-    message = f'admission webhook "{hook.name}" denied the request' + (f": {words}" if words else " without explanation")
+    message = f'admission webhook "{hook.name}" denied the request' + (
+        f": {words}" if words else " without explanation"
+    )
     code = status.get("code")
     code = code if type(code) is int and 400 <= code < 600 else 403
     reason = str(status.get("reason") or ("Forbidden" if code == 403 else ""))
-    return Refused(code, reason, message, details=status.get("details") if type(status.get("details")) is dict else None)
+    return Refused(
+        code, reason, message, details=status.get("details") if type(status.get("details")) is dict else None
+    )

@@ -25,22 +25,51 @@ from shoal.local.apiserver.collection import Record
 from shoal.local.apiserver.conversion import Converter
 from shoal.local.apiserver.patch import PatchError, json_patch, merge_patch
 from shoal.local.apiserver.status import (
-    MODIFIED, Refused, already_exists, apply_conflict, bad_request, cause, conflict, invalid, not_found,
-    unsupported_media)
+    MODIFIED,
+    Refused,
+    already_exists,
+    apply_conflict,
+    bad_request,
+    cause,
+    conflict,
+    invalid,
+    not_found,
+    unsupported_media,
+)
 from shoal.local.apiserver.storage import Storage
 from shoal.local.apiserver.strategic import strategic_merge
 
-PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
-           "application/apply-patch+yaml")
+PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)
 APPLY = ("application/apply-patch+yaml", "application/apply-patch+cbor")
 MOST_TRIES = 5
 MOST_OBJECT_BYTES = 1536 << 10  # as etcd's limit on one request
 
-_NEEDS_REVISION = frozenset(("leases.coordination.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
-                             "apiservices.apiregistration.k8s.io", "endpointslices.discovery.k8s.io"))
-_CREATED_BY_PUT = frozenset(("leases.coordination.k8s.io", "events", "events.events.k8s.io", "endpoints", "limitranges",
-                             "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
-                             "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io"))
+_NEEDS_REVISION = frozenset(
+    (
+        "leases.coordination.k8s.io",
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "apiservices.apiregistration.k8s.io",
+        "endpointslices.discovery.k8s.io",
+    )
+)
+_CREATED_BY_PUT = frozenset(
+    (
+        "leases.coordination.k8s.io",
+        "events",
+        "events.events.k8s.io",
+        "endpoints",
+        "limitranges",
+        "roles.rbac.authorization.k8s.io",
+        "rolebindings.rbac.authorization.k8s.io",
+        "clusterroles.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+    )
+)
 
 Produce = Callable[[Json | None], Json]
 
@@ -48,8 +77,15 @@ Produce = Callable[[Json | None], Json]
 class Writer:
     """The writing verbs over one storage."""
 
-    def __init__(self, storage: Storage, clock: Clock, chance: random.Random, admission: Admission, checks: Checks,
-                 converter: Converter) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        chance: random.Random,
+        admission: Admission,
+        checks: Checks,
+        converter: Converter,
+    ) -> None:
         self.storage = storage
         self.clock = clock
         self.chance = chance
@@ -117,13 +153,25 @@ class Writer:
         metadata = objects.check_metadata(body, call.resource.kind)
         given = metadata.get("name")
         if given is None or given != call.route.name:
-            raise bad_request(f"the name of the object ({given or ''}) does not match the name on the URL ({call.route.name})")
+            raise bad_request(
+                f"the name of the object ({given or ''}) does not match the name on the URL ({call.route.name})"
+            )
         objects.place(body, call.resource, call.namespace)
         needs = call.resource.custom or call.resource.name in _NEEDS_REVISION
         exists = call.resource.collection.head(call.namespace, given) is not None
         if needs and not metadata.get("resourceVersion") and exists:
-            raise invalid(call.resource.group, call.resource.kind, given, [cause(
-                "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")])
+            raise invalid(
+                call.resource.group,
+                call.resource.kind,
+                given,
+                [
+                    cause(
+                        "FieldValueInvalid",
+                        "Invalid value: 0: must be specified for an update",
+                        "metadata.resourceVersion",
+                    )
+                ],
+            )
         encoded = encode(body)
 
         def produce(old: Json | None) -> Json:
@@ -150,8 +198,12 @@ class Writer:
         metadata = objects.check_metadata(obj, call.resource.kind)
         uid = metadata.get("uid")
         if uid:
-            raise conflict(call.resource.group, call.resource.plural, call.route.name,
-                           f"Precondition failed: UID in precondition: {uid}, UID in object meta: ")
+            raise conflict(
+                call.resource.group,
+                call.resource.plural,
+                call.route.name,
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: ",
+            )
         metadata["name"] = call.route.name
         metadata.pop("resourceVersion", None)
         return await self.create_object(call, obj, apply=apply)
@@ -162,7 +214,9 @@ class Writer:
         old = decoded(record)
         if not call.is_stored_version:
             old = await self.converter.from_storage(call, old)
-        new = produce(decoded(record) if call.is_stored_version else await self.converter.from_storage(call, decoded(record)))
+        new = produce(
+            decoded(record) if call.is_stored_version else await self.converter.from_storage(call, decoded(record))
+        )
         self._check_shape(call, new)
         objects.check_revision(new, old, resource)
         objects.carry_over(new, old, resource, call.route.verb == "patch")
@@ -172,8 +226,7 @@ class Writer:
         if resource.kind == "Service" and not resource.group and subresource != "status":
             strategy.allocate_addresses(new, resource.collection, self.chance)
         new = await self.admission.mutate(call, new, old)
-        objects.check_finalizers(new, old, resource)
-        if subresource != "status":
+        if subresource not in ("status", "binding"):
             objects.bump_generation(new, old, resource, version)
         self.checks.validate(call, new, old)
         await self.admission.validate(call, new, old)
@@ -221,8 +274,12 @@ class Writer:
             raise unsupported_media(media, [one for one in PATCHES if "strategic" not in one])
         patch = decode(call.request.body, "application/json")
         if call.request.query.get("force"):
-            raise invalid("meta.k8s.io", "PatchOptions", "", [cause(
-                "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force")])
+            raise invalid(
+                "meta.k8s.io",
+                "PatchOptions",
+                "",
+                [cause("FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force")],
+            )
         kind = call.version.kind
 
         def produce(old: Json | None) -> Json:
@@ -249,27 +306,37 @@ class Writer:
         if type(metadata) is not dict:
             raise bad_request("a patch may not remove metadata")
         if metadata.get("name") != call.route.name:
-            raise bad_request(f"the name of the object ({metadata.get('name')}) does not match the name on the URL "
-                              f"({call.route.name})")
+            raise bad_request(
+                f"the name of the object ({metadata.get('name')}) does not match the name on the URL "
+                f"({call.route.name})"
+            )
         objects.place(found, call.resource, call.namespace)
         return found
 
     async def _apply(self, call: Call) -> Answer:
         """Server-side apply."""
         if not call.request.query.get("fieldManager"):
-            raise invalid("meta.k8s.io", "PatchOptions", "", [cause(
-                "FieldValueRequired", "Required value: is required for apply patch", "fieldManager")])
+            raise invalid(
+                "meta.k8s.io",
+                "PatchOptions",
+                "",
+                [cause("FieldValueRequired", "Required value: is required for apply patch", "fieldManager")],
+            )
         body = decode_object(call.request.body, "application/apply-patch+yaml")
         for name in ("kind", "apiVersion"):
             if not body.get(name):
-                raise bad_request(f"invalid object type: {name} is missing; an applied configuration names its kind and apiVersion")
+                raise bad_request(
+                    f"invalid object type: {name} is missing; an applied configuration names its kind and apiVersion"
+                )
         objects.check_identity(body, call.version)
         metadata = objects.check_metadata(body, call.resource.kind)
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         metadata.setdefault("name", call.route.name)
         if metadata["name"] != call.route.name:
-            raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.route.name})")
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.route.name})"
+            )
         objects.place(body, call.resource, call.namespace)
         encoded = encode(body)
 
@@ -290,8 +357,12 @@ class Writer:
         obj["metadata"]["resourceVersion"] = str(revision)
         raw = encode(obj)
         if len(raw) > MOST_OBJECT_BYTES:
-            raise Refused(413, "RequestEntityTooLarge", f"{call.resource.kind} {name!r} would take {len(raw)} bytes; the limit "
-                          f"for one object is {MOST_OBJECT_BYTES}")
+            raise Refused(
+                413,
+                "RequestEntityTooLarge",
+                f"{call.resource.kind} {name!r} would take {len(raw)} bytes; the limit "
+                f"for one object is {MOST_OBJECT_BYTES}",
+            )
         return await storage.put(call.resource.collection, call.namespace, name, revision, raw)
 
     async def _remove(self, call: Call, record: Record, obj: Json) -> Response:
