@@ -125,8 +125,9 @@ def _finalizers(kind: Kind, metadata: Json, old: Json | None) -> list[FieldError
     errors = []
     plain = kind.group != kinds.CRD.group and type_of(kind) is not None  # custom kinds and CRDs are less strict
     for index, finalizer in enumerate(found):
-        errors += [invalid(path, finalizer, complaint) for complaint in names.qualified_name(str(finalizer))]
-        if plain and "/" not in str(finalizer) and finalizer not in _PLAIN_FINALIZERS:
+        complaints = names.qualified_name(str(finalizer))
+        errors += [invalid(path, finalizer, complaint) for complaint in complaints]
+        if not complaints and plain and "/" not in str(finalizer) and finalizer not in _PLAIN_FINALIZERS:
             words = "name is neither a standard finalizer name nor is it fully qualified"
             errors.append(invalid(f"{path}[{index}]", finalizer, words))
     if old is not None and old.get("deletionTimestamp"):
