@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal
 
 import msgspec
 
@@ -91,7 +91,7 @@ class StreamAnswer:
 class Upgrade:
     """An answer that becomes a WebSocket (exec, attach, port-forward): `run` talks until either side is done."""
 
-    def __init__(self, run: object, protocols: tuple[str, ...]) -> None:
+    def __init__(self, run: Callable[[Any], Awaitable[None]], protocols: tuple[str, ...]) -> None:
         self.run = run
         self.protocols = protocols
 

@@ -91,7 +91,7 @@ class HookCaller:
         record = endpoints.collection.get(namespace, name) if endpoints is not None else None
         for subset in (decoded(record).get("subsets") or ()) if record is not None else ():
             for address in subset.get("addresses") or ():
-                ports = subset.get("ports") or ()
+                ports: list[Json] = subset.get("ports") or []
                 found = next(
                     (one["port"] for one in ports if one.get("port") == self._target(name, namespace, port)), None
                 )

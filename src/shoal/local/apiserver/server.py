@@ -196,14 +196,12 @@ class Server:
         try:
             return await self._answer(request, user)
         except Refused as refusal:
-            return Response(refusal.code, {**JSON_HEADERS, **refusal.headers}, refusal.encoded())
+            return _refused(refusal)
         except WriteFailed as error:
-            refusal = out_of_space(str(error)) if error.full else unavailable(str(error))
-            return Response(refusal.code, dict(JSON_HEADERS), refusal.encoded())
+            return _refused(out_of_space(str(error)) if error.full else unavailable(str(error)))
         except Exception as error:  # this loop owns the request: a fault in ours must not end the others
             log.exception("%s %s failed", request.method, request.path)
-            refusal = internal(f"{type(error).__name__}: {error}")
-            return Response(refusal.code, dict(JSON_HEADERS), refusal.encoded())
+            return _refused(internal(f"{type(error).__name__}: {error}"))
 
     async def _answer(self, request: Request, user: User | None) -> Answer:
         if request.path in PUBLIC_PATHS and request.method in ("GET", "HEAD"):
@@ -378,6 +376,10 @@ class Server:
             return old
 
         await self.writer.change(call, produce)
+
+
+def _refused(refusal: Refused) -> Response:
+    return Response(refusal.code, {**JSON_HEADERS, **refusal.headers}, refusal.encoded())
 
 
 def _quoted(text: str) -> str:
