@@ -79,7 +79,7 @@ class Planner:
                 continue
             send_back(entry, entry.record)
             if entry.member.uid in self.state.rooms:
-                if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION):
+                if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or entry.member.flavors_remain:
                     entry.record.waiting.sticky = entry.member.uid  # whatever the strategy: its room must not wait long
                 else:
                     self.state.give_up_room(entry.member.uid)

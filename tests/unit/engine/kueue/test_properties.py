@@ -1,0 +1,143 @@
+"""What must hold whatever the queues look like."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.engine.kueue import FlavorResource, Kueue
+from shoal.engine.kueue.views import victims_of
+from shoal.engine.model import Gang, Namespace
+from tests.unit.engine.kueue.random_world import random_facts, random_gang, random_world
+from tests.unit.engine.kueue.world import World
+
+SEEDS = st.integers(min_value=0, max_value=10**9)
+MANY = settings(max_examples=150, deadline=None)
+
+
+def assert_within_quota(kueue: Kueue) -> None:
+    """No node uses more than its subtree has, plus what it may borrow; no tree more than it has."""
+    kueue.state.forest.settled()
+    for node in [*kueue.state.forest.queues.values(), *kueue.state.forest.cohorts.values()]:
+        for at, used in node.usage.items():
+            limits = node.limits.get(at)
+            if node.parent is None:
+                assert used <= node.subtree.get(at, 0), (node.name, at, used)
+            elif limits is not None and limits.borrowing is not None:
+                assert used <= node.subtree[at] + limits.borrowing, (node.name, at, used)
+
+
+def live(chance: random.Random, world: World, queues: list[str], steps: int = 6) -> None:
+    """Arrivals and ends, with decisions carried out in between."""
+    number = 0
+    for _ in range(steps):
+        for _ in range(chance.randint(1, 5)):
+            world.tell(random_gang(chance, number, queues))
+            number += 1
+        world.settle()
+        assert_within_quota(world.kueue)
+        running = sorted(world.running())
+        world.finish(*chance.sample(running, min(len(running), chance.randint(0, 2))))
+    world.settle()
+
+
+@MANY
+@given(SEEDS)
+def test_never_over_quota_and_always_at_rest(seed):
+    chance, world, queues = random_world(seed)
+    live(chance, world, queues)
+    assert_within_quota(world.kueue)
+
+
+@MANY
+@given(SEEDS)
+def test_nobody_is_evicted_twice_by_the_same_gang_without_outside_change(seed):
+    chance, world, queues = random_world(seed)
+    for number in range(12):
+        world.tell(random_gang(chance, number, queues))
+    world.settle()
+    assert len(world.evictions) == len(set(world.evictions))
+    assert len(world.admitted_in_order) <= 2 * len(world.gangs) + len(world.evictions)
+
+
+@MANY
+@given(SEEDS)
+def test_the_order_of_facts_does_not_matter(seed):
+    chance = random.Random(seed)
+    facts = random_facts(chance)
+    queues = [fact.name for fact in facts if type(fact).__name__ == "ClusterQueue"]
+    gangs = [random_gang(chance, number, queues) for number in range(10)]
+    fair = chance.random() < 0.5
+    answers = []
+    for _ in range(2):
+        world = World(*facts, fair_sharing=fair)
+        world.tell(*gangs)
+        decisions = world.plan()
+        answers.append((decisions.reserved, decisions.evicted))
+        chance.shuffle(gangs)
+        chance.shuffle(facts)
+    assert answers[0] == answers[1]
+
+
+@MANY
+@given(SEEDS)
+def test_a_ledger_built_anew_from_the_facts_agrees(seed):
+    """At rest, a fresh ledger told the same facts has the same usage and wants nothing done either."""
+    chance, world, queues = random_world(seed)
+    live(chance, world, queues, steps=3)
+    fresh = World(*_facts_of(world.kueue), fair_sharing=world.kueue.settings.fair_sharing)
+    fresh.tell(*world.gangs.values())
+    decisions = fresh.kueue.plan(world.now)
+    assert not decisions.reserved
+    for name, node in world.kueue.state.forest.queues.items():
+        other = fresh.kueue.state.forest.queues[name]
+        assert {at: used for at, used in node.usage.items() if used} == {at: u for at, u in other.usage.items() if u}
+
+
+def _facts_of(kueue: Kueue) -> list[object]:
+    forest = kueue.state.forest
+    facts: list[object] = [Namespace(name="default"), *kueue.state.flavors.values(), *forest._cohort_facts.values()]
+    return [*facts, *(record.fact for record in kueue.state.records.values())]
+
+
+@MANY
+@given(SEEDS)
+def test_victims_are_never_spare(seed):
+    chance, world, queues = random_world(seed)
+    live(chance, world, queues, steps=2)
+    wanting: Gang = random_gang(chance, 99, queues)
+    name = wanting.queue
+    record = world.kueue.state.records[name]
+    wanted = {FlavorResource("default", "cpu"): chance.randint(1, 8) * 1000}
+    if record.node.fits(wanted):
+        return  # nobody is asked to leave then
+    victims = victims_of(world.kueue, wanting, name, wanted, frozenset(wanted), world.now)
+    for victim in victims:
+        victim.leave()
+    assert not victims or record.node.fits(wanted)
+    for victim in victims:
+        victim.come_back()
+        fits_anyway = record.node.fits(wanted)
+        borrows = any(record.node.borrows_with(at, amount) for at, amount in wanted.items())
+        # Spare only where all others must go so that the preemptor need not borrow.
+        assert not fits_anyway or (not world.kueue.settings.fair_sharing and borrows)
+        victim.leave()
+    for victim in victims:
+        victim.come_back()
+
+
+@MANY
+@given(SEEDS)
+def test_same_queue_same_shape_starts_in_order(seed):
+    chance, world, queues = random_world(seed)
+    gangs = [random_gang(chance, number, queues) for number in range(12)]
+    world.tell(*gangs)
+    decisions = world.plan()
+    place = {entry.uid: index for index, entry in enumerate(decisions.reserved)}
+    for one in gangs:
+        for other in gangs:
+            same = one.queue == other.queue and one.pod_sets == other.pod_sets and one.priority == other.priority
+            if same and (one.created_at, one.uid) < (other.created_at, other.uid) and other.uid in place:
+                assert one.uid in place and place[one.uid] < place[other.uid]
