@@ -29,7 +29,7 @@ EXAMPLES = """
 \b
 Examples:
   shoal up --detach                     a cluster on this machine, nothing else installed
-  kubectl apply -f samples/             submit AppWrappers, RayJobs, RayClusters
+  kubectl apply -f samples/appwrapper/raycluster.yaml    submit a gang
   shoal get                             what runs, what waits, and why
   shoal down                            stop everything
 """

@@ -15,23 +15,20 @@ from typing import Literal
 import msgspec
 
 from shoal.api import kinds
-from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, QuotaSubtree, dialect, wrapped_items
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, dialect, wrapped_items
 from shoal.api.codec import merge_patch, opened
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.api.quantity import amounts
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.dispatch import Refused, create_all, is_ours, remove_all
-from shoal.controllers.appwrapper.facts import admission_record, gang_fact
+from shoal.controllers.appwrapper.facts import admission_record, gang_fact, subtree_fact
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.engine import Engine, Settings
 from shoal.engine.facts import node_fact, pod_fact
 from shoal.engine.model import Admit, Gang, Hold, Preempt
-from shoal.engine.model import QuotaNode as EngineQuotaNode
-from shoal.engine.model import QuotaSubtree as EngineSubtree
 from shoal.errors import BadInput
 from shoal.kube.cache import Change
 from shoal.kube.client import Client
@@ -164,7 +161,7 @@ class AppWrapperController:
         if change.new is None:
             self.engine.remove(f"QuotaSubtree/{change.key}")
         else:
-            self.engine.update(_subtree_fact(change.key, change.new))
+            self.engine.update(subtree_fact(change.key, change.new))
         self._changed.set()
 
     def _wrapped_changed(self, kind: Kind, change: Change) -> None:
@@ -428,20 +425,3 @@ def _assumed(gang: Gang, admit: Admit) -> Gang:
 def _says(status: AppWrapperStatus, hold: Hold) -> bool:
     """True when the stored status already tells this reason."""
     return status.queue_job_state == "Backoff" and status.message == hold.explanation.message
-
-
-def _subtree_fact(key: Key, subtree: QuotaSubtree) -> EngineSubtree:
-    return EngineSubtree(
-        key=str(key),
-        tree=(subtree.metadata.labels or {}).get("tree", ""),
-        parent=subtree.spec.parent,
-        nodes=tuple(
-            EngineQuotaNode(
-                name=child.name,
-                quota=amounts(child.quotas.requests),
-                hard=child.quotas.hard_limit,
-                disabled=child.quotas.disabled,
-            )
-            for child in subtree.spec.children or ()
-        ),
-    )

@@ -10,14 +10,17 @@ from typing import Any
 
 import msgspec
 
-from shoal.api.appwrapper import AppWrapper
+from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.gang import SUPPLY
+from shoal.api.kind import Key
+from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.demand import pod_sets
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.engine.model import Admit, Gang, PodSet, PodSetAssignment, Seat, State, Supply
+from shoal.engine.model import Admit, Gang, PodSet, PodSetAssignment, QuotaNode, Seat, State, Supply
+from shoal.engine.model import QuotaSubtree as QuotaFact
 from shoal.errors import BadInput
 
 
@@ -51,6 +54,24 @@ def gang_fact(wrapper: AppWrapper, settings: AppWrapperSettings, now: int) -> Ga
         assignment=_read(stored.get("assignment") or [], tuple[PodSetAssignment, ...]),
         stopping_for=str(stored.get("stoppingFor") or ""),
         problem=problem,
+    )
+
+
+def subtree_fact(key: Key, subtree: QuotaSubtree) -> QuotaFact:
+    """The quota nodes that one QuotaSubtree adds to its tree."""
+    return QuotaFact(
+        key=str(key),
+        tree=(subtree.metadata.labels or {}).get("tree", ""),
+        parent=subtree.spec.parent,
+        nodes=tuple(
+            QuotaNode(
+                name=child.name,
+                quota=amounts(child.quotas.requests),
+                hard=child.quotas.hard_limit,
+                disabled=child.quotas.disabled,
+            )
+            for child in subtree.spec.children or ()
+        ),
     )
 
 

@@ -1,0 +1,98 @@
+"""`shoal get`: every gang in one table, whatever its kind, with the reason it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.cli import show
+from shoal.cli.reach import cluster_options, namespace_options, output_option, reach
+from shoal.errors import ShoalError
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.errors import Forbidden, NotFound
+
+_KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
+
+
+@click.command(epilog="\b\nExamples:\n  shoal get\n  shoal get -A\n  shoal get -n team-a -o json")
+@namespace_options
+@output_option
+@cluster_options
+def command(
+    namespace: str, all_namespaces: bool, output: str, kubeconfig: Path | None, context: str | None, name: str | None
+) -> None:
+    """List gangs: AppWrappers, RayJobs, RayClusters and Rays that nobody else owns."""
+    rows = asyncio.run(_gather(None if all_namespaces else namespace, kubeconfig, context, name))
+    if output != "table":
+        show.document(rows, output)
+        return
+    if not rows:
+        where = "any namespace" if all_namespaces else f"namespace {namespace}"
+        click.echo(f"no gangs in {where}", err=True)
+        return
+    now = SystemClock().now()
+    columns = ("NAMESPACE", "KIND", "NAME", "STATE", "AGE", "REASON")
+    show.table(
+        columns,
+        [
+            (row["namespace"], row["kind"], row["name"], row["state"], show.age(row["created"], now), row["reason"])
+            for row in rows
+        ],
+    )
+
+
+async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
+    async with reach(*where) as client:
+        found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in _KINDS))
+    rows = [_row(kind, obj) for kind, objects in zip(_KINDS, found, strict=True) for obj in objects if not _owned(obj)]
+    return sorted(rows, key=lambda row: (row["namespace"], row["created"], row["kind"], row["name"]))
+
+
+async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Json]:
+    """A kind that is not installed has no gangs; one that may not be read is said."""
+    try:
+        return await client.list(kind, namespace)
+    except NotFound:
+        return []
+    except Forbidden as error:
+        raise ShoalError(f"{error}; ask for that right, or name a namespace with -n") from error
+
+
+def _owned(obj: Json) -> bool:
+    return any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences") or ())
+
+
+def _row(kind: Kind, obj: Json) -> dict[str, Any]:
+    state, reason = _told(kind, obj.get("status") or {}, obj.get("spec") or {})
+    return {
+        "namespace": obj["metadata"].get("namespace", ""),
+        "kind": kind.kind,
+        "name": obj["metadata"]["name"],
+        "state": state,
+        "reason": reason,
+        "created": parse_time(obj["metadata"]["creationTimestamp"]),
+    }
+
+
+def _told(kind: Kind, status: Json, spec: Json) -> tuple[str, str]:
+    """State and reason in one word and one line, from what the object's own controller wrote."""
+    match kind.kind:
+        case "AppWrapper":
+            state = status.get("state") or status.get("phase") or "New"
+            return state, str(status.get("message") or "")
+        case "RayJob":
+            state = status.get("jobDeploymentStatus") or ("Suspended" if spec.get("suspend") else "New")
+            return state, str(status.get("message") or status.get("reason") or "")
+        case "RayCluster":
+            state = status.get("state") or ("suspended" if spec.get("suspend") else "starting")
+            return state, str(status.get("reason") or "")
+    conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
+    return (str(conditions[-1].get("type")) if conditions else "New"), ""

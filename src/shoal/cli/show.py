@@ -1,0 +1,47 @@
+"""How commands print: a table as kubectl users know it, or JSON and YAML for programs.
+
+Text from objects is shown, never obeyed: control characters are replaced, so that a name or message cannot drive the
+terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    """The text with control characters made visible."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as their content, three spaces apart."""
+    clean = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max([len(heading), *(len(row[index]) for row in clean)]) for index, heading in enumerate(headings)]
+    for row in [list(headings), *clean]:
+        click.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def document(value: Any, form: str) -> None:
+    """JSON or YAML."""
+    import msgspec
+
+    if form == "yaml":
+        click.echo(msgspec.yaml.encode(value).decode().rstrip())
+    else:
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def age(moment: int, now: int) -> str:
+    """`47s`, `5m`, `3h`, `2d`."""
+    seconds = max(0, (now - moment) // 1_000_000)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
