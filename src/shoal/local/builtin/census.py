@@ -83,7 +83,8 @@ class Census:
         self.clock = clock
         self.ready = asyncio.Event()
         self._whole: dict[Kind, Cache[Json]] = {
-            kind: Cache(client, kind, indexes={"owner": _owner_uids, "node": _node}, clock=clock) for kind in WHOLE
+            kind: Cache(client, kind, indexes={"owner": _owner_uids, "node": _node, "orphan": _orphan}, clock=clock)
+            for kind in WHOLE
         }
         self._heads: dict[Kind, Cache[Head]] = {}
         self._running: dict[Kind, asyncio.Task[None]] = {}
@@ -200,6 +201,13 @@ class Census:
 def _node(obj: Json) -> list[str]:
     node = (obj.get("spec") or {}).get("nodeName") if obj["kind"] == "Pod" else None
     return [node] if node else []
+
+
+def _orphan(obj: Json) -> list[str]:
+    """The namespace, for a pod that nobody controls."""
+    if obj["kind"] != "Pod" or _owner_uids(obj):
+        return []
+    return [obj["metadata"].get("namespace", "")]
 
 
 def _crd_kind(crd: Json) -> Kind | None:

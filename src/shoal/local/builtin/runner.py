@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.writes import Writes
 from shoal.local.builtin.census import Census
 from shoal.local.builtin.collector import Collector
+from shoal.local.builtin.deployments import Deployments
 from shoal.local.builtin.namespaces import Namespaces
+from shoal.local.builtin.replica_sets import ReplicaSets
+from shoal.local.builtin.workbench import Workbench
 
 
-async def run_all(client: Client, clock: Clock | None = None, *, root_ca: str = "") -> None:
+async def run_all(
+    client: Client, clock: Clock | None = None, *, root_ca: str = "", chance: random.Random | None = None
+) -> None:
     """Until cancelled. `root_ca` is the PEM text of the server's CA, which every namespace gets for its pods."""
     clock = clock or SystemClock()
+    chance = chance or random.Random()
     census = Census(client, clock)
+    writes = Writes(client, clock=clock, random=chance)
+
+    def bench(name: str) -> Workbench:
+        return Workbench(census, writes, name, chance)
+
     async with asyncio.TaskGroup() as group:
-        group.create_task(census.run())
-        group.create_task(Collector(census).run())
-        group.create_task(Namespaces(census, root_ca).run())
+        for part in (
+            census,
+            Collector(census),
+            Namespaces(census, root_ca),
+            ReplicaSets(bench("replicaset-controller")),
+            Deployments(bench("deployment-controller")),
+        ):
+            group.create_task(part.run())

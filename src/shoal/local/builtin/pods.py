@@ -1,0 +1,135 @@
+"""Pods as their controllers see them: made from a template, active or ended, ready or not, theirs or someone else's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.errors import BadInput
+from shoal.kube.errors import Conflict, NotFound
+from shoal.local.apiserver.selectors import label_selector
+from shoal.local.builtin.workbench import Workbench, reference_to
+
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def from_template(kind: Kind, owner: Json, template: Json, name: str) -> Json:
+    """A pod body: the template's labels, annotations and spec, owned by `owner`."""
+    metadata = template.get("metadata") or {}
+    made: Json = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": owner["metadata"]["namespace"],
+                     "labels": dict(metadata.get("labels") or {}),
+                     "ownerReferences": [reference_to(kind, owner)]},
+        "spec": copy.deepcopy(template.get("spec") or {}),
+    }  # fmt: skip
+    if metadata.get("annotations"):
+        made["metadata"]["annotations"] = dict(metadata["annotations"])
+    if metadata.get("finalizers"):
+        made["metadata"]["finalizers"] = list(metadata["finalizers"])
+    return made
+
+
+def phase(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def is_deleting(obj: Json) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def is_terminal(pod: Json) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_active(pod: Json) -> bool:
+    return not is_terminal(pod) and not is_deleting(pod)
+
+
+def condition(obj: Json, name: str) -> Json | None:
+    return next((c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == name), None)
+
+
+def is_ready(pod: Json) -> bool:
+    found = condition(pod, "Ready")
+    return found is not None and found.get("status") == "True"
+
+
+def available_in(pod: Json, least_ready: int, now: int) -> float | None:
+    """Seconds until a pod counts as available, 0 if it does, None if it is not even ready."""
+    found = condition(pod, "Ready")
+    if found is None or found.get("status") != "True":
+        return None
+    if not least_ready:
+        return 0.0
+    try:
+        since = parse_time(str(found.get("lastTransitionTime")))
+    except BadInput:
+        return 0.0
+    return max(0.0, least_ready - (now - since) / 1_000_000)
+
+
+def matches(owner: Json, pod: Json) -> bool:
+    """Whether the owner's selector selects the pod."""
+    selector = (owner.get("spec") or {}).get("selector")
+    if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        return False
+    return label_selector(selector)(pod["metadata"].get("labels") or {})
+
+
+async def claim(bench: Workbench, kind: Kind, owner: Json) -> list[Json]:
+    """The owner's pods: what no longer fits its selector is let go, what fits and is nobody's is taken in."""
+    mine = []
+    for pod in bench.owned_pods(owner):
+        if matches(owner, pod) or is_deleting(owner):
+            mine.append(pod)
+        elif not is_deleting(pod):
+            await _release(bench, owner, pod)
+    if is_deleting(owner):
+        return mine
+    for pod in bench.pods.by_index("orphan", owner["metadata"]["namespace"]):
+        if not is_deleting(pod) and not is_terminal(pod) and matches(owner, pod):
+            adopted = await _adopt(bench, kind, owner, pod)
+            if adopted is not None:
+                mine.append(adopted)
+    return mine
+
+
+async def _release(bench: Workbench, owner: Json, pod: Json) -> None:
+    kept = [o for o in pod["metadata"].get("ownerReferences") or () if o.get("uid") != owner["metadata"]["uid"]]
+    try:
+        await bench.patch(kinds.POD, pod, {"metadata": {"ownerReferences": kept}})
+    except (Conflict, NotFound):
+        return  # seen again with the next event
+
+
+async def _adopt(bench: Workbench, kind: Kind, owner: Json, pod: Json) -> Json | None:
+    """Take in a pod that nobody controls, if the owner is really still there."""
+    try:
+        current = await bench.client.get(kind, owner["metadata"]["name"], owner["metadata"]["namespace"])
+        if current["metadata"]["uid"] != owner["metadata"]["uid"] or is_deleting(current):
+            return None
+        owners = [*(pod["metadata"].get("ownerReferences") or ()), reference_to(kind, owner)]
+        return await bench.patch(kinds.POD, pod, {"metadata": {"ownerReferences": owners}})
+    except (Conflict, NotFound):
+        return None
+
+
+def least_wanted(pod: Json) -> tuple[Any, ...]:
+    """Sort key: the first is the first to go, as Kubernetes ranks them."""
+    cost = (pod["metadata"].get("annotations") or {}).get(_COST, "0")
+    ranked = {"Pending": 0, "Unknown": 1, "Running": 2}.get(phase(pod), 0)
+    made = pod["metadata"].get("creationTimestamp") or ""
+    return (bool((pod.get("spec") or {}).get("nodeName")), ranked, is_ready(pod),
+            int(cost) if cost.lstrip("-").isdigit() else 0, _newest_first(made))  # fmt: skip
+
+
+def _newest_first(made: str) -> int:
+    try:
+        return -parse_time(made)
+    except BadInput:
+        return 0

@@ -1,0 +1,80 @@
+"""How far a rolling exchange may go next. Pure: counts in, wanted sizes out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shoal.api.meta import Json
+
+
+class Share(NamedTuple):
+    """One ReplicaSet's part: the pods it is asked for, and those that are available."""
+
+    replicas: int
+    available: int
+
+
+def bounds(spec: Json) -> tuple[int, int]:
+    """The surge and the unavailability that a rolling update may use, in pods."""
+    wanted = _whole(spec)
+    update = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+    surge = _part(update.get("maxSurge", "25%"), wanted, up=True)
+    missing = _part(update.get("maxUnavailable", "25%"), wanted, up=False)
+    return (surge, 1) if surge == 0 and missing == 0 else (surge, missing)
+
+
+def next_scale(spec: Json, current: Share, old: list[Share], old_pods_left: bool) -> dict[int | None, int]:
+    """New sizes: None names the current set, numbers name the old ones. Only what changes is named."""
+    wanted = _whole(spec)
+    if spec.get("paused"):
+        return {None: wanted} if not any(one.replicas for one in old) and current.replicas != wanted else {}
+    if (spec.get("strategy") or {}).get("type") == "Recreate":
+        shrink: dict[int | None, int] = {place: 0 for place, one in enumerate(old) if one.replicas}
+        if shrink or old_pods_left:
+            return shrink
+        return {None: wanted} if current.replicas != wanted else {}
+    return _rolling(spec, wanted, current, old)
+
+
+def _rolling(spec: Json, wanted: int, current: Share, old: list[Share]) -> dict[int | None, int]:
+    surge, missing = bounds(spec)
+    sizes: dict[int | None, int] = {}
+    total = current.replicas + sum(one.replicas for one in old)
+    now = current.replicas
+    if now > wanted:
+        now = wanted
+    elif now < wanted and total < wanted + surge:
+        now = min(wanted, now + wanted + surge - total)
+    if now != current.replicas:
+        sizes[None] = now
+        total += now - current.replicas
+    least = wanted - missing
+    room = total - least - max(0, now - current.available)
+    if room <= 0:
+        return sizes
+    left = {place: one.replicas for place, one in enumerate(old) if one.replicas}
+    for place in left:  # what is not available anyway goes first
+        gone = min(left[place] - min(left[place], old[place].available), room)
+        left[place] -= gone
+        room -= gone
+    spare = current.available + sum(min(left[place], old[place].available) for place in left) - least
+    for place in left:
+        gone = max(0, min(left[place], spare, room))
+        left[place] -= gone
+        spare -= gone
+        room -= gone
+    sizes.update({place: size for place, size in left.items() if size != old[place].replicas})
+    return sizes
+
+
+def _whole(spec: Json) -> int:
+    found = spec.get("replicas")
+    return found if isinstance(found, int) else 1
+
+
+def _part(written: Any, wanted: int, *, up: bool) -> int:
+    if isinstance(written, int):
+        return written
+    text = str(written).removesuffix("%")
+    share = int(text) if text.isdigit() else 0
+    return -(-wanted * share // 100) if up else wanted * share // 100
