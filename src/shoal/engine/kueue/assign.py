@@ -117,6 +117,17 @@ class Assignment:
             return ""
         return max((part.severity for part in self.pod_sets), key=lambda reason: SEVERITY.get(reason, 0), default="")
 
+    def fitting(self) -> Assignment:
+        """The same flavors and counts, now that there is room for them."""
+        parts = []
+        for part in self.pod_sets:
+            fits = PodSetChoice(part.name, part.count, part.requests)
+            fits.choices = {
+                name: Choice(choice.flavor, Mode.FIT, choice.height) for name, choice in part.choices.items()
+            }
+            parts.append(fits)
+        return Assignment(parts, self.usage, self.height)
+
     @property
     def memory(self) -> Memory:
         return tuple({name: choice.tried for name, choice in part.choices.items()} for part in self.pod_sets)

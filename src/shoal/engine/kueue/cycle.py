@@ -22,7 +22,7 @@ from .order import classical_order, fair_order
 from .preempt import Preemptor
 from .record import QueueRecord
 from .shrink import least_reduction
-from .state import State
+from .state import Room, State
 from .tree import Node
 
 
@@ -89,14 +89,34 @@ class Cycle:
             entry.hold(message, "Misconfigured", back.NAMESPACE_MISMATCH)
         elif member.problem:
             entry.hold(member.problem, "Misconfigured", back.GENERIC)
-        else:
-            room = self.state.rooms.get(member.uid)
-            if room is not None:
-                room.node.remove(room.usage)
+        elif (room := self.state.rooms.get(member.uid)) is None:
             self._assign(entry)
-            if room is not None:
-                room.node.add(room.usage)
+        else:
+            room.node.remove(room.usage)
+            if not self._move_in(entry, room):
+                self._assign(entry)
+            room.node.add(room.usage)
         return entry
+
+    def _move_in(self, entry: Entry, room: Room) -> bool:
+        """A preemptor whose victims are leaving takes what it evicted them for, as soon as all of it is there.
+
+        Looking for flavors anew could lead it elsewhere, and the room it freed back to its victims, without end. False
+        when that room is not enough any more.
+        """
+        if room.node.fits(room.usage):
+            entry.assignment = room.assignment.fitting()
+            return True
+        leaving = self.state.still_leaving(room)
+        for victim in leaving:
+            victim.leave()
+        enough = room.node.fits(room.usage)
+        for victim in leaving:
+            victim.come_back()
+        if enough:
+            entry.assignment, entry.victims = room.assignment, leaving
+            entry.hold(room.assignment.message, WAITING_FOR_QUOTA, back.NO_FIT)
+        return enough
 
     def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
         member, record = entry.member, entry.record

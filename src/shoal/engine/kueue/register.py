@@ -267,7 +267,7 @@ class Register:
 
     def _shape_changed(self) -> None:
         self._shapes_stale = True
-        self.state.outside_change()
+        self.state.shape_changed()
 
     def wake_all(self) -> None:
         self.state.outside_change()

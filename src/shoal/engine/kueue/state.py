@@ -11,6 +11,8 @@ import msgspec
 
 from shoal.engine.model import PodSetAssignment
 
+from .assign import Assignment
+from .candidates import Victim
 from .demand import Member
 from .entry import Entry
 from .facts import Flavor, Settings, Usage
@@ -22,10 +24,16 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class Room(msgspec.Struct, frozen=True):
-    """Quota that is being freed for one gang."""
+    """Quota that is being freed for one gang, and the assignment it is meant for."""
 
     node: Node
-    usage: Usage
+    assignment: Assignment
+    victims: tuple[tuple[str, str, str], ...]
+    """Cluster queue, UID and reason of those who were asked to leave."""
+
+    @property
+    def usage(self) -> Usage:
+        return self.assignment.usage
 
 
 class State:
@@ -71,7 +79,9 @@ class State:
                 self.forest.bump(victim.record.node)
         if not self.settings.keep_room:
             return
-        self.rooms[entry.member.uid] = Room(entry.record.node, dict(entry.usage))
+        assert entry.assignment is not None
+        leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
+        self.rooms[entry.member.uid] = Room(entry.record.node, entry.assignment, leaving)
         for victim in entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
 
@@ -80,6 +90,16 @@ class State:
         room = self.rooms.pop(uid, None)
         if room is not None:
             self.forest.bump(room.node)
+
+    def still_leaving(self, room: Room) -> list[Victim]:
+        """The victims of a room that hold quota yet."""
+        found = []
+        for name, uid, reason in room.victims:
+            record = self.records.get(name)
+            member = record.reserved.get(uid) if record is not None else None
+            if record is not None and member is not None and member.evicted:
+                found.append(Victim(member, record, reason))
+        return found
 
     def protected_from(self, uid: str) -> frozenset[str] | set[str]:
         """Gangs that evicted this one, directly or through others, since the last outside change."""
@@ -93,6 +113,11 @@ class State:
                     found.add(preemptor)
                     ask.append(preemptor)
         return found
+
+    def shape_changed(self) -> None:
+        """Quota, flavors or queues are not what they were: nothing that was worked out before counts."""
+        self.rooms.clear()
+        self.outside_change()
 
     def outside_change(self) -> None:
         """Something that no decision of ours caused: old grudges are void."""
