@@ -20,16 +20,12 @@ from shoal.api.meta import Json
 from shoal.api.times import micro_text
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unsent
+from shoal.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
 from shoal.kube.transport import Request, Response, Stream, Transport
 
 log = logging.getLogger(__name__)
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class LeaseLost(Unsent):
-    """The write was kept back: its term has ended or may have."""
 
 
 class LeaseSettings(msgspec.Struct, frozen=True):

@@ -19,7 +19,17 @@ from shoal.api.meta import Json
 from shoal.kube.backoff import Backoff
 from shoal.kube.client import Client, Propagation
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import AlreadyExists, Conflict, NotFound, ServerError, TooManyRequests, Unknown, Unsent
+from shoal.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    LeaseLost,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unknown,
+    Unsent,
+)
 from shoal.kube.revisions import newer
 from shoal.kube.slots import FairSlots
 
@@ -59,26 +69,35 @@ class Writes:
         return Writer(self, owner)
 
     async def run(self, owner: str, send: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]]) -> T:
-        """Send once a place is free. After an unknown outcome `look` says what it finds done, or None to repeat."""
+        """Send once a place is free. After an unknown outcome `look` says what it finds done, or None to repeat.
+
+        Raises the unknown outcome itself when nobody could be asked: then the caller's next step must be a read, too.
+        """
         backoff = Backoff(self._random)
+        unsure: KubeError | None = None
         while True:
             try:
+                if unsure is not None:
+                    found = await look()
+                    if found is not None:
+                        return found
+                    unsure = None
+                    self.counts.repeated += 1
                 async with self._slots.held(owner):
                     self.counts.sent += 1
                     return await send()
+            except LeaseLost:
+                raise
             except (Unsent, TooManyRequests) as error:  # certainly not carried out
-                if backoff.failures + 1 >= self._attempts:
-                    raise
-                await self.clock.sleep(backoff.after(error))
+                failed: KubeError = error
             except (Unknown, ServerError) as error:
-                self.counts.unknown += 1
-                if backoff.failures + 1 >= self._attempts:
-                    raise
-                await self.clock.sleep(backoff.after(error))
-                found = await look()
-                if found is not None:
-                    return found
-            self.counts.repeated += 1
+                failed = error
+                if unsure is None:
+                    unsure = error
+                    self.counts.unknown += 1
+            if backoff.failures + 1 >= self._attempts:
+                raise unsure or failed
+            await self.clock.sleep(backoff.after(failed))
 
 
 class Writer:

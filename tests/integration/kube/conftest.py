@@ -1,0 +1,88 @@
+"""A client for the real control plane, and objects to try it on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from shoal.api.kind import Kind
+from shoal.api.kinds import CRD
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+from shoal.kube.kubeconfig import load
+from tests.controlplane.plane import ControlPlane
+
+WIDGET = Kind("example.test", "v1", "Widget", "widgets")
+Start = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+
+
+@pytest.fixture(scope="module")
+def hands() -> Iterator[ThreadPoolExecutor]:
+    """A thread that stays: what it starts dies with it, and it must not block the loop meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
+    transport = load(control_plane.kubeconfig)
+    yield Client(transport)
+    await transport.close()
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Run something in the background until the test ends."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def begin(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        tasks.append(asyncio.ensure_future(work))
+        return tasks[-1]
+
+    yield begin
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def config_map(name: str, namespace: str = "default", **data: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+def widget_crd(kind: Kind = WIDGET) -> Json:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.resource},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()},
+            "versions": [version],
+        },
+    }
+
+
+async def install(client: Client, kind: Kind = WIDGET) -> None:
+    """Create the CRD and wait until the server serves it."""
+    await client.create(CRD, widget_crd(kind))
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.list_raw(kind, limit=1)
+                return
+            except NotFound:
+                await asyncio.sleep(0.1)

@@ -1,0 +1,111 @@
+"""Two replicas as real processes: killed, frozen and woken."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from shoal.api.kinds import CONFIG_MAP, LEASE
+from shoal.kube.client import Client
+from shoal.kube.lease import Term
+from tests.controlplane.plane import ControlPlane
+from tests.faults import proven
+
+pytestmark = pytest.mark.controlplane
+
+SECONDS = 4.0
+"""Lease time."""
+UNFENCED = "SHOAL_TEST_UNFENCED"
+
+
+class Process:
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.process = process
+
+    async def leads(self, seconds: float) -> int:
+        """Wait until it says that it leads; the number of its term."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(seconds):
+            line = await self.process.stdout.readline()
+        return int(line.split()[1])
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+
+Run = Callable[[str], Coroutine[Any, Any, Process]]
+
+
+@pytest.fixture
+async def run(control_plane: ControlPlane) -> AsyncIterator[Run]:
+    started: list[Process] = []
+    # Switched off by the environment, because a monkeypatch does not reach another process.
+    unfenced = (
+        "from shoal.kube.lease import Term; Term.check = lambda self: None; Term.left = property(lambda self: 30.0)\n"
+    )
+    code = "import asyncio, sys\n" + (unfenced if os.environ.get(UNFENCED) else "")
+    code += "from tests.integration.kube.replica import main\nasyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))"
+
+    async def begin(name: str) -> Process:
+        arguments = ["-c", code, str(control_plane.kubeconfig), name, str(SECONDS)]
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+        started.append(Process(name, process))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.returncode is None:
+            one.process.kill()
+            await one.process.wait()
+
+
+async def written(client: Client, name: str) -> set[str]:
+    page = await client.list(CONFIG_MAP, "default")
+    return {obj["metadata"]["name"] for obj in page if obj["metadata"]["name"].startswith(f"{name}-")}
+
+
+async def test_a_killed_leader_is_followed_within_the_lease_time(run: Run, client: Client) -> None:
+    first = await run("first")
+    assert await first.leads(20) == 1
+    second = await run("second")
+    await asyncio.sleep(SECONDS)  # the second has seen a renewal
+    first.signal(signal.SIGKILL)
+    killed = time.monotonic()
+    assert await second.leads(SECONDS * 2) == 2
+    took = time.monotonic() - killed
+    print(f"took over {took:.1f} s after the kill; lease time {SECONDS:.0f} s")
+    assert took <= SECONDS
+    await client.delete(LEASE, "walk", "default")
+
+
+def _unfenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv(UNFENCED, "1")
+    patch.setattr(Term, "check", lambda self: None)
+
+
+@proven(without=_unfenced)
+async def test_f044_a_frozen_leader_that_wakes_up_writes_nothing_more(run: Run, client: Client) -> None:
+    """F44: a leader is frozen (SIGSTOP) and woken. Holds: no write that waited before the freeze goes out after it."""
+    first = await run("frozen")
+    await first.leads(20)
+    await asyncio.sleep(1)
+    first.signal(signal.SIGSTOP)
+    await asyncio.sleep(0.5)  # what it had sent already is answered now
+    before = await written(client, "frozen")
+    assert before
+    second = await run("awake")
+    await second.leads(SECONDS * 3)
+    first.signal(signal.SIGCONT)
+    await asyncio.sleep(1.5)
+    assert await written(client, "frozen") == before
+    lease = await client.get(LEASE, "walk", "default")
+    assert lease["spec"]["holderIdentity"] == "awake"
+    assert await written(client, "awake")
