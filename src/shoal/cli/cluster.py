@@ -65,8 +65,9 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
-        self.sandbox = choose_sandbox(self.settings.sandbox, self.home.identity, ("127.0.0.1", self.port),
-                                      self.home.runtime / "pods")
+        self.sandbox = choose_sandbox(
+            self.settings.sandbox, self.home.identity, ("127.0.0.1", self.port), self.home.runtime / "pods"
+        )
         self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
@@ -95,8 +96,12 @@ class LocalCluster:
         """For the status line."""
         pods = self.agent.pods.list()
         phases = [(pod.get("status") or {}).get("phase") for pod in pods]
-        return {"nodes": len(self.keeper.shapes), "pods": len(pods), "running": phases.count("Running"),
-                "pending": phases.count("Pending") + phases.count(None)}
+        return {
+            "nodes": len(self.keeper.shapes),
+            "pods": len(pods),
+            "running": phases.count("Running"),
+            "pending": phases.count("Pending") + phases.count(None),
+        }
 
     # --- parts
 
@@ -126,8 +131,14 @@ class LocalCluster:
     def _make_agent(self, sandbox: Sandbox) -> Agent:
         certificate = self.server.identity.ca.certificate.decode()
         sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate)
-        host = Host(directory=self.home.runtime, sandbox=sandbox, sources=sources,
-                    images=ImageTable(self.settings.images), limits=find_limits(self.home.identity), clock=self.clock)
+        host = Host(
+            directory=self.home.runtime,
+            sandbox=sandbox,
+            sources=sources,
+            images=ImageTable(self.settings.images),
+            limits=find_limits(self.home.identity),
+            clock=self.clock,
+        )
         runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(self.clock)}
         agent = Agent(self.client, self.home.name, runtimes, self.keeper, clock=self.clock)
         host.announce = agent.announce
@@ -167,8 +178,14 @@ class LocalCluster:
         since = parse_time(asked.since_time) if asked.since_time else None
         if asked.since_seconds:
             since = self.clock.now() - asked.since_seconds * 1_000_000
-        options = LogOptions(follow=asked.follow, previous=asked.previous, tail=asked.tail_lines, since=since,
-                             timestamps=asked.timestamps, limit_bytes=asked.limit_bytes)
+        options = LogOptions(
+            follow=asked.follow,
+            previous=asked.previous,
+            tail=asked.tail_lines,
+            since=since,
+            timestamps=asked.timestamps,
+            limit_bytes=asked.limit_bytes,
+        )
         return self.agent.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], asked.container, options)
 
 
@@ -190,10 +207,16 @@ def optional_parts(client: Client, settings: Settings, cluster: str, isolated: b
         parts.append((module.removeprefix("shoal."), make(loaded)))
 
     add("shoal.local.builtin", lambda found: lambda: found.run_all(client))
-    add("shoal.controllers.ray", lambda found: lambda: found.run(
-        client, found.Settings(dashboard_by_pod_address=True, default_auth_token=not isolated)))
-    add("shoal.controllers.appwrapper", lambda found: lambda: found.run(
-        client, found.AppWrapperSettings(trust_unstamped=True)))
+    add(
+        "shoal.controllers.ray",
+        lambda found: (
+            lambda: found.run(client, found.Settings(dashboard_by_pod_address=True, default_auth_token=not isolated))
+        ),
+    )
+    add(
+        "shoal.controllers.appwrapper",
+        lambda found: lambda: found.run(client, found.AppWrapperSettings(trust_unstamped=True)),
+    )
     add("shoal.controllers.kueue", lambda found: lambda: found.run(client))
     add("shoal.local.autoscaler", lambda found: lambda: found.run(client, settings, cluster))
     return parts

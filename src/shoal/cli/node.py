@@ -51,8 +51,15 @@ async def _add(home: Home, texts: tuple[str, ...]) -> None:
     try:
         client = Client(transport, manager="shoal-node")
         known = {node["metadata"]["name"] for node in await client.list(NODE)}
-        address = next((entry["address"] for node in await client.list(NODE)
-                        for entry in node["status"].get("addresses", ()) if entry["type"] == "InternalIP"), "127.0.0.1")
+        address = next(
+            (
+                entry["address"]
+                for node in await client.list(NODE)
+                for entry in node["status"].get("addresses", ())
+                if entry["type"] == "InternalIP"
+            ),
+            "127.0.0.1",
+        )
         shapes = []
         for text in texts:
             taken = sum(1 for one in known if one.startswith("node-"))

@@ -28,30 +28,67 @@ START_PATIENCE = 60.0
 
 @click.command(short_help="Start a cluster on this machine.")
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Several clusters may run side by side, by name.")
-@click.option("--node", "nodes", multiple=True, metavar="cpu=8,memory=16Gi[,nvidia.com/gpu=1,count=2,name=…,labels=…,taints=…]",
-              help="A node, or several alike; repeat for more. Default: one node of this machine's own size.")
-@click.option("--pool", "pools", multiple=True, metavar="name=gpu,cpu=4,memory=16Gi,max=4[,min=0,delay=2s,…]",
-              help="Nodes that the autoscaler may add.")
-@click.option("--base-load", default="", metavar="cpu=3050m,memory=2918400Ki[,limits.cpu=…]",
-              help="What system pods hold from the start.")
-@click.option("--runtime", type=click.Choice(["process", "simulated"]), default=None,
-              help="Whether pods are real processes. Default: process.")
-@click.option("--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default=None, help="How pods are kept apart.")
-@click.option("--image", "images", multiple=True, metavar="NAME=TARGET",
-              help="What an image means here: a known name such as ray, or the directory of a Python environment.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="cpu=8,memory=16Gi[,nvidia.com/gpu=1,count=2,name=…,labels=…,taints=…]",
+    help="A node, or several alike; repeat for more. Default: one node of this machine's own size.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="name=gpu,cpu=4,memory=16Gi,max=4[,min=0,delay=2s,…]",
+    help="Nodes that the autoscaler may add.",
+)
+@click.option(
+    "--base-load",
+    default="",
+    metavar="cpu=3050m,memory=2918400Ki[,limits.cpu=…]",
+    help="What system pods hold from the start.",
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(["process", "simulated"]),
+    default=None,
+    help="Whether pods are real processes. Default: process.",
+)
+@click.option(
+    "--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default=None, help="How pods are kept apart."
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="NAME=TARGET",
+    help="What an image means here: a known name such as ray, or the directory of a Python environment.",
+)
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
 @click.option("--port", default=0, help="Port of the API server. Default: a free one, kept for the next start.")
 @click.option("--no-kubeconfig", is_flag=True, help="Leave the user's kubeconfig alone.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; `shoal down` stops it.")
-def command(name: str, nodes: tuple[str, ...], pools: tuple[str, ...], base_load: str, runtime: str | None,
-            sandbox: str | None, images: tuple[str, ...], config: Path | None, port: int, no_kubeconfig: bool,
-            detach: bool) -> None:
+def command(
+    name: str,
+    nodes: tuple[str, ...],
+    pools: tuple[str, ...],
+    base_load: str,
+    runtime: str | None,
+    sandbox: str | None,
+    images: tuple[str, ...],
+    config: Path | None,
+    port: int,
+    no_kubeconfig: bool,
+    detach: bool,
+) -> None:
     """Start API server, controllers, scheduler and node agent on this machine. State of an earlier start is kept."""
     home = Home(name)
     settings = _settings(nodes, pools, base_load, runtime, sandbox, images, config)
     found = home.running()
     if found is not None:
-        raise ShoalError(f"cluster {name} is already running (pid {found[0].pid}); stop it with: shoal down --name {name}")
+        raise ShoalError(
+            f"cluster {name} is already running (pid {found[0].pid}); stop it with: shoal down --name {name}"
+        )
     _warn_if_larger(settings)
     home.create()
     if detach:
@@ -60,8 +97,15 @@ def command(name: str, nodes: tuple[str, ...], pools: tuple[str, ...], base_load
     asyncio.run(_run(home, settings, port, no_kubeconfig))
 
 
-def _settings(nodes: tuple[str, ...], pools: tuple[str, ...], base_load: str, runtime: str | None, sandbox: str | None,
-              images: tuple[str, ...], config: Path | None) -> Settings:
+def _settings(
+    nodes: tuple[str, ...],
+    pools: tuple[str, ...],
+    base_load: str,
+    runtime: str | None,
+    sandbox: str | None,
+    images: tuple[str, ...],
+    config: Path | None,
+) -> Settings:
     chosen = read_file(config) if config else Settings()
     kind = runtime or chosen.runtime
     shapes = list(chosen.nodes)
@@ -71,9 +115,13 @@ def _settings(nodes: tuple[str, ...], pools: tuple[str, ...], base_load: str, ru
     if len(set(names)) != len(names):
         raise ShoalError(f"two nodes are called {next(one for one in names if names.count(one) > 1)}; give them names")
     return msgspec.structs.replace(
-        chosen, nodes=tuple(shapes), pools=(*chosen.pools, *(parse_pool(text, kind) for text in pools)),  # type: ignore[arg-type]
-        base_load=parse_base_load(base_load) if base_load else chosen.base_load, runtime=kind,
-        sandbox=sandbox or chosen.sandbox, images={**chosen.images, **dict(parse_mapping(text) for text in images)},
+        chosen,
+        nodes=tuple(shapes),
+        pools=(*chosen.pools, *(parse_pool(text, kind) for text in pools)),  # type: ignore[arg-type]
+        base_load=parse_base_load(base_load) if base_load else chosen.base_load,
+        runtime=kind,
+        sandbox=sandbox or chosen.sandbox,
+        images={**chosen.images, **dict(parse_mapping(text) for text in images)},
     )
 
 
@@ -83,9 +131,11 @@ def _warn_if_larger(settings: Settings) -> None:
     cpu = sum(quantity.amount("cpu", shape.capacity["cpu"]) for shape in real)
     memory = sum(quantity.amount("memory", shape.capacity["memory"]) for shape in real)
     if cpu > machine.cpu_count() * 1000 or memory > machine.memory_bytes():
-        click.echo(f"warning: the nodes declare {cpu / 1000:g} cores and {memory >> 30} GiB, this machine has "
-                   f"{machine.cpu_count()} and {machine.memory_bytes() >> 30}; sizes are bookkeeping, processes share what there is",
-                   err=True)
+        click.echo(
+            f"warning: the nodes declare {cpu / 1000:g} cores and {memory >> 30} GiB, this machine has "
+            f"{machine.cpu_count()} and {machine.memory_bytes() >> 30}; sizes are bookkeeping, processes share what there is",
+            err=True,
+        )
 
 
 async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool) -> None:
@@ -105,9 +155,14 @@ async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool) -
         if not no_kubeconfig:
             kubeconfigs.add(home.kubeconfig, home.context)
         home.write_running(port=cluster.port, ready=True)
-        click.echo(f"cluster {home.name} is ready after {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
-        click.echo(f"  kubectl --context {home.context} get nodes" if not no_kubeconfig
-                   else f"  kubectl --kubeconfig {home.kubeconfig} get nodes")
+        click.echo(
+            f"cluster {home.name} is ready after {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}"
+        )
+        click.echo(
+            f"  kubectl --context {home.context} get nodes"
+            if not no_kubeconfig
+            else f"  kubectl --kubeconfig {home.kubeconfig} get nodes"
+        )
         await _status_line(cluster, stop)
     finally:
         click.echo("stopping every pod …", err=True)
@@ -124,7 +179,9 @@ async def _status_line(cluster: object, stop: asyncio.Event) -> None:
         return
     while not stop.is_set():
         counts = cluster.counts()  # type: ignore[attr-defined]
-        line = f"nodes {counts['nodes']}  pods {counts['pods']}  running {counts['running']}  pending {counts['pending']}"
+        line = (
+            f"nodes {counts['nodes']}  pods {counts['pods']}  running {counts['running']}  pending {counts['pending']}"
+        )
         click.echo(f"\r\x1b[K{line}   (Ctrl-C stops)", nl=False)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 1.0)
@@ -140,8 +197,14 @@ def _detach(home: Home, no_kubeconfig: bool) -> None:
     arguments = [one for one in sys.argv[1:] if one != "--detach"]
     out = home.directory / "shoal.out"
     with out.open("wb") as file:
-        child = subprocess.Popen([sys.executable, "-c", "from shoal.cli.main import main; main()", *arguments], stdin=subprocess.DEVNULL,
-                                 stdout=file, stderr=subprocess.STDOUT, start_new_session=True, cwd="/")
+        child = subprocess.Popen(
+            [sys.executable, "-c", "from shoal.cli.main import main; main()", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",
+        )
     deadline = time.monotonic() + START_PATIENCE
     while time.monotonic() < deadline:
         found = home.running()

@@ -1,0 +1,147 @@
+"""`shoal controller`: Shoal's controllers against any Kubernetes cluster, one leader at a time.
+
+The composition root for real clusters, as `up` is for one machine. Standbys keep nothing but the lease in view; a
+leader that cannot renew stops writing before its lease ends, and everything it started ends with its term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from shoal.cli.reach import reach
+from shoal.errors import BadInput
+from shoal.kube.client import Client
+
+log = logging.getLogger("shoal")
+
+PARTS = ("appwrapper", "ray")
+Part = Callable[[Client], Awaitable[None]]
+
+
+@click.command(
+    epilog="\b\nExamples:\n  shoal controller --kubeconfig ~/.kube/config\n  shoal controller --only appwrapper"
+)
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the pod's service account."
+)
+@click.option("--context", help="A context of that kubeconfig.")
+@click.option(
+    "--only",
+    default=",".join(PARTS),
+    show_default=True,
+    metavar="PART,…",
+    help="Which controllers to run; leave out ray where KubeRay runs.",
+)
+@click.option(
+    "--supply",
+    type=click.Choice(["fit", "aggregate"]),
+    default="fit",
+    show_default=True,
+    help="Admit when every pod has a node, or when the cluster-wide sums suffice (MCAD).",
+)
+@click.option("--policy", default="priority", show_default=True, help="Order of the queue; a name or an import path.")
+@click.option("--preemption", is_flag=True, help="Take back gangs of lower priority.")
+@click.option(
+    "--quota",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Apply quota trees: as soon as one exists, always, or never.",
+)
+@click.option(
+    "--trust-unstamped",
+    is_flag=True,
+    help="Dispatch AppWrappers whose creator no admission recorded, with Shoal's own rights.",
+)
+@click.option("--namespace", default="shoal-system", show_default=True, help="Where the lease lives.")
+@click.option("-v", "--verbose", is_flag=True)
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    only: str,
+    supply: str,
+    policy: str,
+    preemption: bool,
+    quota: str,
+    trust_unstamped: bool,
+    namespace: str,
+    verbose: bool,
+) -> None:
+    """Run Shoal's controllers until stopped."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    chosen = _chosen(only)
+    wrapper_options = {
+        "supply": supply,
+        "policy": policy,
+        "preemption": preemption,
+        "quota": quota,
+        "trust_unstamped": trust_unstamped,
+    }
+    asyncio.run(_run(kubeconfig, context, namespace, _parts(chosen, wrapper_options)))
+
+
+def _chosen(only: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    unknown = [name for name in names if name not in PARTS]
+    if unknown or not names:
+        raise BadInput(
+            f"--only {only}: there is no controller {', '.join(unknown) or 'named'}; choose from {', '.join(PARTS)}"
+        )
+    return names
+
+
+def _parts(names: tuple[str, ...], wrapper_options: dict[str, object]) -> dict[str, Part]:
+    parts: dict[str, Part] = {}
+    if "appwrapper" in names:
+        from shoal.controllers import appwrapper
+
+        settings = appwrapper.AppWrapperSettings(**wrapper_options)  # type: ignore[arg-type]
+        parts["appwrapper"] = lambda client: appwrapper.run(client, settings)
+    if "ray" in names:
+        from shoal.controllers import ray
+
+        ray_settings = ray.from_environment(os.environ)
+        parts["ray"] = lambda client: ray.run(client, ray_settings)
+    return parts
+
+
+async def _run(kubeconfig: Path | None, context: str | None, namespace: str, parts: dict[str, Part]) -> None:
+    from shoal.kube.lease import Leadership, Term
+
+    identity = f"{os.uname().nodename}_{os.getpid()}"
+    async with reach(kubeconfig, context, None) as client:
+        client = Client(client.transport, manager="shoal")
+        leadership = Leadership(client, "shoal-controller", namespace, identity)
+
+        async def lead(term: Term) -> None:
+            fenced = leadership.fenced(term)
+            async with asyncio.TaskGroup() as tasks:
+                for name, part in parts.items():
+                    log.info("%s starts", name)
+                    tasks.create_task(part(fenced), name=name)
+
+        await _until_stopped(leadership.run(lead))
+
+
+async def _until_stopped(running: Awaitable[None]) -> None:
+    """SIGTERM and SIGINT end it in order: writes first, then the lease is given back."""
+    task = asyncio.ensure_future(running)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped")

@@ -1,0 +1,81 @@
+"""`shoal install`: put Shoal on a Kubernetes cluster, or print what that would be."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from shoal.api.meta import Json
+from shoal.cli import show
+from shoal.cli.reach import reach
+from shoal.errors import ShoalError
+
+
+@click.command(
+    epilog="\b\nExamples:\n  shoal install --dry-run -o yaml\n  shoal install --image registry.example/shoal:0.1.0"
+)
+@click.option("--image", required=False, help="Image with the `shoal` command, for the controller's Deployment.")
+@click.option("--namespace", default="shoal-system", show_default=True)
+@click.option("--only", help="Which controllers to run, as `shoal controller --only`.")
+@click.option("--legacy", is_flag=True, help="Also the legacy groups mcad.ibm.com and ibm.com.")
+@click.option("--replicas", default=2, show_default=True, help="One leads, the others stand by.")
+@click.option("--crds-only", is_flag=True, help="Only the kinds: run `shoal controller` elsewhere.")
+@click.option("--dry-run", is_flag=True, help="Print instead of applying.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option("--kubeconfig", type=click.Path(path_type=Path))
+@click.option("--context")
+def command(
+    image: str | None,
+    namespace: str,
+    only: str | None,
+    legacy: bool,
+    replicas: int,
+    crds_only: bool,
+    dry_run: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Install the kinds, the rights and the controller."""
+    from shoal.api.crds import load_crds
+    from shoal.cli.installation import objects
+
+    if not image and not crds_only:
+        raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")
+    arguments = [f"--only={only}"] if only else []
+    made = (
+        load_crds(legacy=legacy)
+        if crds_only
+        else objects(namespace=namespace, image=image or "", legacy=legacy, replicas=replicas, arguments=arguments)
+    )
+    if dry_run:
+        _print(made, output)
+        return
+    asyncio.run(_apply(made, kubeconfig, context))
+
+
+def _print(made: list[Json], output: str) -> None:
+    if output == "json":
+        show.document({"apiVersion": "v1", "kind": "List", "items": made}, "json")
+        return
+    for number, obj in enumerate(made):
+        if number:
+            click.echo("---")
+        show.document(obj, "yaml")
+
+
+async def _apply(made: list[Json], kubeconfig: Path | None, context: str | None) -> None:
+    """Server-side apply, so that a second run changes only what differs."""
+    from shoal.kube.discovery import Discovery
+
+    async with reach(kubeconfig, context, None) as client:
+        kinds = Discovery(client)
+        for obj in made:
+            kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])
+            if kind is None:
+                raise ShoalError(f"the cluster serves no {obj['kind']} in {obj['apiVersion']}")
+            metadata = obj["metadata"]
+            await client.patch(kind, metadata["name"], metadata.get("namespace"), obj, patch_type="apply", force=True)
+            click.echo(f"{obj['kind'].lower()}/{metadata['name']} applied")

@@ -1,0 +1,123 @@
+"""What `shoal install` puts on a cluster: CRDs, a namespace, exactly the rights our controllers use, and their
+Deployment.
+
+Pure: builds the objects and nothing else, so that they can be printed, reviewed and compared with what the
+controllers do. No rule here has a star; a wrapped kind that is not listed needs a rule of the administrator's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.api.crds import load_crds
+from shoal.api.meta import Json
+
+NAME = "shoal-controller"
+NAMESPACE = "shoal-system"
+LABELS = {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/part-of": "shoal"}
+
+_READ = ("get", "list", "watch")
+_OWN = (*_READ, "create", "delete", "patch")
+
+
+def objects(
+    *, namespace: str = NAMESPACE, image: str, legacy: bool = False, replicas: int = 2, arguments: Iterable[str] = ()
+) -> list[Json]:
+    """Everything, in the order it is applied."""
+    return [
+        *load_crds(legacy=legacy),
+        _object("v1", "Namespace", namespace, None),
+        _object("v1", "ServiceAccount", NAME, namespace),
+        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules()},
+        _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
+        {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
+        _binding("RoleBinding", namespace, namespace, "Role"),
+        _deployment(namespace, image, replicas, list(arguments)),
+    ]
+
+
+def rules() -> list[Json]:
+    """What the controllers do, cluster-wide."""
+    return [
+        _rule("workload.codeflare.dev", ["appwrappers"], _READ),
+        _rule("workload.codeflare.dev", ["appwrappers/status"], ("patch", "update")),
+        _rule("workload.codeflare.dev", ["appwrappers/finalizers"], ("update",)),
+        _rule("mcad.ibm.com", ["appwrappers"], _READ),
+        _rule("mcad.ibm.com", ["appwrappers/status"], ("patch", "update")),
+        _rule("mcad.ibm.com", ["appwrappers/finalizers"], ("update",)),
+        _rule("workload.codeflare.dev", ["appwrappers"], ("patch",)),
+        _rule("mcad.ibm.com", ["appwrappers"], ("patch",)),
+        _rule("quota.codeflare.dev", ["quotasubtrees"], _READ),
+        _rule("quota.codeflare.dev", ["quotasubtrees/status"], ("patch", "update")),
+        _rule("ibm.com", ["quotasubtrees"], _READ),
+        _rule("ibm.com", ["quotasubtrees/status"], ("patch", "update")),
+        _rule("", ["nodes", "namespaces"], _READ),
+        _rule("", ["events"], ("create", "patch")),
+        _rule("authorization.k8s.io", ["subjectaccessreviews"], ("create",)),
+        # what AppWrappers wrap and Ray clusters are made of
+        _rule("", ["pods", "services", "configmaps", "secrets", "serviceaccounts", "persistentvolumeclaims"], _OWN),
+        _rule("", ["pods/resize"], ("patch",)),
+        _rule("apps", ["deployments", "statefulsets", "replicasets", "daemonsets"], _OWN),
+        _rule("batch", ["jobs", "cronjobs"], _OWN),
+        _rule("jobset.x-k8s.io", ["jobsets"], _OWN),
+        _rule("networking.k8s.io", ["ingresses"], _OWN),
+        _rule("scheduling.x-k8s.io", ["podgroups"], _OWN),
+        _rule("scheduling.sigs.k8s.io", ["podgroups"], _OWN),
+        _rule("kubeflow.org", ["pytorchjobs"], _OWN),
+        _rule("ray.io", ["rayclusters", "rayjobs", "rayservices"], (*_OWN, "update")),
+        _rule("ray.io", ["rayclusters/status", "rayjobs/status"], ("patch", "update")),
+        _rule("ray.io", ["rayclusters/finalizers", "rayjobs/finalizers"], ("update",)),
+        _rule("ray.k8s.io", ["rays"], _READ),
+        _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
+        _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
+        _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),
+    ]
+
+
+def lease_rules() -> list[Json]:
+    return [_rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch"))]
+
+
+def _deployment(namespace: str, image: str, replicas: int, arguments: list[str]) -> Json:
+    container = {
+        "name": "controller",
+        "image": image,
+        "command": ["shoal", "controller", f"--namespace={namespace}", *arguments],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    pod = {
+        "serviceAccountName": NAME,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 20,
+        "containers": [container],
+    }
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": LABELS},
+        "template": {"metadata": {"labels": LABELS}, "spec": pod},
+    }
+    return {**_object("apps/v1", "Deployment", NAME, namespace), "spec": spec}
+
+
+def _binding(kind: str, namespace: str | None, account_namespace: str, role: str) -> Json:
+    return {
+        **_object("rbac.authorization.k8s.io/v1", kind, NAME, namespace),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": account_namespace}],
+    }
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str | None) -> Json:
+    metadata: Json = {"name": name, "labels": LABELS}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _rule(group: str, resources: list[str], verbs: tuple[str, ...]) -> Json:
+    return {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}

@@ -1,0 +1,47 @@
+"""`shoal uninstall`: take Shoal's controller off a cluster. Users' objects, and the kinds they are of, stay."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from shoal.cli.reach import reach
+
+
+@click.command(epilog="\b\nExamples:\n  shoal uninstall\n  shoal uninstall --crds --yes")
+@click.option("--namespace", default="shoal-system", show_default=True)
+@click.option("--crds", is_flag=True, help="Also the kinds, and with them every object of theirs.")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting kinds.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path))
+@click.option("--context")
+def command(namespace: str, crds: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
+    """Remove the controller and its rights. What it started goes on running."""
+    if crds and not yes:
+        click.confirm(
+            "Deleting the kinds deletes every AppWrapper, RayCluster and RayJob on the cluster. Go on?", abort=True
+        )
+    asyncio.run(_remove(namespace, crds, kubeconfig, context))
+
+
+async def _remove(namespace: str, crds: bool, kubeconfig: Path | None, context: str | None) -> None:
+    from shoal.cli.installation import objects
+    from shoal.kube.discovery import Discovery
+    from shoal.kube.errors import NotFound
+
+    keep = {"Namespace"} if crds else {"Namespace", "CustomResourceDefinition"}
+    async with reach(kubeconfig, context, None) as client:
+        kinds = Discovery(client)
+        for obj in reversed(objects(namespace=namespace, image="", legacy=True)):
+            kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])
+            if obj["kind"] in keep or kind is None:
+                continue
+            metadata = obj["metadata"]
+            try:
+                await client.delete(kind, metadata["name"], metadata.get("namespace"))
+            except NotFound:
+                continue
+            click.echo(f"{obj['kind'].lower()}/{metadata['name']} deleted")
+    if not crds:
+        click.echo("the kinds and users' objects stay; delete them with --crds")
