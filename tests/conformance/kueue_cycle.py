@@ -15,7 +15,7 @@ from tests.conformance.kueue_given import Case, compared, rules_of, settings_of,
 
 
 def cycle_differences(given: Case, expect: Case) -> list[str]:
-    kueue = told(given, settings_of(given, keep_room=False))
+    kueue = told(given, settings_of(given, exact=True))
     gangs = {}
     for entry in given["workloads"]:
         gang = read.workload(entry, rules_of(given))

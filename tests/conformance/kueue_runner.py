@@ -142,7 +142,7 @@ def assign_differences(given: Case, expect: Case) -> list[str]:
 
 
 def preempt_differences(given: Case, expect: Case) -> list[str]:
-    kueue = told(given, settings_of(given, keep_room=False))
+    kueue = told(given, settings_of(given, exact=True))
     for entry in given["workloads"]:
         kueue.update(read.workload(entry))
     gang = read.workload(given["incoming"])

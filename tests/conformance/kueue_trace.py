@@ -71,7 +71,7 @@ def trace_differences(given: Case, expect: Case, *, thrash: bool = False) -> lis
     found = unsettled(given)
     if found or thrash:
         return found
-    replay = Replay(given, told(given, settings_of(given, keep_room=False)))
+    replay = Replay(given, told(given, settings_of(given, exact=True)))
     for number, (step, wanted) in enumerate(zip(given["script"], expect["steps"], strict=True)):
         if step["op"] == "create":
             replay.create(step["workloads"])

@@ -6,7 +6,7 @@ already leaving, then other queues before one's own, low priority, and the most 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from .demand import Member
 from .facts import FlavorResource, Policy, Usage
@@ -24,7 +24,7 @@ NOBODY: frozenset[str] = frozenset()
 class Request:
     """One wish for room: who wants it, where, how much in all, and at which places victims are needed."""
 
-    __slots__ = ("excluded", "member", "now", "places", "record", "records", "wanted")
+    __slots__ = ("gone", "member", "now", "places", "record", "records", "spared", "wanted")
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class Request:
         wanted: Usage,
         places: frozenset[FlavorResource],
         now: int,
-        excluded: frozenset[str] | set[str] = NOBODY,
+        gone: Container[str] = NOBODY,
+        spared: Container[str] = NOBODY,
     ) -> None:
         self.member = member
         self.record = record
@@ -42,8 +43,10 @@ class Request:
         self.wanted = wanted
         self.places = places
         self.now = now
-        self.excluded = excluded
-        """UIDs that may not be chosen: chosen in this cycle and counted as gone, or protected from this gang."""
+        self.gone = gone
+        """UIDs chosen in this cycle already: they count as gone."""
+        self.spared = spared
+        """UIDs that this gang may not evict, unless they are leaving anyway."""
 
     @property
     def node(self) -> Node:
@@ -93,7 +96,9 @@ def users(request: Request, record: QueueRecord, policy: Policy) -> Iterable[Mem
     """Gangs in one queue that use a place in need and that the policy allows."""
     places = request.places
     for member in record.reserved.values():
-        if member.uid in request.excluded or not allowed(request, member, policy):
+        if not allowed(request, member, policy) or member.uid in request.gone:
+            continue
+        if not member.evicted and member.uid in request.spared:
             continue
         if any(at in places for at in member.usage):
             yield member

@@ -32,9 +32,9 @@ class Cycle:
         self.settings = state.settings
         self.now = now
         self.number = number
-        self.preemptor = Preemptor(state.records, state.settings)
         self.taken: dict[str, Victim] = {}
         """Victims chosen so far in this cycle, by UID."""
+        self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
         self.borrowed_room: list[tuple[Node, Usage]] = []
         """Usage that counts only until the end of this cycle."""
         self.reserved: list[Reserve] = []
@@ -126,11 +126,13 @@ class Cycle:
             and self.number > member.memory_cycle + 1
         ):
             member.forget()
-        oracle = self.preemptor.oracle(member, self.now, self._excluded(member))
+        oracle = self.preemptor.oracle(member, self.now)
         search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
         search.nominated = nominated
         whole = search.run()
         victims = self._victims(member, whole)
+        if not self.settings.exact and search.resumed and not victims and whole.outcome is not Outcome.FIT:
+            whole, victims = self._from_the_start(member, search, whole)
         if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
             smaller = self._shrink(member, search)
             if smaller is not None:
@@ -139,6 +141,14 @@ class Cycle:
         entry.hold(whole.message, whole.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member.memory = whole.memory
         member.memory_generation, member.memory_cycle = record.freed, self.number
+
+    def _from_the_start(self, member: Member, search: Search, resumed: Assignment) -> tuple[Assignment, list[Victim]]:
+        """A scan that went on from where the last one stopped found nothing. As Kueue that is the end; but what was
+        passed over then may do now, so look at all flavors once before giving up."""
+        member.forget()
+        whole = search.run()
+        victims = self._victims(member, whole)
+        return (whole, victims) if victims or whole.outcome is Outcome.FIT else (resumed, [])
 
     def _shrink(self, member: Member, search: Search) -> tuple[Assignment, list[Victim]] | None:
         def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
@@ -152,13 +162,7 @@ class Cycle:
     def _victims(self, member: Member, assignment: Assignment) -> list[Victim]:
         if assignment.outcome is not Outcome.PREEMPT:
             return []
-        return self.preemptor.find_victims(
-            member, assignment.usage, assignment.needing_room, self.now, self._excluded(member)
-        )
-
-    def _excluded(self, member: Member) -> set[str] | frozenset[str]:
-        protected = self.state.protected_from(member.uid)
-        return protected | self.taken.keys() if self.taken else protected
+        return self.preemptor.find_victims(member, assignment.usage, assignment.needing_room, self.now)
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         rooms = self.state.rooms

@@ -149,8 +149,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Fair sharing: those who stay within their own quota go before borrowers."""
     share_reclaims_nominal: bool = True
     """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
-    keep_room: bool = True
-    """Room freed by a preemption is kept for the preemptor, and no gang evicts one that evicted it. Off: as Kueue."""
+    exact: bool = False
+    """Decide as Kueue in every step, even where that goes in circles; for comparison. Otherwise room freed by a
+    preemption is kept for the preemptor, nobody evicts a gang that evicted it, or one it evicted before, until
+    something outside changes, and no flavor is passed over for good."""
     step_budget: int = 100_000
     """Cycles one plan may take; a bound, not a target."""
 

@@ -6,8 +6,10 @@ seen from outside: the quota tree is as before when it returns.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
+
 from .assign import Mode, Oracle
-from .candidates import Request, Victim
+from .candidates import NOBODY, Request, Victim
 from .classical import classical_victims
 from .demand import Member
 from .facts import FlavorResource, Settings, Usage
@@ -16,31 +18,32 @@ from .record import QueueRecord
 
 
 class Preemptor:
-    """Finds victims among the gangs of `records`."""
+    """Finds victims among the gangs of `records`, passing over those `gone` and those `spared(uid)` names."""
 
-    def __init__(self, records: dict[str, QueueRecord], settings: Settings) -> None:
+    def __init__(
+        self,
+        records: dict[str, QueueRecord],
+        settings: Settings,
+        gone: Container[str] = NOBODY,
+        spared: Callable[[str], Container[str]] = lambda uid: NOBODY,
+    ) -> None:
         self.records = records
         self.settings = settings
+        self.gone = gone
+        self.spared = spared
 
-    def find_victims(
-        self,
-        member: Member,
-        wanted: Usage,
-        places: frozenset[FlavorResource],
-        now: int,
-        excluded: frozenset[str] | set[str],
-    ) -> list[Victim]:
+    def find_victims(self, member: Member, wanted: Usage, places: frozenset[FlavorResource], now: int) -> list[Victim]:
         """A minimal set whose leaving makes `wanted` fit, or nobody when there is none."""
         record = self.records[member.queue]
-        request = Request(member, record, self.records, wanted, places, now, excluded)
+        request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 
-    def oracle(self, member: Member, now: int, excluded: frozenset[str] | set[str]) -> Oracle:
+    def oracle(self, member: Member, now: int) -> Oracle:
         """Answers the flavor search: could this one place be freed, and how high would it then borrow?"""
         node = self.records[member.queue].node
 
         def ask(at: FlavorResource, amount: int) -> tuple[Mode, int]:
-            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now, excluded)
+            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now)
             for victim in victims:
                 victim.leave()
             height, _ = node.borrowing_height(at, amount)

@@ -12,15 +12,13 @@ import msgspec
 from shoal.engine.model import PodSetAssignment
 
 from .assign import Assignment
-from .candidates import Victim
+from .candidates import NOBODY, Victim
 from .demand import Member
 from .entry import Entry
 from .facts import Flavor, Settings, Usage
 from .forest import Forest
 from .record import QueueRecord
 from .tree import Node
-
-NOBODY: frozenset[str] = frozenset()
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -48,6 +46,7 @@ class State:
         self.unready: set[str] = set()
         """UIDs of gangs with quota whose pods are not all ready."""
         self._evicted_by: dict[str, set[str]] = {}
+        self._evicted_before: dict[str, set[str]] = {}
 
     def namespace_matches(self, record: QueueRecord, member: Member) -> bool:
         selector = record.selector
@@ -77,13 +76,14 @@ class State:
             if not victim.member.evicted:
                 victim.member.evicted = True
                 self.forest.bump(victim.record.node)
-        if not self.settings.keep_room:
+        if self.settings.exact:
             return
         assert entry.assignment is not None
         leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
         self.rooms[entry.member.uid] = Room(entry.record.node, entry.assignment, leaving)
         for victim in entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
+            self._evicted_before.setdefault(entry.member.uid, set()).add(victim.member.uid)
 
     def give_up_room(self, uid: str) -> None:
         """The preemptor is gone, or does not fit any more even so."""
@@ -101,9 +101,10 @@ class State:
                 found.append(Victim(member, record, reason))
         return found
 
-    def protected_from(self, uid: str) -> frozenset[str] | set[str]:
-        """Gangs that evicted this one, directly or through others, since the last outside change."""
-        if uid not in self._evicted_by:
+    def spared_by(self, uid: str) -> frozenset[str] | set[str]:
+        """Gangs this one may not evict: those that evicted it, directly or through others, and those it evicted
+        before, since the last outside change."""
+        if not self._evicted_by:
             return NOBODY
         found: set[str] = set()
         ask = [uid]
@@ -112,7 +113,7 @@ class State:
                 if preemptor not in found:
                     found.add(preemptor)
                     ask.append(preemptor)
-        return found
+        return found | self._evicted_before.get(uid, NOBODY)
 
     def shape_changed(self) -> None:
         """Quota, flavors or queues are not what they were: nothing that was worked out before counts."""
@@ -122,3 +123,4 @@ class State:
     def outside_change(self) -> None:
         """Something that no decision of ours caused: old grudges are void."""
         self._evicted_by.clear()
+        self._evicted_before.clear()

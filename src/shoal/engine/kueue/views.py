@@ -73,7 +73,7 @@ def assignment_of(kueue: Kueue, gang: Gang, queue: str, oracle: Oracle | None = 
     record = kueue.state.records[queue]
     member = Member(gang, queue)
     preemptor = Preemptor(kueue.state.records, kueue.settings)
-    ask = oracle or preemptor.oracle(member, kueue.now, frozenset())
+    ask = oracle or preemptor.oracle(member, kueue.now)
     return Search(member, record.fact, record.groups, record.node, kueue.state.flavors, kueue.settings, ask).run()
 
 
@@ -83,4 +83,4 @@ def victims_of(
     """Who would have to leave for `wanted` to fit."""
     kueue.state.forest.settled()
     member = Member(gang, queue)
-    return Preemptor(kueue.state.records, kueue.settings).find_victims(member, wanted, places, now, frozenset())
+    return Preemptor(kueue.state.records, kueue.settings).find_victims(member, wanted, places, now)

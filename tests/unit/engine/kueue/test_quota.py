@@ -35,7 +35,9 @@ def test_cohort_quota_is_shared_on_top_of_its_queues():
 
 def test_a_limit_in_the_middle_of_the_tree_holds_for_everyone_below():
     upper = cohort("company", cpu=10)
-    world = World(upper, cohort("team", parent="company"), queue("a", limits(1, borrowing=3), "team"), queue("b", 1, "team"))
+    world = World(
+        upper, cohort("team", parent="company"), queue("a", limits(1, borrowing=3), "team"), queue("b", 1, "team")
+    )
     assert (available(world, "a"), available(world, "b")) == (4, 12)
 
 
