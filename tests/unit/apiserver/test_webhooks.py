@@ -1,0 +1,207 @@
+"""Admission and conversion webhooks over HTTPS: what they may change, what they may refuse, what happens when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from shoal.api.kind import Kind
+from shoal.api.kinds import CONFIG_MAP, CRD, ENDPOINTS, MUTATING_WEBHOOK, NAMESPACE, SERVICE, VALIDATING_WEBHOOK
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import Conflict, Forbidden, ServerError
+from shoal.local.apiserver.certificates import issue, make_ca
+from tests.unit.apiserver.builders import WIDGET, config_map, widget, widget_definition
+
+Answer = Callable[[Json], Json]
+
+
+class Hook:
+    """A webhook that answers as it is told, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Json] = []
+        self.answer: Answer = lambda request: {"allowed": True}
+        self.delay = 0.0
+        self.url = ""
+        self.port = 0
+        self.bundle = ""
+
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        review = await request.json()
+        self.asked.append(review["request"])
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        response = {"uid": review["request"]["uid"], **self.answer(review["request"])}
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+
+    def configuration(self, name: str = "h", *, resources: tuple[str, ...] = ("configmaps",), group: str = "", **more: Any) -> Json:
+        return {"metadata": {"name": name}, "webhooks": [{
+            "name": f"{name}.example.com", "clientConfig": {"url": self.url, "caBundle": self.bundle}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "rules": [{
+                "operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": list(resources)}], **more}]}  # fmt: skip
+
+
+@pytest.fixture
+async def hook(tmp_path: Path) -> AsyncIterator[Hook]:
+    ca = make_ca()
+    names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.DNSName("hook.default.svc")]
+    pair = issue(ca, "hook", (), ExtendedKeyUsageOID.SERVER_AUTH, names)
+    (tmp_path / "crt").write_bytes(pair.certificate)
+    (tmp_path / "key").write_bytes(pair.key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    one = Hook()
+    runner = web.ServerRunner(web.Server(one.serve), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    one.port = runner.addresses[0][1]
+    one.url, one.bundle = f"https://localhost:{one.port}/", base64.b64encode(ca.certificate).decode()
+    yield one
+    await runner.cleanup()
+
+
+def patching(*operations: Json) -> Answer:
+    patch = base64.b64encode(msgspec.json.encode(operations)).decode()
+    return lambda request: {"allowed": True, "patchType": "JSONPatch", "patch": patch}
+
+
+async def test_mutating_webhooks_change_objects_one_after_another(client: Client, hook: Hook) -> None:
+    hook.answer = patching({"op": "add", "path": "/data", "value": {"added": "yes"}})
+    await client.create(MUTATING_WEBHOOK, hook.configuration())
+    made = await client.create(CONFIG_MAP, config_map("a"), "default")
+    assert made["data"] == {"added": "yes"}
+    asked = hook.asked[0]
+    assert asked["operation"] == "CREATE" and asked["namespace"] == "default" and asked["userInfo"]["username"] == "system:admin"
+    assert asked["resource"] == {"group": "", "version": "v1", "resource": "configmaps"} and asked["object"]["kind"] == "ConfigMap"
+
+
+async def test_validating_webhooks_refuse_with_their_own_words(client: Client, hook: Hook) -> None:
+    hook.answer = lambda request: {"allowed": False, "status": {"message": "not on a Sunday", "code": 403}, "warnings": ["mind"]}
+    await client.create(VALIDATING_WEBHOOK, hook.configuration())
+    with pytest.raises(Forbidden, match='admission webhook "h.example.com" denied the request: not on a Sunday'):
+        await client.create(CONFIG_MAP, config_map("a"), "default")
+    hook.answer = lambda request: {"allowed": request["operation"] != "DELETE"}
+    await client.create(CONFIG_MAP, config_map("a"), "default")
+    await client.patch(CONFIG_MAP, "a", "default", {"data": {"x": "1"}})
+    assert not hook.asked[-1]["oldObject"].get("data") and hook.asked[-1]["object"]["data"] == {"x": "1"}
+    with pytest.raises(Forbidden, match="denied the request without explanation"):
+        await client.delete(CONFIG_MAP, "a", "default")
+
+
+async def test_what_a_webhook_makes_is_validated_too(client: Client, hook: Hook) -> None:
+    hook.answer = patching({"op": "replace", "path": "/metadata/name", "value": "other"})
+    await client.create(MUTATING_WEBHOOK, hook.configuration())
+    with pytest.raises(Exception, match=r"changed metadata\.name, which it may not"):
+        await client.create(CONFIG_MAP, config_map("a"), "default")
+
+
+async def test_failure_policy_decides_when_a_webhook_cannot_be_reached(client: Client, hook: Hook) -> None:
+    gone = hook.configuration("gone", failurePolicy="Ignore")
+    gone["webhooks"][0]["clientConfig"]["url"] = "https://127.0.0.1:1/"
+    await client.create(VALIDATING_WEBHOOK, gone)
+    await client.create(CONFIG_MAP, config_map("a"), "default")
+    await client.patch(VALIDATING_WEBHOOK, "gone", None, [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}],
+                       patch_type="json")
+    with pytest.raises(ServerError, match='failed calling webhook "gone.example.com"'):
+        await client.create(CONFIG_MAP, config_map("b"), "default")
+    await client.delete(VALIDATING_WEBHOOK, "gone")  # webhooks are never asked about webhooks
+    await client.create(CONFIG_MAP, config_map("b"), "default")
+
+
+async def test_a_slow_webhook_delays_its_own_request_only(client: Client, hook: Hook) -> None:
+    hook.delay = 30.0
+    await client.create(VALIDATING_WEBHOOK, hook.configuration(timeoutSeconds=1))
+    begin = time.monotonic()
+    slow = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a"), "default"))
+    await client.create(NAMESPACE, {"metadata": {"name": "quick"}})
+    assert time.monotonic() - begin < 0.5
+    with pytest.raises(ServerError, match="context deadline exceeded"):
+        await slow
+    assert time.monotonic() - begin < 5
+
+
+async def test_a_stranger_with_another_certificate_is_not_believed(client: Client, hook: Hook) -> None:
+    configuration = hook.configuration()
+    configuration["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(make_ca().certificate).decode()
+    await client.create(VALIDATING_WEBHOOK, configuration)
+    with pytest.raises(ServerError, match="failed calling webhook"):
+        await client.create(CONFIG_MAP, config_map("a"), "default")
+    assert hook.asked == []
+
+
+async def test_selectors_and_rules_narrow_what_is_asked(client: Client, hook: Hook) -> None:
+    await client.create(NAMESPACE, {"metadata": {"name": "watched", "labels": {"watch": "yes"}}})
+    await client.create(VALIDATING_WEBHOOK, hook.configuration(
+        namespaceSelector={"matchLabels": {"watch": "yes"}}, objectSelector={"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]}))
+    await client.create(CONFIG_MAP, config_map("a"), "default")
+    await client.create(CONFIG_MAP, {"metadata": {"name": "b", "labels": {"skip": "1"}}}, "watched")
+    assert hook.asked == []
+    await client.create(CONFIG_MAP, config_map("c"), "watched")
+    assert [one["name"] for one in hook.asked] == ["c"]
+
+
+async def test_services_are_reached_through_their_endpoints(client: Client, hook: Hook) -> None:
+    await client.create(SERVICE, {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443, "targetPort": hook.port}]}}, "default")
+    await client.create(ENDPOINTS, {"metadata": {"name": "hook"}, "subsets": [
+        {"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": hook.port}]}]}, "default")
+    configuration = hook.configuration()
+    configuration["webhooks"][0]["clientConfig"] = {"service": {"name": "hook", "namespace": "default"}, "caBundle": hook.bundle}
+    await client.create(VALIDATING_WEBHOOK, configuration)
+    await client.create(CONFIG_MAP, config_map("a"), "default")
+    assert len(hook.asked) == 1
+
+
+async def test_an_object_that_changed_while_a_webhook_thought_is_not_overwritten(client: Client, hook: Hook) -> None:
+    made = await client.create(CONFIG_MAP, config_map("a", x="1"), "default")
+    await client.create(VALIDATING_WEBHOOK, hook.configuration(objectSelector={"matchLabels": {"slow": "1"}}))
+    hook.delay = 0.3
+    slow = asyncio.ensure_future(client.update(
+        CONFIG_MAP, {**made, "metadata": {**made["metadata"], "labels": {"slow": "1"}}, "data": {"x": "slow"}}, "a", "default"))
+    while not hook.asked:
+        await asyncio.sleep(0.01)
+    await client.patch(CONFIG_MAP, "a", "default", {"data": {"x": "quick"}})
+    with pytest.raises(Conflict):
+        await slow
+    assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "quick"}
+
+
+async def test_conversion_webhooks_translate_between_versions(client: Client, hook: Hook) -> None:
+    definition = widget_definition()
+    first = definition["spec"]["versions"][0]
+    definition["spec"]["versions"] = [first, {**first, "name": "v2", "storage": False}]
+    definition["spec"]["conversion"] = {"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": {"url": hook.url, "caBundle": hook.bundle}}}
+    await client.create(CRD, definition)
+
+    def convert(request: Json) -> Json:
+        objects = []
+        for obj in request["objects"]:
+            spec = dict(obj["spec"])
+            old, new = ("size", "length") if request["desiredAPIVersion"].endswith("v2") else ("length", "size")
+            if old in spec:
+                spec[new] = spec.pop(old)
+            objects.append({**obj, "apiVersion": request["desiredAPIVersion"], "spec": spec})
+        return {"result": {"status": "Success"}, "convertedObjects": objects}
+
+    hook.answer = convert
+    newer = Kind("example.com", "v2", "Widget", "widgets")
+    await client.create(newer, {**widget("w", length=5), "apiVersion": "example.com/v2"}, "default")
+    assert (await client.get(WIDGET, "w", "default"))["spec"] == {"size": 5}
+    await client.patch(WIDGET, "w", "default", {"spec": {"size": 6}})
+    assert (await client.get(newer, "w", "default"))["spec"] == {"length": 6}
+    hook.answer = lambda request: {"result": {"status": "Failure", "message": "too hard"}}
+    with pytest.raises(ServerError, match="conversion webhook for example.com/v1, Kind=Widget failed: too hard"):
+        await client.get(newer, "w", "default")
+    assert (await client.get(WIDGET, "w", "default"))["spec"] == {"size": 6}
