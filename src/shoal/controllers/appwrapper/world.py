@@ -7,7 +7,8 @@ believed only when such an AppWrapper exists in the pod's own namespace. Names a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,9 +17,10 @@ from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
-from shoal.kube.cache import Cache, Change
+from shoal.kube.cache import Cache, Change, Index
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
+from shoal.kube.feed import Trouble
 
 # Kinds that stand between a wrapped object and its pods; kinds that AppWrappers wrap join as they are met.
 _BETWEEN = (kinds.REPLICA_SET, kinds.JOB, kinds.RAY_CLUSTER)
@@ -37,13 +39,18 @@ class World:
     def __init__(self, client: Client, clock: Clock, *, legacy: bool = True) -> None:
         self.client = client
         self._clock = clock
+        self._absent: dict[Kind, asyncio.Event] = {}
         uid = {"uid": lambda obj: (obj.metadata.uid,)}
         wrapper_kinds = [kinds.APP_WRAPPER, *([kinds.APP_WRAPPER_LEGACY] if legacy else [])]
-        self.wrappers = {kind: Cache(client, kind, AppWrapper, indexes=uid, clock=clock) for kind in wrapper_kinds}
-        self.nodes: Cache[Json] = Cache(client, kinds.NODE, dict, clock=clock)
-        self.pods: Cache[Json] = Cache(client, kinds.POD, dict, indexes={"owner": _owner_uids}, clock=clock)
+        self.wrappers: dict[Kind, Cache[AppWrapper]] = {
+            kind: self._cache(kind, AppWrapper, uid) for kind in wrapper_kinds
+        }
+        self.nodes: Cache[Json] = self._cache(kinds.NODE, dict, {})
+        self.pods: Cache[Json] = self._cache(kinds.POD, dict, {"owner": _owner_uids})
         quota_kinds = [kinds.QUOTA_SUBTREE, *([kinds.QUOTA_SUBTREE_LEGACY] if legacy else [])]
-        self.subtrees = {kind: Cache(client, kind, QuotaSubtree, clock=clock) for kind in quota_kinds}
+        self.subtrees: dict[Kind, Cache[QuotaSubtree]] = {
+            kind: self._cache(kind, QuotaSubtree, {}) for kind in quota_kinds
+        }
         self.between: dict[Kind, Cache[Followed]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -68,10 +75,25 @@ class World:
 
     async def synced(self) -> None:
         """Until everything that a decision depends on was read once. Kinds that are not installed do not hold us up."""
-        waits = [
-            cache.synced.wait() for cache in (self.nodes, self.pods, *self.wrappers.values(), *self.subtrees.values())
-        ]
-        await asyncio.gather(*waits)
+        caches = (self.nodes, self.pods, *self.wrappers.values(), *self.subtrees.values())
+        await asyncio.gather(*(self._read_or_absent(cache) for cache in caches))
+
+    async def _read_or_absent(self, cache: Cache[Any]) -> None:
+        waits = [asyncio.ensure_future(cache.synced.wait()), asyncio.ensure_future(self._absent[cache.kind].wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _cache(self, kind: Kind, type: Any, indexes: Mapping[str, Index]) -> Cache[Any]:
+        absent = self._absent[kind] = asyncio.Event()
+
+        def report(trouble: Trouble) -> None:
+            if trouble.reason == "KindNotInstalled":
+                absent.set()
+
+        return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report)
 
     def wrapper_by_uid(self, uid: str) -> AppWrapper | None:
         for cache in self.wrappers.values():
