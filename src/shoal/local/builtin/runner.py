@@ -11,6 +11,7 @@ from shoal.kube.writes import Writes
 from shoal.local.builtin.census import Census
 from shoal.local.builtin.collector import Collector
 from shoal.local.builtin.deployments import Deployments
+from shoal.local.builtin.jobs import Jobs
 from shoal.local.builtin.namespaces import Namespaces
 from shoal.local.builtin.replica_sets import ReplicaSets
 from shoal.local.builtin.workbench import Workbench
@@ -35,5 +36,6 @@ async def run_all(
             Namespaces(census, root_ca),
             ReplicaSets(bench("replicaset-controller")),
             Deployments(bench("deployment-controller")),
+            Jobs(bench("job-controller")),
         ):
             group.create_task(part.run())
