@@ -64,9 +64,10 @@ class Cycle:
         self.wake_at = 0
 
     def run(self) -> Plan:
+        former = self._drop_claims()
         self.state.ledger.settle()
+        self._serve_claimants(former)
         self._reopen()
-        self._serve_claimants()
         if self._serve_the_front():
             self._serve_the_open()
         self._tell_the_fresh()
@@ -99,29 +100,35 @@ class Cycle:
 
     # Gangs for which others are being stopped come first: the room is theirs
 
-    def _serve_claimants(self) -> None:
+    def _drop_claims(self) -> set[str]:
+        """Claims are made anew from the facts each time, in order. Returns who had one."""
+        former = set(self.state.ledger.claimants)
+        for uid in former:
+            self.state.ledger.unclaim(uid)
+            self.state.forest.take_out(uid)
+        former.discard(self.state.reservation or "")
+        return former
+
+    def _serve_claimants(self, former: set[str]) -> None:
         state = self.state
-        claimants = {uid for uid in [*state.victims, *state.ledger.claimants] if uid in state.waiting}
-        claimants.discard(state.reservation or "")
+        claimants = {uid for uid in state.victims if uid in state.waiting}
         for uid in sorted(claimants, key=lambda uid: self._rank(state.by_uid(uid))):
             gang = state.by_uid(uid)
             remaining = state.still_stopping(uid)
-            state.ledger.unclaim(uid)
             outcome = self._judge(gang, preempting=False)
-            if isinstance(outcome, Start) and (outcome.victims or not (remaining and state.forest.trees)):
-                self._take_up(gang, outcome)
-                continue
-            with state.ledger.without(remaining):
-                later = outcome if isinstance(outcome, Start) else self._judge(gang, preempting=False)
-            if isinstance(later, Start) and remaining:
-                state.ledger.claim(gang, later.placement)
-                self._hold(gang, "preempting", self._being_stopped(remaining))
-                self.spoken_for.add(uid)
-            else:
-                state.forest.release(uid)
-                kind = state.waiting.kind_of(uid)
-                if kind is not None:
-                    state.waiting.reopen(kind)
+            if isinstance(outcome, Blocked) and remaining:
+                with state.ledger.without(remaining):
+                    outcome = self._judge(gang, preempting=False)
+                if isinstance(outcome, Start):
+                    self._take_up(gang, outcome, remaining)
+            elif isinstance(outcome, Start):
+                self._take_up(gang, outcome, remaining if state.forest.trees else set())
+        for uid in (former | claimants) - self.spoken_for:
+            kind = state.waiting.kind_of(uid)
+            if kind is not None:  # it lost its claim: back to the line
+                state.forest.take_out(uid)
+                state.waiting.reopen(kind)
+                state.forest.version += 1
 
     def _being_stopped(self, victims: Iterable[str]) -> Explanation:
         keys = tuple(sorted(self.state.keys[uid] for uid in victims))
@@ -154,8 +161,6 @@ class Cycle:
     def _keep_room_for_the_front(self) -> None:
         state = self.state
         previous = state.reservation
-        if previous is not None:
-            state.ledger.unclaim(previous)
         state.reservation = None
         while (gang := self._front()) is not None and not self._is_spent:
             outcome = self._judge(gang, preempting=state.settings.preemption)
@@ -319,20 +324,23 @@ class Cycle:
 
     # Writing a decision into the state
 
-    def _take_up(self, gang: Gang, start: Start) -> None:
-        """Start it now, or stop its victims and keep the room for it."""
-        if not start.victims:
-            self._start(gang, start)
-            return
+    def _take_up(self, gang: Gang, start: Start, stopping: Iterable[str] = ()) -> None:
+        """Start it now, or stop its victims and keep the room for it until they, and those `stopping`, are gone."""
         state = self.state
+        pending = set(stopping)
         for uid in start.victims:
-            self._preempt(uid, gang, start.cause)
-        if gang.supply == "aggregate" and start.cause == "quota":
-            self._start(gang, start)  # as MCAD: sums do not wait for pods to disappear
+            if uid in self.started:
+                self._take_back(uid)
+            else:
+                self._preempt(uid, gang, start.cause)
+                pending.add(uid)
+        # As MCAD: where sums decide, quota does not wait for pods to disappear.
+        if not pending or (gang.supply == "aggregate" and start.cause == "quota"):
+            self._start(gang, start)
             return
         state.ledger.claim(gang, start.placement)
         self.spoken_for.add(gang.uid)
-        self._hold(gang, "preempting", self._being_stopped(start.victims))
+        self._hold(gang, "preempting", self._being_stopped(pending))
 
     def _start(self, gang: Gang, start: Start) -> None:
         self.started.append(gang.uid)
@@ -340,10 +348,15 @@ class Cycle:
         self.state.assume_admitted(gang, self.now, start.seats, start.placement.assignment(gang))
         self.state.ledger.settle()
 
+    def _take_back(self, uid: str) -> None:
+        """It was to start in this very cycle and has to yield: nobody was told yet, so it simply waits on."""
+        self.started.remove(uid)
+        gang = self.state.by_uid(uid)
+        self.state.put(msgspec.structs.replace(gang, state="waiting", admitted_at=0, seats={}, assignment=()))
+        self.state.ledger.settle()
+
     def _preempt(self, uid: str, preemptor: Gang, cause: str) -> None:
         victim = self.state.by_uid(uid)
-        if uid in self.started:
-            self.started.remove(uid)
         why = "borrowed or lower-priority quota" if cause == "quota" else "room of lower priority"
         self.preempts.append(
             Preempt(

@@ -102,6 +102,13 @@ class Forest:
             tree.release(uid)
             tree.journal.clear()
 
+    def take_out(self, uid: str) -> None:
+        """Take back the seat of someone who never started; nobody slides down."""
+        for tree in self._trees.values():
+            if uid in tree.seats:
+                tree.take_out(uid)
+                tree.journal.clear()
+
     def allocate(self, consumer: Consumer) -> Seating | tuple[Shortfall, ...]:
         """A seat in every tree, or why not. A refusal changes nothing; a seating can be taken back with `undo`."""
         victims: list[str] = []

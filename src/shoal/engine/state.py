@@ -44,6 +44,8 @@ class State:
         """Waiting or bad, and nothing was said about them yet."""
         self.victims: dict[str, set[str]] = {}
         """Preemptor UID to the gangs that were stopped for it and have not started again."""
+        self.yielded_to: dict[str, set[str]] = {}
+        """Who was ever stopped for whom, by UID."""
         self.holders_version = 0
         self.first_held: dict[str, int] = {}
         self.usage: dict[str, Amounts] = {}
@@ -102,7 +104,9 @@ class State:
         yield from self.ledger.room.facts
         yield from (Namespace(name=name, labels=dict(labels)) for name, labels in self.ledger.room.namespaces.items())
         yield from self.ledger.pods.values()
-        yield from self.gangs.values()
+        for gang in self.gangs.values():
+            seats = self.forest.seats(gang.uid) if gang.state == "admitted" else {}
+            yield msgspec.structs.replace(gang, seats=seats) if seats else gang
 
     def _warn(self, key: str, problem: str) -> None:
         if problem:
@@ -130,6 +134,8 @@ class State:
             known = None
         if known is not None:
             self._uncount(known)
+            if (known.priority, known.pod_sets, known.labels) != (gang.priority, gang.pod_sets, gang.labels):
+                self._forget_yielding(gang.uid)
         self.gangs[gang.key] = gang
         self.keys[gang.uid] = gang.key
         problem = gang_problem(gang)
@@ -165,6 +171,12 @@ class State:
         self.problems.pop(gang.uid, None)
         self.fresh.pop(gang.uid, None)
         self.first_held.pop(gang.uid, None)
+        self._forget_yielding(gang.uid)
+
+    def _forget_yielding(self, uid: str) -> None:
+        self.yielded_to.pop(uid, None)
+        for others in self.yielded_to.values():
+            others.discard(uid)
 
     def standing(self, gang: Gang) -> Hashable:
         """What a waiting gang's place and verdict depend on."""
@@ -181,6 +193,7 @@ class State:
                 book[resource] = book.get(resource, 0) + amount
         if gang.stopping_for and gang.state != "admitted":
             self.victims.setdefault(gang.stopping_for, set()).add(gang.uid)
+            self.yielded_to.setdefault(gang.uid, set()).add(gang.stopping_for)
 
     def _uncount(self, gang: Gang) -> None:
         if gang_problem(gang):
@@ -197,14 +210,20 @@ class State:
                 del self.victims[gang.stopping_for]
 
     def outranks(self, other: str, uid: str) -> bool:
-        """Was this gang stopped for the other one, or for one that was stopped for it, and so on? Then it may not take
-        the other one's place: two gangs would evict each other for ever."""
+        """Did this gang ever yield to the other one, or to one that yielded to it, and so on?
+
+        Then it may not take the other one's place: MCAD's rules let a borrower of high priority and a gang within its
+        own quota evict each other for ever. Whoever yielded once keeps yielding, until one of the two changes.
+        """
         seen: set[str] = set()
-        while uid in self.keys and uid not in seen:
-            seen.add(uid)
-            uid = self.by_uid(uid).stopping_for
-            if uid == other:
-                return True
+        above = [uid]
+        while above:
+            for next_uid in self.yielded_to.get(above.pop(), ()):
+                if next_uid == other:
+                    return True
+                if next_uid not in seen:
+                    seen.add(next_uid)
+                    above.append(next_uid)
         return False
 
     def still_stopping(self, preemptor: str) -> set[str]:
@@ -244,19 +263,21 @@ class State:
         )
 
     def _trees_changed(self, before: tuple[str, ...]) -> None:
-        if not self.settings.quota or self.forest.trees == before:
+        """Everyone sits where they were told, as far as that place exists now; who waits may belong elsewhere."""
+        if not self.settings.quota:
             return
+        renamed = self.forest.trees != before
         for gang in list(self.gangs.values()):
             if gang.state == "admitted":
                 self._seat(gang)
-            elif gang.uid in self.waiting:
+            elif renamed and gang.uid in self.waiting:
                 self.enqueue(gang)
 
     # The queue
 
     def enqueue(self, gang: Gang, personal: bool = False) -> None:
         known = self.waiting.kind_of(gang.uid)
-        evicted = self.settings.quota and gang.stopping_for != ""  # whom it may push out depends on who pushed it out
+        evicted = self.settings.quota and gang.uid in self.yielded_to  # whom it may push out is its own matter
         alone = personal or evicted or (known is not None and known.signature.alone != "")
         signature = self.signature(gang, gang.uid if alone else "")
         self._leave_queue(gang.uid)

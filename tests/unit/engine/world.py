@@ -252,8 +252,11 @@ class World:
 
     def rebuilt(self) -> Engine:
         """A new engine told the same facts, in another order."""
-        facts = [*self.nodes.values(), *self.gangs.values(), *self.pods.values()]
-        facts += [fact for fact in self.engine.facts() if key_of(fact).startswith("QuotaSubtree")]
+        known = {key_of(fact): fact for fact in self.engine.facts()}
+        facts = [*self.nodes.values(), *self.pods.values()]
+        facts += [fact for key, fact in known.items() if key.startswith("QuotaSubtree")]
+        for gang in self.gangs.values():  # seats depend on history: the latest ones are told
+            facts.append(msgspec.structs.replace(gang, seats=known[gang.key].seats) if gang.seats else gang)
         self_dice = random.Random(len(facts))
         self_dice.shuffle(facts)
         again = Engine(self.settings)
