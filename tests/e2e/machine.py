@@ -1,0 +1,55 @@
+"""`shoal up` as a user runs it: a command, kubectl, and a process tree that must be empty afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane import build
+
+SHOAL = str(Path(sys.executable).with_name("shoal"))
+
+
+class Machine:
+    """One named cluster of this machine, with its state in a folder of its own."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        self.name = name
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "KUBECONFIG": str(home / "kubeconfig")}
+        self._kubectl = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
+
+    def up(self, *arguments: str) -> str:
+        return self.shoal("up", "--name", self.name, "--detach", *arguments)
+
+    def down(self, *arguments: str) -> str:
+        return self.shoal("down", "--name", self.name, *arguments)
+
+    def shoal(self, *arguments: str, fails: bool = False) -> str:
+        """What the command printed; `fails` expects it to refuse and returns its complaint."""
+        return self._run([SHOAL, *arguments], fails=fails)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> str:
+        return self._run([self._kubectl, *arguments], stdin=stdin, fails=fails)
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        return dict(json.loads(self.kubectl("get", *arguments, "-o", "json")))
+
+    def names(self, resource: str) -> list[str]:
+        return sorted(line.split("/", 1)[1] for line in self.kubectl("get", resource, "-o", "name").split())
+
+    def wait(self, what: str, condition: str, *more: str, seconds: int = 180) -> None:
+        """kubectl wait; with `create` as condition it also waits for the object to appear."""
+        self.kubectl("wait", what, f"--for={condition}", f"--timeout={seconds}s", *more)
+
+    def _run(self, command: list[str], *, stdin: str | None = None, fails: bool = False) -> str:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, env=self.environment, timeout=300, check=False
+        )
+        said = f"{Path(command[0]).name} {' '.join(command[1:])}: {done.stdout}{done.stderr}"
+        assert (done.returncode != 0) == fails, said
+        return done.stderr if fails else done.stdout
