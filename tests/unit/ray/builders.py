@@ -9,7 +9,12 @@ Json = dict[str, Any]
 
 def container(name: str, cpu: str = "1", memory: str = "2Gi", **more: Any) -> Json:
     amounts = {"cpu": cpu, "memory": memory}
-    return {"name": name, "image": "rayproject/ray:2.60.0", "resources": {"limits": amounts, "requests": amounts}, **more}
+    return {
+        "name": name,
+        "image": "rayproject/ray:2.60.0",
+        "resources": {"limits": amounts, "requests": amounts},
+        **more,
+    }
 
 
 def group(name: str = "workers", replicas: int = 2, **more: Any) -> Json:
@@ -28,8 +33,9 @@ def cluster_spec(*groups: Json, head: Json | None = None, **more: Any) -> Json:
     }
 
 
-def ray_cluster(name: str = "demo", *groups: Json, head: Json | None = None, metadata: Json | None = None,
-                **more: Any) -> Json:
+def ray_cluster(
+    name: str = "demo", *groups: Json, head: Json | None = None, metadata: Json | None = None, **more: Any
+) -> Json:
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",

@@ -123,7 +123,9 @@ async def test_hosts_of_a_replica_live_and_die_together(stage):
     await stage.settle()
     left = pods(stage, "workers")
     assert len(left) == 4
-    assert not {view.name(pod) for pod in members if view.labels(pod)[names.REPLICA_NAME] == lost} & set(map(view.name, left))
+    assert not {view.name(pod) for pod in members if view.labels(pod)[names.REPLICA_NAME] == lost} & set(
+        map(view.name, left)
+    )
     assert any(service["metadata"]["name"] == "demo-headless" for service in stage.objects(kinds.SERVICE))
 
 

@@ -9,7 +9,17 @@ import pytest
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.times import seconds_text
-from shoal.controllers.ray import backoff, cluster, deletion, fault_tolerance, names, redis_cleanup, slots, view, workers
+from shoal.controllers.ray import (
+    backoff,
+    cluster,
+    deletion,
+    fault_tolerance,
+    names,
+    redis_cleanup,
+    slots,
+    view,
+    workers,
+)
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.settings import Settings
 from shoal.kube.cache import Cache
@@ -56,7 +66,9 @@ async def test_f075_of_two_heads_the_ready_one_stays(stage):
     kept = view.name(pods(stage, names.HEAD_GROUP)[0])
     await stage.play({"do": "dupHead", "name": "demo"})
     second = next(pod for pod in pods(stage, names.HEAD_GROUP) if view.name(pod) != kept)
-    await stage.client.patch(kinds.POD, view.name(second), "default", {"status": {"conditions": []}}, subresource="status")
+    await stage.client.patch(
+        kinds.POD, view.name(second), "default", {"status": {"conditions": []}}, subresource="status"
+    )
     await stage.settle()
     assert [view.name(pod) for pod in pods(stage, names.HEAD_GROUP)] == [kept]
 

@@ -89,7 +89,9 @@ async def test_a_lost_cluster_is_retried_on_a_new_one(stage):
 def submits_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_progress, "_from_lost_job", lambda *seen: None)
     monkeypatch.setattr(job_progress, "_from_lost_head", lambda *seen: None)
-    monkeypatch.setattr(poller._Followed, "submitted", property(lambda self: False, lambda self, value: None), raising=False)
+    monkeypatch.setattr(
+        poller._Followed, "submitted", property(lambda self: False, lambda self, value: None), raising=False
+    )
     monkeypatch.setattr(attempt.submission, "status", lambda job: {**(job.get("status") or {}), "jobStatus": ""})
 
 
@@ -354,5 +356,3 @@ async def test_the_token_is_given_to_the_dashboard_of_its_own_cluster_only(stage
     assert held.target.token
     assert held.target.token not in str(stage.objects(kinds.RAY_JOB)) + str(stage.objects(kinds.EVENT))
     assert msgspec.json.encode(secret["data"])
-
-

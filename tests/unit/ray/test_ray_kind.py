@@ -99,7 +99,9 @@ async def test_the_status_has_the_shape_of_the_proposal(stage):
 
 async def test_a_failed_launch_says_why(stage):
     await applied(stage, minWorkers=1)
-    ended = [{"name": "ray-launcher", "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no head"}}}]
+    ended = [
+        {"name": "ray-launcher", "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no head"}}}
+    ]
     await stage.play(
         {"do": "setPods", "phase": "Failed", "match": {"ray-launcher": "sample"}, "containerStatuses": ended}
     )
@@ -150,7 +152,9 @@ async def test_deleting_it_leaves_nothing(stage):
     await applied(stage, minWorkers=1)
     await stage.client.delete(kinds.RAY, "sample", "default")
     await stage.settle()
-    left = [kind.kind for kind in (kinds.POD, kinds.RAY_CLUSTER, kinds.CONFIG_MAP, kinds.SERVICE) if stage.objects(kind)]
+    left = [
+        kind.kind for kind in (kinds.POD, kinds.RAY_CLUSTER, kinds.CONFIG_MAP, kinds.SERVICE) if stage.objects(kind)
+    ]
     assert left == []
 
 
@@ -160,7 +164,9 @@ async def test_a_suspended_ray_has_no_pods(stage):
     await stage.client.create(kinds.RAY, body, "default")
     await stage.settle()
     assert stage.objects(kinds.POD) == []
-    await stage.client.patch(kinds.RAY, "sample", "default", {"metadata": {"annotations": {"ray.k8s.io/suspend": None}}})
+    await stage.client.patch(
+        kinds.RAY, "sample", "default", {"metadata": {"annotations": {"ray.k8s.io/suspend": None}}}
+    )
     await stage.settle()
     assert len(stage.objects(kinds.POD)) == 3
 

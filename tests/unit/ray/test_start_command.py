@@ -27,7 +27,7 @@ def params(cluster: dict[str, object], index: int = 0) -> dict[str, str]:
         ({"memory": "2500Mi"}, "memory", "2621440000"),
         ({"nvidia.com/gpu": "2"}, "num-gpus", "2"),
         ({"nvidia.com/mig-1g.5gb": "3"}, "num-gpus", "3"),
-        ({"google.com/tpu": "4"}, "resources", '\'{"TPU":4}\''),
+        ({"google.com/tpu": "4"}, "resources", "'{\"TPU\":4}'"),
     ],
 )
 def test_flags_come_from_limits(limits, flag, value):
@@ -64,18 +64,37 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=plain)
 def test_f117_shell_text_in_a_start_parameter_reaches_ray_as_text():
     """F117: a start parameter holds separators, substitutions and quotes. Holds: Ray gets them as text, nothing runs."""
-    hostile = ["a; touch /tmp/owned", "$(id)", "`id`", "a && b", "it's", 'say "hi"', "a\nb", "* ?", "\\", "#x", "${X:-$(id)}"]
+    hostile = [
+        "a; touch /tmp/owned",
+        "$(id)",
+        "`id`",
+        "a && b",
+        "it's",
+        'say "hi"',
+        "a\nb",
+        "* ?",
+        "\\",
+        "#x",
+        "${X:-$(id)}",
+    ]
     for value in hostile:
         line = start_command.command_line({"temp-dir": value}, is_head=True)
         assert shell_sees(line)[2:] == [f"--temp-dir={value}"]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(st.characters(blacklist_characters="$\0'\"", blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=30))
+@given(
+    st.text(st.characters(blacklist_characters="$\0'\"", blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=30)
+)
 def test_any_text_is_one_word(value):
     line = start_command.command_line({"temp-dir": value}, is_head=False)
-    assert shell_sees(line)[1:] == ([f"--temp-dir={value.strip()}"] if value.lower() not in ("true", "false") else
-                                    ["--temp-dir"] if value.lower() == "true" else [])
+    assert shell_sees(line)[1:] == (
+        [f"--temp-dir={value.strip()}"]
+        if value.lower() not in ("true", "false")
+        else ["--temp-dir"]
+        if value.lower() == "true"
+        else []
+    )
 
 
 @pytest.mark.parametrize("written", ["$REDIS_PASSWORD", "${REDIS_PASSWORD}"])

@@ -15,7 +15,11 @@ from tests.unit.ray.builders import ray_job
 
 def running(entrypoint: str = "python train.py", mode: str = "K8sJobMode", **more):
     job = ray_job(mode=mode, entrypoint=entrypoint, **more)
-    job["status"] = {"jobId": "train-x", "rayClusterName": "train-c", "dashboardURL": "train-c-head-svc.default.svc:8265"}
+    job["status"] = {
+        "jobId": "train-x",
+        "rayClusterName": "train-c",
+        "dashboardURL": "train-c-head-svc.default.svc:8265",
+    }
     return job
 
 
@@ -36,9 +40,11 @@ def ray_receives(script: str) -> str:
     """Run the submitter's script with a `ray` that records its arguments, and join them as Ray's command line does."""
     fake = (
         "python() { :; }; "
-        "ray() { if [ \"$2\" = submit ]; then printf '%s\\0' \"$@\"; elif [ \"$2\" = status ]; then return 1; fi; }; "
+        'ray() { if [ "$2" = submit ]; then printf \'%s\\0\' "$@"; elif [ "$2" = status ]; then return 1; fi; }; '
     )
-    out = subprocess.run(["/bin/bash", "-c", fake + script], capture_output=True, env={"PATH": "/usr/bin:/bin"}, check=False)
+    out = subprocess.run(
+        ["/bin/bash", "-c", fake + script], capture_output=True, env={"PATH": "/usr/bin:/bin"}, check=False
+    )
     words = out.stdout.decode().split("\0")
     return subprocess.list2cmdline(words[words.index("--") + 1 : -1])
 
@@ -46,8 +52,13 @@ def ray_receives(script: str) -> str:
 def run_in_head(command: str) -> str:
     """What a head's shell does with the text: the words of the innermost command, or its output."""
     stub = "python() { printf '<%s>' \"$@\"; }; export -f python; cd() { :; }; export -f cd; hostname() { echo H; }; export -f hostname; date() { echo D; }; export -f date; "
-    out = subprocess.run(["/bin/bash", "-c", stub + command], capture_output=True, text=True, check=False,
-                         env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "USER": "me"})
+    out = subprocess.run(
+        ["/bin/bash", "-c", stub + command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "USER": "me"},
+    )
     return out.stdout
 
 
@@ -74,7 +85,9 @@ def test_the_exit_code_is_the_jobs():
 
 
 def test_http_body_has_only_what_is_set():
-    job = running(mode="HTTPMode", runtimeEnvYAML="pip: [requests]", entrypointNumCpus=2, entrypointResources='{"a": 1}')
+    job = running(
+        mode="HTTPMode", runtimeEnvYAML="pip: [requests]", entrypointNumCpus=2, entrypointResources='{"a": 1}'
+    )
     assert submission.request_body(job) == {
         "entrypoint": "python train.py",
         "submission_id": "train-x",
@@ -100,6 +113,8 @@ def test_a_sidecar_is_part_of_the_head_and_counts_with_it():
 def test_a_users_submitter_template_keeps_its_command():
     template = {"spec": {"containers": [{"name": "mine", "image": "img", "command": ["my-submit"]}]}}
     job = running(submitterPodTemplate=template)
-    built = submission.submitter_job(job, submission.cluster_of(job, Settings()), Settings())["spec"]["template"]["spec"]
+    built = submission.submitter_job(job, submission.cluster_of(job, Settings()), Settings())["spec"]["template"][
+        "spec"
+    ]
     assert built["containers"][0]["command"] == ["my-submit"]
     assert {"name": "RAY_JOB_SUBMISSION_ID", "value": "train-x"} in built["containers"][0]["env"]

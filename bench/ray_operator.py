@@ -1,0 +1,246 @@
+"""How fast the Ray operator brings up many Ray clusters, and how little it writes.
+
+    python bench/ray_operator.py embedded [--clusters 200]   embedded API server, scheduler, simulated nodes: one process
+    python bench/ray_operator.py plane [--clusters 200]      real control plane, KWOK nodes, operator in its own process
+
+Every cluster is one head and two workers. Prints one JSON line: seconds from the first create until every cluster is
+ready, CPU seconds of the operator (`plane`) or of everything (`embedded`), and writes per cluster by kind. The least
+possible is 3 pods, 1 service and 2 status writes; events are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` imports when run as a script
+
+from shoal.api.crds import load_crds
+from shoal.api.kinds import CRD, RAY_CLUSTER
+from shoal.controllers.ray import Operator, Settings
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.kubeconfig import load
+from shoal.kube.transport import Request, Response, Transport
+
+AT_ONCE = 32
+
+
+class Counting:
+    """A transport that counts writes by verb and resource."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.writes: Counter[str] = Counter()
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.method != "GET":
+            parts = request.path.split("/")
+            after = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[-2:]
+            self.writes[f"{request.method} {after[0]}{'/status' if parts[-1] == 'status' else ''}"] += 1
+        return await self.inner.send(request, timeout=timeout)
+
+    def stream(self, request: Request, *, idle_timeout: float | None = None) -> Any:
+        return self.inner.stream(request, idle_timeout=idle_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def ray_cluster(number: int) -> dict[str, Any]:
+    def template(name: str) -> dict[str, Any]:
+        amounts = {"cpu": "100m", "memory": "2Gi"}
+        container = {
+            "name": name,
+            "image": "rayproject/ray:2.60.0",
+            "resources": {"limits": amounts, "requests": amounts},
+        }
+        return {"spec": {"containers": [container]}}
+
+    group = {
+        "groupName": "workers",
+        "replicas": 2,
+        "minReplicas": 2,
+        "maxReplicas": 2,
+        "template": template("ray-worker"),
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": f"bench-{number}", "namespace": "default"},
+        "spec": {
+            "rayVersion": "2.60.0",
+            "headGroupSpec": {"rayStartParams": {}, "template": template("ray-head")},
+            "workerGroupSpecs": [group],
+        },
+    }
+
+
+async def install(client: Client) -> None:
+    for crd in load_crds():
+        if crd["spec"]["group"] in ("ray.io", "ray.k8s.io"):
+            await client.create(CRD, crd)
+    for crd in load_crds():
+        if crd["spec"]["group"] not in ("ray.io", "ray.k8s.io"):
+            continue
+        while True:
+            held = await client.get(CRD, crd["metadata"]["name"])
+            conditions = (held.get("status") or {}).get("conditions") or []
+            if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+                break
+            await asyncio.sleep(0.1)
+
+
+async def bring_up(client: Client, clusters: int) -> float:
+    """Seconds from the first create until all are ready."""
+    ready: set[str] = set()
+    done = asyncio.Event()
+
+    def changed(change: Change) -> None:
+        found = change.new
+        if found is not None and (found.get("status") or {}).get("state") == "ready":
+            ready.add(change.key.name)
+            if len(ready) == clusters:
+                done.set()
+
+    cache: Cache[dict[str, Any]] = Cache(client, RAY_CLUSTER, dict)
+    cache.subscribe(changed)
+    watching = asyncio.create_task(cache.run())
+    await cache.synced.wait()
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def create(number: int) -> None:
+        async with slots:
+            await client.create(RAY_CLUSTER, ray_cluster(number), "default")
+
+    began = time.monotonic()
+    await asyncio.gather(*(create(number) for number in range(clusters)))
+    await asyncio.wait_for(done.wait(), 120)
+    seconds = time.monotonic() - began
+    watching.cancel()
+    return seconds
+
+
+async def embedded(clusters: int) -> dict[str, Any]:
+    from shoal.local.agent import Agent, NodeKeeper, NodeShape
+    from shoal.local.apiserver import Server
+    from shoal.local.runtime.simulated import SimulatedRuntime
+    from shoal.local.scheduler import Scheduler
+
+    clock = SystemClock()
+    server = Server(None)
+    await server.start()
+    client = Client(server.transport(), timeout=120)
+    await install(client)
+    keeper = NodeKeeper(client, "bench", "127.0.0.1", clock)
+    shapes = (
+        NodeShape(name=f"node-{i}", capacity={"cpu": "64", "memory": "256Gi", "pods": "500"}, runtime="simulated")
+        for i in range(10)
+    )
+    await keeper.register(shapes)
+    agent = Agent(client, "bench", {"simulated": SimulatedRuntime(clock)}, keeper, workers=64)
+    scheduler = Scheduler(client)
+    counting = Counting(server.transport())
+    operator = Operator(Client(counting), Settings())
+    async with AsyncExitStack() as stack:
+        tasks = [asyncio.create_task(part.run()) for part in (agent, scheduler, operator)]
+        stack.callback(lambda: [task.cancel() for task in tasks])
+        await agent.ready.wait()
+        await scheduler.ready.wait()
+        await operator.caches.synced()
+        before = cpu()
+        seconds = await bring_up(client, clusters)
+        spent = cpu() - before
+    return {"seconds": seconds, "cpu_everything": spent, "writes": counting.writes}
+
+
+def plane(clusters: int) -> dict[str, Any]:
+    from tests.controlplane.plane import ControlPlane
+
+    folder = Path(tempfile.mkdtemp(prefix="shoal-bench-")) / "state"
+    control = ControlPlane(folder, controllers=True, scheduler=True, kwok=True)
+    control.start()
+    try:
+        for number in range(10):
+            control.add_node(f"node-{number}", cpu="64", memory="256Gi", pods="500")
+        asyncio.run(install(Client(load(control.kubeconfig), timeout=120)))
+        operator = subprocess.Popen(
+            [sys.executable, __file__, "operator", "--kubeconfig", str(control.kubeconfig)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert operator.stdout is not None
+            operator.stdout.readline()  # its caches are filled
+            seconds = asyncio.run(bring_up(Client(load(control.kubeconfig), timeout=120), clusters))
+            operator.send_signal(signal.SIGTERM)
+            report = json.loads(operator.stdout.readline())
+        finally:
+            operator.kill()
+            operator.wait(10)
+    finally:
+        control.stop()
+    return {"seconds": seconds, "cpu_operator": report["cpu"], "writes": Counter(report["writes"])}
+
+
+async def operator(kubeconfig: str) -> None:
+    """The operator alone; on SIGTERM it says what it wrote and what it cost."""
+    counting = Counting(load(kubeconfig))
+    running = Operator(Client(counting, timeout=60), Settings())
+    task = asyncio.create_task(running.run())
+    await running.caches.synced()
+    before = cpu()
+    print("ready", flush=True)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+    print(json.dumps({"cpu": cpu() - before, "writes": counting.writes}), flush=True)
+    task.cancel()
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("where", choices=("embedded", "plane", "operator"))
+    parser.add_argument("--clusters", type=int, default=200)
+    parser.add_argument("--kubeconfig", default="")
+    chosen = parser.parse_args()
+    if chosen.where == "operator":
+        asyncio.run(operator(chosen.kubeconfig))
+        return
+    result = asyncio.run(embedded(chosen.clusters)) if chosen.where == "embedded" else plane(chosen.clusters)
+    writes = {name: round(count / chosen.clusters, 2) for name, count in sorted(result.pop("writes").items())}
+    events = sum(count for name, count in writes.items() if "events" in name)
+    print(
+        json.dumps(
+            {
+                "where": chosen.where,
+                "clusters": chosen.clusters,
+                **{key: round(value, 2) for key, value in result.items()},
+                "writes_per_cluster": round(sum(writes.values()) - events, 2),
+                "events_per_cluster": round(events, 2),
+                "least_possible": 6,
+                "by_kind": writes,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
