@@ -34,7 +34,11 @@ def event_to_core(event: Json) -> Json:
 
 
 def event_from_core(event: Json) -> Json:
-    return {**_renamed(event, [*_EVENT_PAIRS, *_DEPRECATED]), "apiVersion": "events.k8s.io/v1"}
+    shown = {**_renamed(event, [*_EVENT_PAIRS, *_DEPRECATED]), "apiVersion": "events.k8s.io/v1"}
+    for name in ("reportingController", "reportingInstance"):
+        if shown.get(name) == "":
+            del shown[name]
+    return shown
 
 
 def _renamed(event: Json, pairs: list[tuple[str, str]]) -> Json:
