@@ -25,6 +25,9 @@ from shoal.engine.model import Gang, Namespace, PodSet
 
 CPU = 1000  # one cpu in the engine's milli
 
+DEFAULTS: dict[str, Any] = {}
+"""Settings of every world unless it says otherwise; the fault proofs take protections away here."""
+
 
 def limits(cpu: int, borrowing: int | None = None, lending: int | None = None) -> Limits:
     return Limits(
@@ -79,7 +82,7 @@ class World:
     """What lies outside the ledger: it stores decisions, lets victims go, and tells the facts that follow."""
 
     def __init__(self, *facts: Any, **settings: Any) -> None:
-        self.kueue = Kueue(Settings(**settings))
+        self.kueue = Kueue(Settings(**{**DEFAULTS, **settings}))
         self.gangs: dict[str, Gang] = {}
         self.leaving: list[Evict] = []
         self.now = 1_000_000
@@ -126,10 +129,15 @@ class World:
             name = victim.gang.rpartition("/")[2]
             if not names or name in names:
                 self.leaving.remove(victim)
-                stopped = self.gangs[name]
+                terms = Terms(evicted_at=self.now, evicted_reason="Preempted")
                 self.tell(
                     msgspec.structs.replace(
-                        stopped, state="waiting", admitted_at=0, assignment=(), stopping_for="", details={}
+                        self.gangs[name],
+                        state="waiting",
+                        admitted_at=0,
+                        assignment=(),
+                        stopping_for="",
+                        details={"kueue": terms},
                     )
                 )
 
