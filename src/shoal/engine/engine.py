@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shoal.engine.cycle import Cycle
-from shoal.engine.explain import explain
-from shoal.engine.model import Explanation, Fact, Gang, Plan
+from shoal.engine.explain import brief, explain
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Plan
+from shoal.engine.quota_view import NodeUse, quota_use
 from shoal.engine.settings import Settings
 from shoal.engine.state import State
 
@@ -37,6 +38,29 @@ class Engine:
     def explain(self, key: str, now: int = 0) -> Explanation | None:
         """Why this gang waits, in full, as of the last plan. None: it is not waiting or not known. Changes nothing."""
         return explain(self._state, key, now)
+
+    def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
+        """What a plan said of a waiting gang, with its position and the holders: cheap enough for every status."""
+        return brief(self._state, key, explanation, now)
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        """Names of the quota trees in force."""
+        return self._state.forest.trees if self._state.settings.quota else ()
+
+    def quota_use(self) -> dict[tuple[str, str], NodeUse]:
+        """By tree and node: what is allocated, what is borrowed, and by whom."""
+        return quota_use(self._state)
+
+    @property
+    def waiting(self) -> int:
+        """How many gangs wait."""
+        return len(self._state.waiting)
+
+    @property
+    def reserved(self) -> Amounts:
+        """What admitted gangs will still need, beyond the pods that exist."""
+        return dict(self._state.ledger.total_reserved)
 
     def gang(self, key: str) -> Gang | None:
         """What is known of a gang, assumptions included."""

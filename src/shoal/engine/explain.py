@@ -35,6 +35,19 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
     )
 
 
+def brief(state: State, key: str, explanation: Explanation, now: int) -> Explanation:
+    """The given explanation with position and holders; nothing is tried out."""
+    gang = state.gangs.get(key)
+    if gang is None or gang.uid not in state.waiting:
+        return explanation
+    return msgspec.structs.replace(
+        explanation,
+        position=position(state, gang, now),
+        queue_length=len(state.waiting),
+        holders=explanation.holders or _holders(state, explanation.shortfalls),
+    )
+
+
 def _why(state: State, gang: Gang) -> Explanation:
     found = find_room(gang, state.ledger)
     if isinstance(found, Placement):

@@ -204,7 +204,7 @@ class Ledger:
             planned, unplaced = self._still_to_come(gang)
         self._replace(self._planned, uid, planned, "planned")
         self._unplaced.pop(uid, None)
-        if unplaced:
+        if unplaced and gang is not None and gang.supply == "fit":
             self._unplaced[uid] = unplaced
         self._reserve(uid, {} if gang is None else self._shortage(gang))
 
@@ -269,9 +269,10 @@ class Ledger:
             self.total_reserved[resource] = self.total_reserved.get(resource, 0) + change
 
     def _place_ghosts(self) -> None:
-        """Admitted pods without a planned node (sums were enough, or the plan was not stored) get one for the count.
+        """Admitted pods whose planned node is gone, or was not stored, get one for the count.
 
-        They are placed afresh from the facts each time, so that a rebuilt ledger finds the same.
+        They are placed afresh from the facts each time, so that a rebuilt ledger finds the same. Not so where sums
+        decided: such pods may wait for a node, as MCAD lets them.
         """
         if (self.room.version, self._unplaced) == self._ghosts_seen or not (self._unplaced or self._ghosts):
             return

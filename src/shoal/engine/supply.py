@@ -23,7 +23,10 @@ def find_room(gang: Gang, ledger: Ledger, extra: Amounts | None = None) -> Place
             return Placement(tuple({} for _ in gang.pod_sets))
         case "aggregate":
             missing = aggregate_shortfalls(gang, ledger, extra or {})
-            return missing or Placement(tuple({} for _ in gang.pod_sets))
+            if missing:
+                return missing
+            likely = place(gang, ledger.room)  # sums decide; where pods can be placed too, that room is kept for them
+            return likely if isinstance(likely, Placement) else Placement(tuple({} for _ in gang.pod_sets))
         case _:
             return place(gang, ledger.room)
 
