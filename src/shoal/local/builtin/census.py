@@ -72,6 +72,10 @@ def _owner_uids(obj: Json) -> list[str]:
     return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")]
 
 
+def _namespace(obj: Json) -> list[str]:
+    return [obj["metadata"].get("namespace", "")]
+
+
 Listener = Callable[[Kind, Change], None]
 
 
@@ -83,8 +87,7 @@ class Census:
         self.clock = clock
         self.ready = asyncio.Event()
         self._whole: dict[Kind, Cache[Json]] = {
-            kind: Cache(client, kind, indexes={"owner": _owner_uids, "node": _node, "orphan": _orphan}, clock=clock)
-            for kind in WHOLE
+            kind: Cache(client, kind, indexes=_INDEXES, clock=clock) for kind in WHOLE
         }
         self._heads: dict[Kind, Cache[Head]] = {}
         self._running: dict[Kind, asyncio.Task[None]] = {}
@@ -249,3 +252,6 @@ async def remove_finalizer(client: Client, kind: Kind, key: Key, uid: str, final
             if getattr(error, "code", 0) != 409:
                 raise
     log.debug("%s %s: its finalizer %s stays for now; others keep writing", kind.resource, key, finalizer)
+
+
+_INDEXES = {"owner": _owner_uids, "node": _node, "orphan": _orphan, "namespace": _namespace}

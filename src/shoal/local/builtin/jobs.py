@@ -155,7 +155,7 @@ class Jobs:
         if uid:
             return
         strays = []
-        for pod in self._bench.pods.list(key.namespace):
+        for pod in self._bench.pods.by_index("namespace", key.namespace):
             owner = controller_of(pod)
             if owner and owner["name"] == key.name and owner["kind"] == "Job" and in_group(owner, kinds.JOB):
                 strays.append(pod)

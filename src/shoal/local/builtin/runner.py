@@ -10,10 +10,14 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.writes import Writes
 from shoal.local.builtin.census import Census
 from shoal.local.builtin.collector import Collector
+from shoal.local.builtin.daemon_sets import DaemonSets
 from shoal.local.builtin.deployments import Deployments
+from shoal.local.builtin.endpoints import Endpoints
 from shoal.local.builtin.jobs import Jobs
 from shoal.local.builtin.namespaces import Namespaces
+from shoal.local.builtin.pod_cleanup import PodCleanup
 from shoal.local.builtin.replica_sets import ReplicaSets
+from shoal.local.builtin.stateful_sets import StatefulSets
 from shoal.local.builtin.workbench import Workbench
 
 
@@ -37,5 +41,9 @@ async def run_all(
             ReplicaSets(bench("replicaset-controller")),
             Deployments(bench("deployment-controller")),
             Jobs(bench("job-controller")),
+            StatefulSets(bench("statefulset-controller")),
+            DaemonSets(bench("daemonset-controller")),
+            Endpoints(bench("endpoint-controller")),
+            PodCleanup(bench("pod-garbage-collector")),
         ):
             group.create_task(part.run())

@@ -1,0 +1,125 @@
+"""StatefulSets in order, DaemonSets on every fitting node, endpoints behind services, and pods nobody will end."""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+from tests.unit.builtin.objects import container, pods_of, report, template, workload
+
+
+async def names(cluster):
+    return [pod["metadata"]["name"] for pod in await pods_of(cluster, app="x")]
+
+
+async def make_ready(cluster, name):
+    pod = await cluster.until(kinds.POD, name, lambda o: not o["metadata"].get("deletionTimestamp"))
+    await report(cluster, pod)
+
+
+async def test_a_stateful_set_fills_in_order_and_empties_backwards(cluster):
+    await cluster.create(kinds.STATEFUL_SET, workload(kinds.STATEFUL_SET, replicas=3, serviceName="s"))
+    await cluster.until(kinds.POD, "x-0", lambda o: True)
+    await cluster.settled()
+    assert await names(cluster) == ["x-0"], "the next waits until the first is ready"
+    for number in range(3):
+        await make_ready(cluster, f"x-{number}")
+    full = await cluster.until(kinds.STATEFUL_SET, "x", lambda o: o["status"].get("readyReplicas") == 3)
+    assert full["status"]["currentRevision"] == full["status"]["updateRevision"]
+    [pod] = [p for p in await pods_of(cluster, app="x") if p["metadata"]["name"] == "x-1"]
+    assert pod["spec"]["hostname"] == "x-1"
+    assert pod["spec"]["subdomain"] == "s"
+    assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "1"
+    await cluster.client.patch(kinds.STATEFUL_SET, "x", "default", {"spec": {"replicas": 1}})
+    await cluster.until(kinds.STATEFUL_SET, "x", lambda o: o["status"].get("replicas") == 1)
+    assert await names(cluster) == ["x-0"]
+
+
+async def test_a_stateful_set_is_updated_from_the_last_to_the_first(cluster):
+    await cluster.create(
+        kinds.STATEFUL_SET, workload(kinds.STATEFUL_SET, replicas=2, serviceName="s", podManagementPolicy="Parallel")
+    )
+    for number in range(2):
+        await make_ready(cluster, f"x-{number}")
+    await cluster.until(kinds.STATEFUL_SET, "x", lambda o: o["status"].get("readyReplicas") == 2)
+    fresh = {**template(), "spec": {"containers": [container(image="i:2")]}}
+    await cluster.client.patch(kinds.STATEFUL_SET, "x", "default", {"spec": {"template": fresh}})
+    new = await cluster.until(kinds.POD, "x-1", lambda o: o["spec"]["containers"][0]["image"] == "i:2")
+    assert (await cluster.get(kinds.POD, "x-0"))["spec"]["containers"][0]["image"] == "i:1"
+    await report(cluster, new)
+    await cluster.until(kinds.POD, "x-0", lambda o: o["spec"]["containers"][0]["image"] == "i:2")
+
+
+async def test_a_stateful_set_makes_claims_and_leaves_them(cluster):
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await cluster.create(
+        kinds.STATEFUL_SET, workload(kinds.STATEFUL_SET, replicas=1, serviceName="s", volumeClaimTemplates=[claim])
+    )
+    pod = await cluster.until(kinds.POD, "x-0", lambda o: True)
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-x-0"}} in pod["spec"]["volumes"]
+    assert await cluster.names(kinds.PERSISTENT_VOLUME_CLAIM) == ["data-x-0"]
+    await cluster.client.delete(kinds.STATEFUL_SET, "x", "default")
+    await cluster.until_gone(kinds.POD, "x-0")
+    assert await cluster.names(kinds.PERSISTENT_VOLUME_CLAIM) == ["data-x-0"]
+
+
+async def test_a_daemon_set_is_on_every_fitting_node(cluster):
+    await cluster.add_node("a", labels={"zone": "1"})
+    await cluster.add_node("b", labels={"zone": "1"})
+    await cluster.add_node("c", labels={"zone": "2"})
+    await cluster.create(kinds.DAEMON_SET, workload(kinds.DAEMON_SET, template=template(nodeSelector={"zone": "1"})))
+    found = await cluster.until(kinds.DAEMON_SET, "x", lambda o: o["status"].get("currentNumberScheduled") == 2)
+    assert found["status"]["desiredNumberScheduled"] == 2
+    assert {pod["spec"]["nodeName"] for pod in await pods_of(cluster, app="x")} == {"a", "b"}
+    await cluster.client.patch(kinds.NODE, "c", None, {"metadata": {"labels": {"zone": "1"}}})
+    await cluster.until(kinds.DAEMON_SET, "x", lambda o: o["status"].get("currentNumberScheduled") == 3)
+
+
+def service(**spec):
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s"},
+        "spec": {"selector": {"app": "x"}, "ports": [{"port": 80, "targetPort": "web"}], **spec},
+    }
+
+
+async def test_endpoints_follow_pods(cluster):
+    await cluster.create(kinds.SERVICE, service())
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "labels": {"app": "x"}},
+        "spec": {"containers": [container(ports=[{"name": "web", "containerPort": 8080}])]},
+    }
+    made = await cluster.create(kinds.POD, pod)
+    await report(cluster, made, "Running", ready=False, podIP="10.1.0.1", podIPs=[{"ip": "10.1.0.1"}])
+    waiting = await cluster.until(kinds.ENDPOINTS, "s", lambda o: o.get("subsets"))
+    assert waiting["subsets"][0]["notReadyAddresses"][0]["ip"] == "10.1.0.1"
+    assert waiting["subsets"][0]["ports"] == [{"name": "", "port": 8080, "protocol": "TCP"}]
+    await report(cluster, made, "Running", podIP="10.1.0.1", podIPs=[{"ip": "10.1.0.1"}])
+    await cluster.until(kinds.ENDPOINTS, "s", lambda o: "addresses" in (o.get("subsets") or [{}])[0])
+    await cluster.settled()
+    [slice_] = [s for s in await cluster.client.list(kinds.ENDPOINT_SLICE, "default") if s["endpoints"]]
+    assert slice_["endpoints"][0]["addresses"] == ["10.1.0.1"]
+    assert slice_["endpoints"][0]["conditions"] == {"ready": True, "serving": True, "terminating": False}
+    assert slice_["metadata"]["labels"]["kubernetes.io/service-name"] == "s"
+    await cluster.client.delete(kinds.POD, "p", "default")
+    await cluster.until(kinds.ENDPOINTS, "s", lambda o: not o.get("subsets"))
+    await cluster.client.delete(kinds.SERVICE, "s", "default")
+    await cluster.until_gone(kinds.ENDPOINTS, "s")
+    await cluster.settled()
+    assert await cluster.client.list(kinds.ENDPOINT_SLICE, "default") == []
+
+
+async def test_nothing_is_written_when_nothing_changes(cluster):
+    await cluster.create(kinds.DEPLOYMENT, workload(kinds.DEPLOYMENT, replicas=2))
+    await cluster.create(kinds.STATEFUL_SET, workload(kinds.STATEFUL_SET, "y", replicas=1, serviceName="s"))
+    await cluster.create(kinds.SERVICE, service())
+    await cluster.settled()
+    before = (await cluster.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
+    await cluster.client.patch(kinds.DEPLOYMENT, "x", "default", {"metadata": {"annotations": {"note": "1"}}})
+    await cluster.settled()
+    after = (await cluster.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
+    assert int(after) - int(before) <= 2, "our note, and its copy on the set"
