@@ -336,7 +336,7 @@ def _adapter(schema: Json, *, root: bool = False) -> Adapt | None:
         seen: Json = {}
         for name, item in value.items():
             inner = members.get(name) if name in properties else others
-            seen[renamed.get(name, name)] = item if inner is None else inner(item)
+            seen[str(renamed.get(name, name))] = item if inner is None else inner(item)
         if root and type(seen.get("metadata")) is dict:  # rules may read the name only, and the rest is dear to convert
             seen["metadata"] = {k: v for k, v in seen["metadata"].items() if k in ("name", "generateName")}
         return seen

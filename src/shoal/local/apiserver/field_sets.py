@@ -86,8 +86,8 @@ def _members_difference(shape: Shape, old: Json, new: Json) -> tuple[Set | None,
 def _items_difference(shape: Shape, old: list[Any], new: list[Any]) -> tuple[Set | None, Set | None]:
     if shape.granularity == "set":
         before, after = {value_of(item) for item in old}, {value_of(item) for item in new}
-        changed = {key: {} for key in sorted(after - before)}
-        gone = {key: {} for key in sorted(before - after)}
+        changed: Set = {key: {} for key in sorted(after - before)}
+        gone: Set = {key: {} for key in sorted(before - after)}
         return changed or None, gone or None
     was = {key_of(shape, item): item for item in old}
     now = {key_of(shape, item): item for item in new}
@@ -135,8 +135,8 @@ def subtract(left: Set, right: Set, *, sweep: bool = True) -> Set | None:
     With `sweep` an end of `right` takes all below it (the value is gone or other); without, only its own path.
     """
     if not right:
-        rest = {} if sweep else {key: node for key, node in left.items() if key != "."}
-        return rest or None
+        below = {} if sweep else {key: node for key, node in left.items() if key != "."}
+        return below or None
     kept: Set = {}
     for key, node in left.items():
         if key == ".":

@@ -190,14 +190,14 @@ def apply(
     wanted = _owned(shape, config, subresource) or {}
     _check_keys(shape, config, "")
     if live is None:
-        created = clone(config)
+        created: Json = clone(config)
         created.setdefault("metadata", {})
         if wanted:
             created["metadata"]["managedFields"] = [_entry(manager, "Apply", now, api_version, subresource, wanted)]
         return created
     entries = (live.get("metadata") or {}).get("managedFields") or []
     given = {name: value for name, value in config.items() if name == "status"} if subresource == "status" else config
-    merged = _merge(shape, live, given)
+    merged: Json = _merge(shape, live, given)
     changed, _ = _difference(shape, live, merged, subresource)
     others = [entry for entry in entries if not _same_manager(entry, manager, "Apply", subresource)]
     if changed is not None and not force:
@@ -315,7 +315,8 @@ def _merge_items(shape: Shape, live: list[Any], config: list[Any]) -> list[Any]:
     found = {field_sets.key_of(shape, item): item for item in live}
     wanted = {field_sets.key_of(shape, item): item for item in config}
     if None in found:
-        return clone(config)
+        taken: list[Any] = clone(config)
+        return taken
     merged: list[Any] = []
     done: set[str | None] = set()
     queue = list(wanted)
@@ -353,18 +354,18 @@ def _prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
     if type(value) is list and shape.granularity in ("keyed", "set"):
         kept = []
         for item in value:
-            element = field_sets.value_of(item) if shape.granularity == "set" else field_sets.key_of(shape, item)
-            if element is None or element not in dropped:
+            step = field_sets.value_of(item) if shape.granularity == "set" else field_sets.key_of(shape, item)
+            if step is None or step not in dropped:
                 kept.append(item)
                 continue
-            theirs = [fields[element] for fields in others if element in fields]
+            theirs = [fields[step] for fields in others if step in fields]
             if shape.granularity == "set" or not theirs:
-                whole = shape.granularity == "set" or field_sets.is_member(dropped[element])
+                whole = shape.granularity == "set" or field_sets.is_member(dropped[step])
                 if theirs or not whole:
-                    kept.append(_prune(shape.item, item, dropped[element], theirs) if shape.item else item)
+                    kept.append(_prune(shape.item, item, dropped[step], theirs) if shape.item else item)
                 continue
             assert shape.item is not None
-            below = {step: node for step, node in dropped[element].items() if step[2:] not in shape.keys}
+            below = {one: node for one, node in dropped[step].items() if one[2:] not in shape.keys}
             kept.append(_prune(shape.item, item, below, theirs))
         return kept
     return value

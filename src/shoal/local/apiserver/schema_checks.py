@@ -364,6 +364,14 @@ def _logic(path: Path, rule: str) -> FieldError:
     return FieldError("<nil>", "Invalid", f'Invalid value: "": "{_named(path)}" {rule}', tokens(path))
 
 
+def _fewest(results: list[list[FieldError]]) -> list[FieldError]:
+    """The faults of the alternative that came nearest."""
+    best = results[0]
+    for found in results[1:]:
+        best = found if len(found) < len(best) else best
+    return best
+
+
 def _all_check(checks: list[Check]) -> Check:
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         found = [error for inner in checks for error in _faults(inner, value, path)]
@@ -379,7 +387,7 @@ def _any_check(checks: list[Check]) -> Check:
         results = [_faults(inner, value, path) for inner in checks]
         if all(results):
             errors.append(_logic(path, "must validate at least one schema (anyOf)"))
-            errors += min(results, key=len)
+            errors.extend(_fewest(results))
 
     return check
 
@@ -390,7 +398,7 @@ def _one_check(checks: list[Check]) -> Check:
         good = sum(not found for found in results)
         if good == 0:
             errors.append(_logic(path, "must validate one and only one schema (oneOf). Found none valid"))
-            errors += min(results, key=len)
+            errors.extend(_fewest(results))
         elif good > 1:
             errors.append(
                 _logic(path, f"must validate one and only one schema (oneOf). Found {good} valid alternatives")

@@ -37,7 +37,8 @@ def strategic_merge(kind: Kind, doc: Any, patch: Any) -> Any:
 def _merge_object(type_name: str, doc: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     directive = patch.get(_PATCH)
     if directive == "replace":
-        return _plain({name: value for name, value in patch.items() if name != _PATCH})
+        replaced: dict[str, Any] = _plain({name: value for name, value in patch.items() if name != _PATCH})
+        return replaced
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
@@ -131,7 +132,7 @@ def _merge_list(field: Field, found: list[Any], patch: list[Any]) -> list[Any]:
 def _keys(field: Field, patch: list[dict[str, Any]]) -> tuple[str, ...]:
     """Kubernetes matches by the one merge key. Where the patch itself names one key twice (a port for TCP and for UDP),
     the entries are told apart by the full key of the list, or one would swallow the other."""
-    values = [item.get(field.merge_key) for item in patch]
+    values = [item.get(str(field.merge_key)) for item in patch]
     twice = any(values.count(value) > 1 for value in values)
     return field.keys if twice and len(field.keys) > 1 else (str(field.merge_key),)
 

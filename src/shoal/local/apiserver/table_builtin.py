@@ -315,7 +315,8 @@ def _claim(item: Json, now: int) -> list[Any]:
 
 def _quota(item: Json, now: int) -> list[Any]:
     hard, used = _status(item).get("hard") or {}, _status(item).get("used") or {}
-    requests, limits = [], []
+    requests: list[str] = []
+    limits: list[str] = []
     for name in sorted(hard):
         (limits if name.startswith("limits") else requests).append(f"{name}: {used.get(name, '0')}/{hard[name]}")
     return [_head(item), ", ".join(requests), ", ".join(limits), _age(item, now)]

@@ -166,11 +166,11 @@ class Census:
             for kind in [k for k in self._heads if wanted and (k.group, k.plural) == (wanted.group, wanted.plural)]:
                 self._drop(kind)
             return
-        kind = _crd_kind(change.new)
+        defined = _crd_kind(change.new)
         established = any(c.get("type") == "Established" and c.get("status") == "True"
                           for c in (change.new.get("status") or {}).get("conditions") or ())  # fmt: skip
-        if kind is not None and established:
-            self._add(kind)
+        if defined is not None and established:
+            self._add(defined)
 
     async def _discover(self) -> list[Kind]:
         """All kinds that can be listed, watched and deleted, each at its preferred version."""

@@ -97,9 +97,11 @@ class Collector:
         if thing is None:
             return None
         if thing.deleting and ORPHAN in thing.finalizers:
-            return await self._orphan(thing)
+            await self._orphan(thing)
+            return None
         if thing.deleting and FOREGROUND in thing.finalizers:
-            return await self._finish_foreground(thing)
+            await self._finish_foreground(thing)
+            return None
         if thing.owners:
             return await self._judge(thing)
         return None

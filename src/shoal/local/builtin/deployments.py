@@ -80,7 +80,7 @@ class Deployments:
         selector.setdefault("matchLabels", {})[HASH] = digest
         metadata = deployment["metadata"]
         annotations = _annotations(deployment, _next_revision(old))
-        body = {
+        body: Json = {
             "apiVersion": kinds.REPLICA_SET.api_version, "kind": "ReplicaSet",
             "metadata": {"name": f"{metadata['name']}-{digest}", "namespace": metadata["namespace"], "labels": labels,
                          "annotations": annotations, "ownerReferences": [reference_to(kinds.DEPLOYMENT, deployment)]},

@@ -137,7 +137,7 @@ class Endpoints:
 
 
 def _selects(service: Json, pod: Json) -> bool:
-    wanted = (service.get("spec") or {}).get("selector")
+    wanted = (service.get("spec") or {}).get("selector") or {}
     return bool(wanted) and wanted.items() <= (pod["metadata"].get("labels") or {}).items()
 
 

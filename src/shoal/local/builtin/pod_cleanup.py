@@ -54,7 +54,8 @@ class PodCleanup:
 
     async def reconcile(self, key: Key) -> float | None:
         if not key.name:
-            return await self._thin_out()
+            await self._thin_out()
+            return None
         pod = self._bench.pods.get(key)
         if pod is None:
             return None

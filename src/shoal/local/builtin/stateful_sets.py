@@ -45,7 +45,8 @@ class StatefulSets:
         if not pods.is_deleting(owner):
             await self._keep_revision(owner, revision)
             await self._step(owner, mine, revision)
-        return await self._publish(owner, revision)
+        await self._publish(owner, revision)
+        return None
 
     async def _step(self, owner: Json, mine: dict[int, Json], revision: str) -> None:
         """One step: fill the first gap, or remove the last surplus, or exchange the last old pod."""
