@@ -49,7 +49,9 @@ async def run(control_plane: ControlPlane) -> AsyncIterator[Run]:
     started: list[Process] = []
     # Switched off by the environment, because a monkeypatch does not reach another process.
     unfenced = (
-        "from shoal.kube.lease import Term; Term.check = lambda self: None; Term.left = property(lambda self: 30.0)\n"
+        "from shoal.kube.lease import Term\n"
+        "Term.check = lambda self: None\n"
+        "Term.left = property(lambda self: 30.0)\n"
     )
     code = "import asyncio, sys\n" + (unfenced if os.environ.get(UNFENCED) else "")
     code += "from tests.integration.kube.replica import main\nasyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))"

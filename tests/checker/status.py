@@ -1,0 +1,119 @@
+"""Invariants on what is written into objects: I19, I21, I22, I23."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from tests.checker.record import Json, Record, Violation
+
+WRITES_PER_STATE = 2
+
+
+def states(records: list[Record]) -> dict[str, list[Record]]:
+    """Per UID: the record that showed each revision first, in the order of revisions."""
+    found: dict[str, dict[int, Record]] = {}
+    for record in records:
+        shows = record.is_done_write or record.verb == "get" or record.event in ("ADDED", "MODIFIED")
+        if shows and record.new is not None and record.revision and record.verb != "delete":
+            uid = (record.new.get("metadata") or {}).get("uid")
+            if uid:
+                kept = found.setdefault(uid, {})
+                if record.revision not in kept or (record.is_write and not kept[record.revision].is_write):
+                    kept[record.revision] = record
+    return {uid: [by_revision[number] for number in sorted(by_revision)] for uid, by_revision in found.items()}
+
+
+def transition_times(records: list[Record]) -> Iterator[Violation]:
+    """I19: times never fall, never precede creation, and change only with the value."""
+    for history in states(records).values():
+        before: dict[str, Json] = {}
+        for record in history:
+            assert record.new is not None
+            created = record.new["metadata"].get("creationTimestamp") or ""
+            now = {str(one.get("type")): one for one in _conditions(record.new)}
+            for kind, condition in now.items():
+                time, old = condition.get("lastTransitionTime") or "", before.get(kind)
+                if not record.is_write:
+                    continue
+                if time and created and _seconds(time) < _seconds(created):
+                    yield Violation("I19", f"condition {kind} changed at {time}, before the object was made", (record,))
+                if old is None:
+                    continue
+                was = old.get("lastTransitionTime") or ""
+                if time and was and _seconds(time) < _seconds(was):
+                    yield Violation("I19", f"the time of condition {kind} fell from {was} to {time}", (record,))
+                if time != was and condition.get("status") == old.get("status"):
+                    yield Violation("I19", f"the time of condition {kind} changed but its value did not", (record,))
+            before = now
+
+
+def vain_writes(records: list[Record]) -> Iterator[Violation]:
+    """I21: no update or patch leaves the object equal."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for record in records:
+        if record.is_done_write and record.verb in ("update", "patch"):
+            shown = [sequence for revision, sequence in seen.get(record.uid, []) if revision == record.revision]
+            if shown and any(records[sequence].order < record.order for sequence in shown):
+                yield Violation("I21", "the write left the object as it was", (records[shown[0]], record))
+        if record.revision and record.uid:
+            seen.setdefault(record.uid, []).append((record.revision, record.sequence))
+
+
+def observed_generation(records: list[Record]) -> Iterator[Violation]:
+    """I22: observedGeneration never falls nor exceeds generation."""
+    for history in states(records).values():
+        highest = 0
+        for record in history:
+            assert record.new is not None
+            status = record.new.get("status") or {}
+            generation = int(record.new["metadata"].get("generation") or 0)
+            observed = status.get("observedGeneration") if isinstance(status, dict) else None
+            everywhere = [observed, *(one.get("observedGeneration") for one in _conditions(record.new))]
+            for number in everywhere:
+                if isinstance(number, int) and generation and number > generation:
+                    yield Violation("I22", f"observedGeneration {number} exceeds generation {generation}", (record,))
+            if isinstance(observed, int):
+                if observed < highest:
+                    yield Violation("I22", f"observedGeneration fell from {highest} to {observed}", (record,))
+                highest = max(highest, observed)
+
+
+def quiet(records: list[Record]) -> Iterator[Violation]:
+    """I23: quiet means no writes; and at most two writes in a row that change nothing but texts and times."""
+    calm = False
+    for record in records:
+        if record.verb in ("quiet", "noise"):
+            calm = record.verb == "quiet"
+        elif calm and record.decides and record.outcome != "unsent":
+            yield Violation("I23", "a write while nothing happened", (record,))
+    for history in states(records).values():
+        run: list[Record] = []
+        for before, after in pairwise(history):
+            same = after.is_write and _state(before.new) == _state(after.new)
+            run = [*run, after] if same else []
+            if len(run) > WRITES_PER_STATE:
+                yield Violation("I23", f"{len(run)} writes in a row without a change of state", tuple(run))
+                run = []
+
+
+def _conditions(obj: Json) -> list[Json]:
+    status = obj.get("status")
+    listed = status.get("conditions") if isinstance(status, dict) else None
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _seconds(text: str) -> str:
+    return text[:19]  # RFC 3339 in UTC sorts as text
+
+
+def _state(value: Any) -> Any:
+    """What is left of an object without texts, times and revisions."""
+    if isinstance(value, dict):
+        return {
+            name: _state(one)
+            for name, one in value.items()
+            if name not in ("message", "resourceVersion", "managedFields") and not name.endswith(("Time", "Timestamp"))
+        }
+    return [_state(one) for one in value] if isinstance(value, list) else value
