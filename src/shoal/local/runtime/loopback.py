@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from shoal.api.meta import Json
-from shoal.errors import ShoalError
 from shoal.local.images import Image
 from shoal.local.runtime import rayentry
 from shoal.local.runtime.process import Plan
-from shoal.local.runtime.shim import open_beneath
+from shoal.local.runtime.shim import StartFailed, open_beneath
+from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import Address, Sandbox
 from shoal.local.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
 
@@ -74,10 +74,11 @@ def mapped(text: str, paths: list[tuple[str, str]]) -> str:
 
 def _source(mount: Json) -> str:
     """The directory behind a mount, resolved without following a link below the volume."""
-    held = open_beneath(mount["source"], mount.get("subPath", ""))
+    try:
+        held = open_beneath(mount["source"], mount.get("subPath", ""))
+    except StartFailed as error:
+        raise ConfigError(str(error)) from error
     try:
         return os.readlink(f"/proc/self/fd/{held}")
-    except OSError as error:
-        raise ShoalError(f"subPath {mount.get('subPath')!r} cannot be resolved: {error}") from error
     finally:
         os.close(held)

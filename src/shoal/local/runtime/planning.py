@@ -55,7 +55,7 @@ async def plan(
         made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
     if host.sandbox.isolates:
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
-        made.mounts = [*_own_mounts(directory, container), *volumes.mounts(container, environment)]
+        made.mounts = [*_own_mounts(directory, container), *_hidden_programs(image), *volumes.mounts(container, environment)]
     else:
         loopback.adapt(made, address, directory, image, volumes.mounts(container, environment), host.sandbox)
     return made
@@ -113,6 +113,14 @@ def _own_mounts(directory: Path, container: Json) -> list[Json]:
         {"source": str(directory.parent.parent.parent / "resolv.conf"), "target": "/etc/resolv.conf"},
         {"source": str(message), "target": container.get("terminationMessagePath") or "/dev/termination-log"},
     ]
+
+
+def _hidden_programs(image: Image) -> list[Json]:
+    """Environments that lie where a pod has directories of its own, such as a virtual environment below /tmp."""
+    needed = {sys.prefix, sys.base_prefix, str(Path(echo.__file__).parent)}
+    needed |= {os.path.dirname(part) for part in image.path.split(":")}
+    return [{"source": path, "target": path, "readonly": True} for path in sorted(needed)
+            if path.startswith(("/tmp/", "/run/")) and os.path.isdir(path)]
 
 
 def memory_limit(container: Json) -> int | None:

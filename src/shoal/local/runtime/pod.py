@@ -147,6 +147,9 @@ class PodRun:
         except ShoalError as error:
             self._book.fail("Failed", str(error))
             self.host.announce(self.pod, "Warning", "Failed", str(error))
+        except Exception as error:  # this loop owns the pod: whatever went wrong, the other pods go on
+            log.exception("pod %s failed", self._record.name)
+            self._book.fail("AgentError", f"{type(error).__name__}: {error}")
         if self._stopping is None:
             await self._cleared()
             self.finished.set()

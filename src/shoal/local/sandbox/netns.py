@@ -133,6 +133,8 @@ class NetnsSandbox:
 
     async def _serve(self, pod_id: str, namespace: str) -> None:
         """What a pod finds on its own loopback: a name server, and the API server."""
+        if pod_id in self._resolvers:
+            return
         asked = await self._within(namespace, _datagram_socket)
         loop = asyncio.get_running_loop()
         resolver, _ = await loop.create_datagram_endpoint(lambda: PodResolver(self._look_up, self._upstream), sock=asked)

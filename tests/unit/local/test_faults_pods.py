@@ -1,0 +1,322 @@
+"""Faults of pods on one machine: what must hold when agents die, pids return, pods misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shoal.local.images import ImageTable
+from shoal.local.runtime import logs, loopback, process, shim, volumes
+from shoal.local.runtime.gate import StartGate
+from shoal.local.runtime.gpus import NoDevice
+from shoal.local.runtime.limits import CgroupLimits, NoLimits
+from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.pod import PodRun, stop_stray
+from shoal.local.runtime.process import ContainerProcess
+from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.sources import ConfigError
+from shoal.local.sandbox import loopback as loopback_sandbox
+from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
+from tests.faults import proven
+from tests.unit.local.conftest import Machine, pod, state, text
+from tests.unit.local.test_pods import until
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes below this test whose command line holds the mark."""
+    found = []
+    for pid in shim.descendants(os.getpid()):
+        try:
+            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def never_attaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContainerProcess, "attach", lambda self: False)
+
+
+@proven(without=never_attaches)
+async def test_f097_a_restarted_agent_finds_its_pods_again(one_machine: Machine) -> None:
+    """F97: the agent dies while pods run. Holds: the next one re-attaches, nothing is restarted or left over."""
+    manifest = pod("steady", "sleep", "5097")
+    first = one_machine.start(manifest)
+    await until(lambda: "running" in state(first))
+    shims = marked("5097")
+    await first.detach()
+    one_machine.pods.clear()
+    second = PodRun(one_machine.host, manifest, lambda: None)
+    second.start()
+    try:
+        await until(lambda: second.status()["containerStatuses"][0]["state"] != {"waiting": {"reason": "ContainerCreating"}}
+                    and "PodInitializing" not in str(second.status()))
+        status = second.status()["containerStatuses"][0]
+        assert "running" in status["state"] and status["restartCount"] == 0
+        assert marked("5097") == shims
+        second.stop(0)
+        await second.finished.wait()
+        assert marked("5097") == []
+    finally:
+        for pid in marked("5097"):
+            os.kill(pid, signal.SIGKILL)
+
+
+@proven(without=never_attaches)
+async def test_f097_what_nobody_knows_any_more_is_removed(one_machine: Machine) -> None:
+    """F97: the pod was deleted while the agent was down. Holds: its processes end, its files go."""
+    run = one_machine.start(pod("orphan", "sleep", "5197"))
+    await until(lambda: "running" in state(run))
+    await run.detach()
+    one_machine.pods.clear()
+    try:
+        await ProcessRuntime(one_machine.host).sweep(known=set())
+        assert marked("5197") == []
+        assert not run.directory.exists()
+    finally:
+        for pid in marked("5197"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def believes_the_pid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hold(identity: object) -> int:
+        return os.pidfd_open(identity.pid)  # type: ignore[attr-defined]
+
+    def send(identity: object, number: signal.Signals) -> bool:
+        os.kill(identity.pid, number)  # type: ignore[attr-defined]
+        return True
+
+    monkeypatch.setattr(process, "hold", hold)
+    monkeypatch.setattr(process, "signal_exactly", send)
+
+
+@proven(without=believes_the_pid)
+async def test_f098_a_reused_pid_is_a_stranger(tmp_path: Path) -> None:
+    """F98: the shim's pid now belongs to another process. Holds: it gets no signal from us."""
+    stranger = subprocess.Popen(["sleep", "5098"])
+    try:
+        run = tmp_path / "containers" / "main" / "0"
+        run.mkdir(parents=True)
+        (run / "shim.json").write_text(json.dumps({"pid": stranger.pid, "start": 1}))
+        async with asyncio.timeout(5):
+            await stop_stray(tmp_path)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def writes_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(self: shim.Log, stream: str, mark: bytes, lines: list[bytes]) -> None:
+        self.size += self.file.write(b"".join(lines))
+
+    monkeypatch.setattr(shim.Log, "write", write)
+
+
+@proven(without=writes_plainly)
+def test_f102_a_full_disk_loses_output_and_nothing_else(tmp_path: Path) -> None:
+    """F102: the disk is full while a container prints. Holds: output is drained and dropped; logging resumes with space."""
+    log = shim.Log("/dev/full", 1 << 20)
+    log.take("stdout", b"lost\n" * 1000)
+    log.file = open(tmp_path / "log", "ab", buffering=0)  # noqa: SIM115 - space is back
+    log.take("stdout", b"kept\n")
+    assert (tmp_path / "log").read_bytes().endswith(b"kept\n")
+
+
+def trusts_every_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback_sandbox, "_bindable", lambda port: True)
+
+
+@proven(without=trusts_every_port)
+async def test_f105_blocks_of_ports_are_free_and_disjoint() -> None:
+    """F105: a port of the next block is taken by someone else. Holds: that block is skipped; no two pods share anything."""
+    sandbox = LoopbackSandbox("ports")
+    first = await sandbox.open("a")
+    with socket.socket() as stranger:
+        stranger.bind(("", first.port_base + BLOCK + 3))
+        stranger.listen()
+        others = [await sandbox.open(name) for name in "bcd"]
+    everyone = [first, *others]
+    assert len({address.ip for address in everyone}) == 4
+    ports = [port for address in everyone for port in range(address.port_base, address.port_base + BLOCK)]
+    assert len(set(ports)) == len(ports)
+    assert first.port_base + BLOCK + 3 not in ports
+
+
+def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def enter(self: StartGate, weight: int) -> None:
+        return None
+
+    monkeypatch.setattr(StartGate, "enter", enter)
+    monkeypatch.setattr(StartGate, "leave", lambda self, weight: None)
+
+
+@proven(without=open_gate)
+async def test_f106_ray_nodes_start_a_few_at_a_time(one_machine: Machine, tmp_path: Path) -> None:
+    """F106: many Ray nodes are bound at once. Holds: no more than the gate's width start together, and all do start."""
+    environment, record = tmp_path / "env", tmp_path / "record"
+    (environment / "bin").mkdir(parents=True)
+    fake = environment / "bin" / "ray"
+    fake.write_text(f"#!/bin/sh\necho + >> {record}/log\nsleep 0.3\necho - >> {record}/log\n")
+    fake.chmod(0o755)
+    record.mkdir()
+    one_machine.host.images = ImageTable({"ray": str(environment)})
+    mounts = {"volumeMounts": [{"name": "record", "mountPath": str(record)}]}
+    runs = [one_machine.start(pod(f"node-{n}", "sh", "-c", "ray start --address=10.0.0.1:1", image="ray", container=mounts,
+                                  volumes=[{"name": "record", "hostPath": {"path": str(record)}}])) for n in range(6)]
+    await asyncio.gather(*(run.finished.wait() for run in runs))
+    starting, most = 0, 0
+    for mark in (record / "log").read_text().split():
+        starting += 1 if mark == "+" else -1
+        most = max(most, starting)
+    assert (record / "log").read_text().count("+") == 6
+    assert most <= one_machine.host.gate.width
+
+
+def without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CgroupLimits, "open", lambda self, group, memory: [])
+
+
+@proven(without=without_limits)
+async def test_f107_the_pod_over_its_limit_is_the_one_that_dies(isolated: Machine) -> None:
+    """F107: a pod takes more memory than its limit. Holds: it is OOMKilled and says so; its neighbour goes on."""
+    if isinstance(isolated.host.limits, NoLimits):
+        pytest.skip("no memory control group is available on this machine")
+    neighbour = isolated.start(pod("neighbour", "sleep", "1000"))
+    hog = await isolated.ended(pod("hog", "python3", "-c", "x = bytearray(256 << 20)", image="python",
+                                   container={"resources": {"limits": {"memory": "64Mi"}}}))
+    ended = state(hog)["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+    assert "running" in state(neighbour)
+
+
+def leaves_descendants(monkeypatch: pytest.MonkeyPatch, directory: str = "") -> None:
+    source = Path(shim.__file__).read_text()
+    broken = source.replace("def kill_descendants(first):\n", "def kill_descendants(first):\n    return\n")
+    assert broken != source
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"shim-without-protection-{os.getpid()}.py"
+    path.write_text(broken)
+    monkeypatch.setattr(process, "SHIM", path)
+
+
+@proven(without=leaves_descendants)
+async def test_f109_a_pod_that_misbehaves_in_every_way_still_ends(plain: Machine) -> None:
+    """F109: a pod floods its output, ignores SIGTERM and double-forks. Holds: output is capped, nothing outlives it."""
+    script = ('trap "" TERM; (setsid sh -c "trap \\"\\" TERM; sleep 5109; :" &); '
+              'yes 5109-flood-of-output & while true; do sleep 5109; done')
+    run = plain.start(pod("wild", "sh", "-c", script))
+    try:
+        await until(lambda: len(marked("5109")) >= 3)
+        log = run.directory / "containers" / "main" / "0"
+        await until(lambda: (log / "log.1").exists(), 60)
+        run.stop(0.2)
+        async with asyncio.timeout(10):
+            await run.finished.wait()
+        assert marked("5109") == []
+        assert sum(path.stat().st_size for path in log.glob("log*")) <= 2 * process.LOG_CAP + (1 << 20)
+        assert state(run)["terminated"]["exitCode"] == 137
+    finally:
+        for pid in [*marked("5109"), *marked("uid-wild")]:
+            os.kill(pid, signal.SIGKILL)
+        Path(os.environ.get("TMPDIR", "/tmp"), f"shim-without-protection-{os.getpid()}.py").unlink(missing_ok=True)
+
+
+def never_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def blind(identity: object) -> None:
+        await asyncio.sleep(30)
+
+    monkeypatch.setattr(process, "_gone", blind)
+
+
+@proven(without=never_notices)
+async def test_f110_a_process_killed_from_outside_is_noticed_and_shown(one_machine: Machine) -> None:
+    """F110: someone kills a pod's processes by name. Holds: the loss is in the pod's status within 10 s."""
+    run = one_machine.start(pod("victim", "sleep", "5110", policy="Always"))
+    await until(lambda: "running" in state(run) and bool(marked("5110")))
+    main = next(pid for pid in marked("5110") if b"shim.py" not in Path(f"/proc/{pid}/cmdline").read_bytes())
+    os.kill(main, signal.SIGKILL)
+    await until(lambda: run.status()["containerStatuses"][0]["restartCount"] == 1, 10)
+    assert run.status()["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+
+
+def forgets_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.local.runtime.gpus import GpuLedger
+
+    monkeypatch.setattr(GpuLedger, "note", lambda self, node, uid, environment: None)
+
+
+@proven(without=forgets_devices)
+async def test_f111_a_gpu_is_not_handed_out_twice_across_a_restart(one_machine: Machine) -> None:
+    """F111: the agent restarts while a pod holds the only GPU. Holds: a second pod does not get it."""
+    wants = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    before = ProcessRuntime(one_machine.host)
+    before.gpus.add_node("node-0", {"nvidia.com/gpu": "1"})
+    holder = before.create(pod("holder", "sleep", "1000", container=wants, nodeName="node-0"), lambda: None)
+    holder.start()
+    one_machine.pods.append(holder)
+    await until(lambda: "running" in state(holder))
+    after = ProcessRuntime(one_machine.host)
+    await after.start()
+    after.gpus.add_node("node-0", {"nvidia.com/gpu": "1"})
+    with pytest.raises(NoDevice):
+        after.create(pod("second", "sleep", "1000", container=wants, nodeName="node-0"), lambda: None)
+
+
+def follows_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs.os, "O_NOFOLLOW", 0)
+
+
+@proven(without=follows_links)
+async def test_f120_logs_are_read_from_the_run_and_nowhere_else(plain: Machine, tmp_path: Path) -> None:
+    """F120: the log file was replaced by a link. Holds: what it points to is not served."""
+    run = await plain.ended(pod("curious", "echo", "mine"))
+    secret = tmp_path / "secret"
+    secret.write_text("2026-01-01T00:00:00.000000000Z stdout F hidden\n")
+    log = run.directory / "containers" / "main" / "0" / "log"
+    log.unlink()
+    log.symlink_to(secret)
+    assert "hidden" not in await text(run)
+
+
+def joins_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(root: int, relative: str, value: bytes, mode: int) -> None:
+        Path(os.readlink(f"/proc/self/fd/{root}"), relative).write_bytes(value)
+
+    monkeypatch.setattr(volumes, "_write_beneath", write)
+
+
+@proven(without=joins_paths)
+def test_f121_a_key_cannot_leave_its_volume(tmp_path: Path) -> None:
+    """F121: a config map has a key named `../x`. Holds: refused; nothing is written outside the volume."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    with pytest.raises(ConfigError, match="inside the volume"):
+        volumes.write_files(volume, {}, {"../x": b"out"})
+    assert not (tmp_path / "x").exists()
+
+
+def resolves_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "open_beneath", lambda source, sub: os.open(os.path.join(source, sub), os.O_PATH))
+
+
+@proven(without=resolves_links)
+async def test_f121_a_sub_path_swapped_for_a_link_leads_nowhere(plain: Machine, tmp_path: Path) -> None:
+    """F121: a pod replaces its subPath by a link to the machine's files. Holds: the next container does not see them."""
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    (outside / "private").write_text("hidden")
+    (inside / "sub").symlink_to(outside)
+    run = plain.start(pod("sly", "cat", "/data/private", container={
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "sub"}]},
+        volumes=[{"name": "data", "hostPath": {"path": str(inside)}}]))
+    await until(lambda: run.finished.is_set() or "waiting" in state(run) and "link" in str(state(run)))
+    assert "hidden" not in b"".join([chunk async for chunk in run.logs("main", LogOptions())]).decode()
