@@ -155,7 +155,8 @@ class Agent:
                     self._stopping.add(key)
                     self.announce(pod, "Normal", "Killing", "Stopping the containers of the pod")
                 run.stop(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
-                return None
+                if not run.finished.is_set():
+                    return None
             await self._report(pod, run)
         else:
             grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
