@@ -1,0 +1,142 @@
+"""Health, readiness and metrics over HTTP, for probes and Prometheus.
+
+Alive means that the event loop answers. Ready means that every check says so; the answer names those that do not. The
+metrics library is loaded with the first scrape and may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from aiohttp import web
+
+from shoal.kube.cache import Cache
+from shoal.kube.runtime import Controller
+from shoal.kube.writes import Writes
+
+Check = Callable[[], str | None]
+"""None when all is well, else what is wrong."""
+Sample = tuple[str, str, dict[str, str], float]
+"""Name, help, labels and value of one counter (its name ends with `_total`) or gauge."""
+
+
+class HealthServer:
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+        self._sources: list[Callable[[], Iterable[Sample]]] = []
+        self._registry: Any = None
+        self._runner: web.AppRunner | None = None
+
+    def require(self, name: str, check: Check) -> None:
+        """Not ready while this check names a trouble."""
+        self._checks[name] = check
+
+    def watch_cache(self, cache: Cache[Any]) -> None:
+        """Ready only when it has loaded and is being kept up to date; counted in the metrics."""
+        self.require(f"cache {cache.kind.resource}", lambda: cache_trouble(cache))
+        self._sources.append(lambda: _cache_samples(cache))
+
+    def watch_controller(self, controller: Controller[Any]) -> None:
+        self._sources.append(lambda: _controller_samples(controller))
+
+    def watch_writes(self, writes: Writes) -> None:
+        self._sources.append(lambda: _write_samples(writes))
+
+    def add_metrics(self, source: Callable[[], Iterable[Sample]]) -> None:
+        self._sources.append(source)
+
+    def troubles(self) -> dict[str, str]:
+        """What keeps us from being ready."""
+        said = {name: check() for name, check in self._checks.items()}
+        return {name: trouble for name, trouble in said.items() if trouble}
+
+    async def start(self, host: str = "127.0.0.1", port: int = 8081) -> int:
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        troubles = self.troubles()
+        lines = [f"[-] {name}: {troubles[name]}" if name in troubles else f"[+] {name}" for name in self._checks]
+        return web.Response(
+            status=503 if troubles else 200, text="\n".join([*lines, "not ready" if troubles else "ready", ""])
+        )
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        try:
+            import prometheus_client
+        except ImportError:
+            return web.Response(
+                status=501, text="metrics need the prometheus-client package: pip install shoal-ray[local]\n"
+            )
+        if self._registry is None:
+            self._registry = prometheus_client.CollectorRegistry()
+            self._registry.register(_Collector(self._sources))
+            prometheus_client.ProcessCollector(registry=self._registry)
+        body = prometheus_client.generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})
+
+
+class _Collector:
+    """Turns the samples of all sources into metric families at each scrape."""
+
+    def __init__(self, sources: list[Callable[[], Iterable[Sample]]]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        families: dict[str, Any] = {}
+        for source in self._sources:
+            for name, help, labels, value in source():
+                family = families.get(name)
+                if family is None:
+                    make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+                    family = families[name] = make(name, help, labels=list(labels))
+                family.add_metric(list(labels.values()), value)
+        yield from families.values()
+
+
+def cache_trouble(cache: Cache[Any]) -> str | None:
+    if cache.trouble is not None:
+        return cache.trouble.message
+    return None if cache.synced.is_set() else "not loaded yet"
+
+
+def _cache_samples(cache: Cache[Any]) -> Iterator[Sample]:
+    labels, counts = {"kind": cache.kind.resource}, cache.feed.counts
+    yield "shoal_cache_objects", "Objects held.", labels, float(len(cache))
+    yield "shoal_cache_undecodable_objects", "Objects that cannot be read.", labels, float(len(cache.undecodable))
+    yield "shoal_cache_lists_total", "Full lists.", labels, float(counts.lists)
+    yield "shoal_cache_watches_total", "Watches opened.", labels, float(counts.watches)
+    yield "shoal_cache_events_total", "Watch events.", labels, float(counts.events)
+    yield "shoal_cache_gone_total", "Watches that had to start over.", labels, float(counts.gone)
+    yield "shoal_cache_repairs_total", "Differences found by comparison.", labels, float(counts.repairs)
+
+
+def _controller_samples(controller: Controller[Any]) -> Iterator[Sample]:
+    labels = {"controller": controller.name}
+    yield "shoal_reconciles_total", "Keys worked on.", labels, float(controller.counts.reconciled)
+    yield "shoal_reconcile_errors_total", "Keys that failed.", labels, float(controller.counts.failed)
+    yield "shoal_queue_length", "Keys that are ready and wait.", labels, float(len(controller.queue))
+
+
+def _write_samples(writes: Writes) -> Iterator[Sample]:
+    counts = writes.counts
+    yield "shoal_writes_sent_total", "Writes sent.", {}, float(counts.sent)
+    yield "shoal_writes_spared_total", "Writes not sent because they would change nothing.", {}, float(counts.spared)
+    yield "shoal_writes_unknown_total", "Writes of unknown fate.", {}, float(counts.unknown)

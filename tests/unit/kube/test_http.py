@@ -1,0 +1,170 @@
+"""The HTTP transport: which failures leave a write's fate open, and what it never does twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from shoal.kube.errors import LeaseLost, Unknown, Unsent
+from shoal.kube.http import HttpTransport
+from shoal.kube.transport import Request
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Place:
+    """A server on loopback whose behaviour a test sets."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self.requests: list[web.Request] = []
+        self.port = 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        assert self.handler is not None
+        return await self.handler(request)
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    place = Place()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", place.handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1).start()
+    place.port = runner.addresses[0][1]
+    yield place
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def transport(place: Place) -> AsyncIterator[HttpTransport]:
+    transport = HttpTransport(f"http://127.0.0.1:{place.port}")
+    yield transport
+    await transport.close()
+
+
+async def fine(request: web.Request) -> web.Response:
+    return web.json_response({"path": request.path, "query": dict(request.query)})
+
+
+async def test_paths_and_queries_arrive_as_they_were_given(place: Place, transport: HttpTransport) -> None:
+    place.handler = fine
+    query = {"labelSelector": "a=b,c in (d, e)", "fieldSelector": "metadata.name!=x"}
+    answer = await transport.send(Request(method="GET", path="/api/v1/namespaces/a%2Fb/pods", query=query))
+    assert answer.status == 200
+    assert place.requests[0].rel_url.raw_path == "/api/v1/namespaces/a%2Fb/pods"
+    assert dict(place.requests[0].query) == query
+
+
+async def test_several_values_of_a_header_are_sent_apart(place: Place, transport: HttpTransport) -> None:
+    place.handler = fine
+    await transport.send(Request(method="GET", path="/", headers={"Impersonate-Group": "a\nb"}))
+    assert place.requests[0].headers.getall("Impersonate-Group") == ["a", "b"]
+
+
+async def test_a_refused_connection_is_unsent() -> None:
+    transport = HttpTransport("http://127.0.0.1:1")
+    with pytest.raises(Unsent, match="cannot reach"):
+        await transport.send(Request(method="POST", path="/", body=b"{}"))
+    await transport.close()
+
+
+async def test_a_write_without_an_answer_is_unknown(place: Place, transport: HttpTransport) -> None:
+    release = asyncio.Event()
+
+    async def hang(request: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response()
+
+    place.handler = hang
+    with pytest.raises(Unknown, match="no answer"):
+        await transport.send(Request(method="POST", path="/x", body=b"{}"), timeout=0.2)
+    release.set()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_a_write_cut_off_is_unknown_and_never_sent_twice(
+    place: Place, transport: HttpTransport, method: str
+) -> None:
+    place.handler = fine
+    await transport.send(Request(method="GET", path="/"))  # leaves a connection to be used again
+
+    async def cut(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    place.handler = cut
+    place.requests.clear()
+    with pytest.raises(Unknown):
+        await transport.send(Request(method=method, path="/x", body=b"{}"), timeout=5)
+    assert len(place.requests) == 1
+
+
+async def test_a_read_cut_off_is_tried_once_more(place: Place, transport: HttpTransport) -> None:
+    async def cut_once(request: web.Request) -> web.Response:
+        if len(place.requests) == 1:
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(text="ok")
+
+    place.handler = cut_once
+    assert (await transport.send(Request(method="GET", path="/x"), timeout=5)).body == b"ok"
+
+
+async def test_a_guard_keeps_a_request_back_when_its_connection_stands(place: Place, transport: HttpTransport) -> None:
+    place.handler = fine
+
+    def refuse() -> None:
+        raise LeaseLost("too late")
+
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            await transport.send(Request(method="POST", path="/x", body=b"{}", guard=refuse))
+        await transport.send(Request(method="GET", path="/"))  # so that the second try finds an open connection
+    assert [request.method for request in place.requests] == ["GET", "GET"]
+
+
+async def test_a_silent_stream_ends_by_its_idle_limit(place: Place, transport: HttpTransport) -> None:
+    async def trickle(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"first\n")
+        await asyncio.sleep(30)
+        return answer
+
+    place.handler = trickle
+    chunks = []
+    with pytest.raises(Unknown):
+        async with transport.stream(Request(method="GET", path="/watch"), idle_timeout=0.2) as stream:
+            async for chunk in stream:
+                chunks.append(chunk)
+    assert chunks == [b"first\n"]
+
+
+async def test_redirects_are_not_followed(place: Place, transport: HttpTransport) -> None:
+    async def elsewhere(request: web.Request) -> web.Response:
+        raise web.HTTPFound("http://example.test/")
+
+    place.handler = elsewhere
+    assert (await transport.send(Request(method="GET", path="/"))).status == 302
+
+
+async def test_a_token_is_asked_for_each_request(place: Place) -> None:
+    tokens = iter(["one", "two"])
+
+    async def token() -> str:
+        return next(tokens)
+
+    place.handler = fine
+    transport = HttpTransport(f"http://127.0.0.1:{place.port}", token=token)
+    for _ in range(2):
+        await transport.send(Request(method="GET", path="/"))
+    await transport.close()
+    assert [request.headers["Authorization"] for request in place.requests] == ["Bearer one", "Bearer two"]
