@@ -28,14 +28,21 @@ class Embedded:
         """Run a command with this server's kubeconfig; its output and errors, as one text."""
         process = await asyncio.create_subprocess_exec(
             *command,
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder), "KUBECTL_EXTERNAL_DIFF": "diff"},
+            env={
+                **os.environ,
+                "KUBECONFIG": str(self.kubeconfig),
+                "HOME": str(self.folder),
+                "KUBECTL_EXTERNAL_DIFF": "diff",
+            },
             cwd=self.folder,
             stdin=asyncio.subprocess.PIPE if input is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            output, _ = await asyncio.wait_for(process.communicate(input.encode() if input is not None else None), timeout)
+            output, _ = await asyncio.wait_for(
+                process.communicate(input.encode() if input is not None else None), timeout
+            )
         except TimeoutError:
             process.kill()
             raise

@@ -41,9 +41,11 @@ async def test_a_quiet_watch_is_seen_to_have_begun(embedded: Embedded) -> None:
     """The headers come at once, not with the first event."""
     tls = embedded.server.identity.client_context()
     headers = {"Authorization": f"Bearer {embedded.server.identity.admin_token}"}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        async with asyncio.timeout(5), session.get(f"{embedded.url}/api/v1/pods?watch=1&resourceVersion=1", ssl=tls) as answer:
-            assert answer.status == 200
+    async with (
+        aiohttp.ClientSession(headers=headers) as session, asyncio.timeout(5),
+        session.get(f"{embedded.url}/api/v1/pods?watch=1&resourceVersion=1", ssl=tls) as answer,
+    ):
+        assert answer.status == 200
 
 
 async def test_the_official_python_client(embedded: Embedded) -> None:
@@ -51,7 +53,11 @@ async def test_the_official_python_client(embedded: Embedded) -> None:
 
     def walk() -> None:
         kubernetes.config.load_kube_config(str(embedded.kubeconfig))
-        core, batch, extensions = kubernetes.client.CoreV1Api(), kubernetes.client.BatchV1Api(), kubernetes.client.ApiextensionsV1Api()
+        core, batch, extensions = (
+            kubernetes.client.CoreV1Api(),
+            kubernetes.client.BatchV1Api(),
+            kubernetes.client.ApiextensionsV1Api(),
+        )
         custom = kubernetes.client.CustomObjectsApi()
         assert kubernetes.client.VersionApi().get_code().minor == "36"
         core.create_namespaced_pod("default", POD_BODY)
@@ -65,16 +71,32 @@ async def test_the_official_python_client(embedded: Embedded) -> None:
         with pytest.raises(kubernetes.client.ApiException) as caught:
             core.create_namespaced_pod("default", POD_BODY)
         assert caught.value.status == 409
-        batch.create_namespaced_job("default", {"metadata": {"name": "j"}, "spec": {"template": {"spec": {
-            "restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}}})
+        batch.create_namespaced_job(
+            "default",
+            {
+                "metadata": {"name": "j"},
+                "spec": {
+                    "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+                },
+            },
+        )
         assert batch.read_namespaced_job("j", "default").spec.parallelism == 1
         extensions.create_custom_resource_definition(BOATS)
-        custom.create_namespaced_custom_object("example.com", "v1", "default", "boats", {
-            "apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "b"}, "spec": {"crew": 1}})
-        patched = custom.patch_namespaced_custom_object_status("example.com", "v1", "default", "boats", "b", {"status": {"afloat": True}})
+        custom.create_namespaced_custom_object(
+            "example.com",
+            "v1",
+            "default",
+            "boats",
+            {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "b"}, "spec": {"crew": 1}},
+        )
+        patched = custom.patch_namespaced_custom_object_status(
+            "example.com", "v1", "default", "boats", "b", {"status": {"afloat": True}}
+        )
         assert patched["status"] == {"afloat": True}
-        lease = kubernetes.client.CoordinationV1Api().create_namespaced_lease("default", {"metadata": {"name": "l"}, "spec": {
-            "holderIdentity": "me", "renewTime": "2024-01-01T00:00:00.000000Z"}})
+        lease = kubernetes.client.CoordinationV1Api().create_namespaced_lease(
+            "default",
+            {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me", "renewTime": "2024-01-01T00:00:00.000000Z"}},
+        )
         assert lease.spec.renew_time.year == 2024
         dynamic = kubernetes.dynamic.DynamicClient(kubernetes.client.ApiClient())
         boats = dynamic.resources.get(api_version="example.com/v1", kind="Boat")
@@ -125,12 +147,38 @@ async def test_kr8s(embedded: Embedded) -> None:
 async def test_requests_as_rays_autoscaler_sends_them(embedded: Embedded, tmp_path: Path) -> None:
     """Mutual TLS with no token, one GET each on a fresh connection, and JSON patches that replace what is not there yet."""
     client = embedded.client
-    await client.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=_encoded({
-        **BOATS, "metadata": {"name": "rayclusters.ray.io"}, "spec": {**BOATS["spec"], "group": "ray.io", "names": {  # type: ignore[dict-item]
-            "plural": "rayclusters", "singular": "raycluster", "kind": "RayCluster"}}}))
+    await client.request(
+        "POST",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        body=_encoded(
+            {
+                **BOATS,
+                "metadata": {"name": "rayclusters.ray.io"},
+                "spec": {
+                    **BOATS["spec"],
+                    "group": "ray.io",
+                    "names": {  # type: ignore[dict-item]
+                        "plural": "rayclusters",
+                        "singular": "raycluster",
+                        "kind": "RayCluster",
+                    },
+                },
+            }
+        ),
+    )
     where = "/apis/ray.io/v1/namespaces/default/rayclusters"
-    await client.request("POST", where, body=_encoded({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}, "spec": {
-        "workerGroupSpecs": [{"groupName": "g", "replicas": 0, "minReplicas": 0, "maxReplicas": 3}]}}))
+    await client.request(
+        "POST",
+        where,
+        body=_encoded(
+            {
+                "apiVersion": "ray.io/v1",
+                "kind": "RayCluster",
+                "metadata": {"name": "c"},
+                "spec": {"workerGroupSpecs": [{"groupName": "g", "replicas": 0, "minReplicas": 0, "maxReplicas": 3}]},
+            }
+        ),
+    )
     pair = embedded.server.identity.client("autoscaler", ("system:masters",))
     for name, data in (("crt", pair.certificate), ("key", pair.key), ("ca", embedded.server.identity.ca.certificate)):
         (tmp_path / name).write_bytes(data)
@@ -140,7 +188,9 @@ async def test_requests_as_rays_autoscaler_sends_them(embedded: Embedded, tmp_pa
     async def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
         async with aiohttp.ClientSession() as session:
             headers = {"Content-type": "application/json-patch+json"} if method == "PATCH" else {}
-            async with session.request(method, embedded.url + path, json=None if body is None else body, headers=headers, ssl=tls) as answer:
+            async with session.request(
+                method, embedded.url + path, json=None if body is None else body, headers=headers, ssl=tls
+            ) as answer:
                 return answer.status, await answer.json()
 
     group = "/spec/workerGroupSpecs/0"
@@ -158,7 +208,10 @@ async def test_requests_as_rays_autoscaler_sends_them(embedded: Embedded, tmp_pa
         {"op": "replace", "path": f"{group}/replicas", "value": 0},
         {"op": "replace", "path": f"{group}/scaleStrategy", "value": victims}])  # fmt: skip
     assert status == 200 and shrunk["spec"]["workerGroupSpecs"][0]["scaleStrategy"] == victims
-    stale = [{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}, {"op": "add", "path": "/metadata/finalizers", "value": ["ray.io/x"]}]
+    stale = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+        {"op": "add", "path": "/metadata/finalizers", "value": ["ray.io/x"]},
+    ]
     assert (await ask("PATCH", f"{where}/c", stale))[0] == 422
 
 

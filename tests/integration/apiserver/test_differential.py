@@ -108,11 +108,19 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 def difference(step: Step, real: tuple[int, Any], ours: tuple[int, Any]) -> str:
     """What differs and is not listed, or nothing."""
     if real[0] != ours[0]:
-        return "" if any(re.search(known, str(step)) for known in DIFFERENT_CODES) else f"code {real[0]}, ours {ours[0]}: {ours[1]}"
+        return (
+            ""
+            if any(re.search(known, str(step)) for known in DIFFERENT_CODES)
+            else f"code {real[0]}, ours {ours[0]}: {ours[1]}"
+        )
     if not isinstance(real[1], dict) or not isinstance(ours[1], dict):
         return ""
     if real[0] >= 300:
-        return "" if real[1].get("reason") == ours[1].get("reason") else f"reason {real[1].get('reason')}, ours {ours[1].get('reason')}"
+        return (
+            ""
+            if real[1].get("reason") == ours[1].get("reason")
+            else f"reason {real[1].get('reason')}, ours {ours[1].get('reason')}"
+        )
     if "generateName" in str(step.body) or step.path.count("/") < 4:
         return ""
     theirs, mine = leaves(real[1]), leaves(ours[1])

@@ -40,7 +40,9 @@ async def test_acknowledged_writes_survive_kill_nine(tmp_path: Path, delay: floa
         while True:
             name = f"c{number}-{index}"
             try:
-                made = await client.create(CONFIG_MAP, {"metadata": {"name": name}, "data": {"x": "y" * 500}}, "default")
+                made = await client.create(
+                    CONFIG_MAP, {"metadata": {"name": name}, "data": {"x": "y" * 500}}, "default"
+                )
                 acknowledged[name] = made["metadata"]["uid"]
                 highest = max(highest, int(made["metadata"]["resourceVersion"]))
                 if index % 3 == 0:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import pytest
 
 from shoal.api.kinds import POD
+from shoal.api.meta import Json
+from shoal.local.apiserver.terminals import ExecOptions
 from tests.integration.apiserver.conftest import Embedded
 
 pytestmark = pytest.mark.usefixtures("kubectl_present")
@@ -69,10 +72,20 @@ async def test_create_and_get_in_all_forms(embedded: Embedded) -> None:
     assert await kubectl("get", "configmap", "settings", "-o", "jsonpath={.data.a}") == "1"
     assert "name: settings" in await kubectl("get", "configmap", "settings", "-o", "yaml")
     assert json.loads(await kubectl("get", "configmap", "settings", "-o", "json"))["data"] == {"a": "1", "b": "2"}
-    assert (await kubectl("get", "pods", "-o", "custom-columns=N:.metadata.name,P:.status.phase")).split() == ["N", "P", "alone", "Pending"]
+    assert (await kubectl("get", "pods", "-o", "custom-columns=N:.metadata.name,P:.status.phase")).split() == [
+        "N",
+        "P",
+        "alone",
+        "Pending",
+    ]
     assert (await kubectl("get", "pods", "-o", "name")).strip() == "pod/alone"
     header, row = (await kubectl("get", "pods")).splitlines()
-    assert header.split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"] and row.split()[:4] == ["alone", "0/1", "Pending", "0"]
+    assert header.split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"] and row.split()[:4] == [
+        "alone",
+        "0/1",
+        "Pending",
+        "0",
+    ]
     assert "0/3" in await kubectl("get", "deploy")
     everything = await kubectl("get", "all")
     assert "pod/alone" in everything and "deployment.apps/web" in everything and "job.batch/once" in everything
@@ -90,7 +103,8 @@ async def test_apply_on_either_side(embedded: Embedded) -> None:
     served = await kubectl("apply", "--server-side", "--field-manager=other", "-f", "-", input=DEPLOYMENT, check=False)
     assert "conflict" in served and ".spec.replicas" in served
     assert "serverside-applied" in await kubectl(
-        "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-", input=DEPLOYMENT)
+        "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-", input=DEPLOYMENT
+    )
     assert await kubectl("get", "deploy", "web", "-o", "jsonpath={.spec.replicas}") == "2"
     refused = await kubectl("apply", "-f", "-", input=DEPLOYMENT.replace("replicas: 2", "replicass: 2"), check=False)
     assert 'unknown field "spec.replicass"' in refused
@@ -99,18 +113,26 @@ async def test_apply_on_either_side(embedded: Embedded) -> None:
 async def test_patch_label_annotate_scale_edit(embedded: Embedded) -> None:
     kubectl = embedded.kubectl
     await kubectl("apply", "-f", "-", input=DEPLOYMENT)
-    await kubectl("patch", "deploy", "web", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"two"}]}}}}')
+    await kubectl(
+        "patch", "deploy", "web", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"two"}]}}}}'
+    )
     await kubectl("patch", "deploy", "web", "--type=merge", "-p", '{"spec":{"replicas":3}}')
-    await kubectl("patch", "deploy", "web", "--type=json", "-p", '[{"op":"replace","path":"/spec/minReadySeconds","value":4}]')
+    await kubectl(
+        "patch", "deploy", "web", "--type=json", "-p", '[{"op":"replace","path":"/spec/minReadySeconds","value":4}]'
+    )
     spec = json.loads(await kubectl("get", "deploy", "web", "-o", "json"))["spec"]
     assert spec["replicas"] == 3 and spec["minReadySeconds"] == 4
-    assert spec["template"]["spec"]["containers"][0]["image"] == "two" and len(spec["template"]["spec"]["containers"]) == 1
+    assert (
+        spec["template"]["spec"]["containers"][0]["image"] == "two" and len(spec["template"]["spec"]["containers"]) == 1
+    )
     await kubectl("label", "deploy", "web", "tier=front")
     assert "web" in await kubectl("get", "deploy", "-l", "tier in (front),app")
     await kubectl("label", "deploy", "web", "tier-")
     await kubectl("annotate", "deploy", "web", "note=hello")
     assert "scaled" in await kubectl("scale", "deploy", "web", "--replicas=7", "--current-replicas=3")
-    await embedded.run("env", "KUBE_EDITOR=sed -i s/minReadySeconds:.4/minReadySeconds:\\ 9/", "kubectl", "edit", "deploy", "web")
+    await embedded.run(
+        "env", "KUBE_EDITOR=sed -i s/minReadySeconds:.4/minReadySeconds:\\ 9/", "kubectl", "edit", "deploy", "web"
+    )
     assert await kubectl("get", "deploy", "web", "-o", "jsonpath={.spec.minReadySeconds}") == "9"
     await kubectl("set", "image", "deploy/web", "main=three")
     assert "three" in await kubectl("get", "deploy", "-o", "wide")
@@ -145,8 +167,15 @@ async def test_delete_waits_for_the_end(embedded: Embedded) -> None:
 
 async def test_watch_prints_as_things_change(embedded: Embedded) -> None:
     process = await asyncio.create_subprocess_exec(
-        "kubectl", "--kubeconfig", str(embedded.kubeconfig), "get", "configmaps", "-w", "--output-watch-events",
-        stdout=asyncio.subprocess.PIPE)
+        "kubectl",
+        "--kubeconfig",
+        str(embedded.kubeconfig),
+        "get",
+        "configmaps",
+        "-w",
+        "--output-watch-events",
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert process.stdout is not None
     try:
         await embedded.kubectl("create", "configmap", "seen", "--from-literal=a=b")
@@ -163,8 +192,13 @@ async def test_wait_for_conditions(embedded: Embedded) -> None:
     await kubectl("run", "p", "--image=none")
     waiting = asyncio.ensure_future(kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=30s"))
     phase = asyncio.ensure_future(kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/p", "--timeout=30s"))
-    await embedded.client.patch(POD, "p", "default", {"status": {"phase": "Running", "conditions": [
-        {"type": "Ready", "status": "True"}]}}, subresource="status")
+    await embedded.client.patch(
+        POD,
+        "p",
+        "default",
+        {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},
+        subresource="status",
+    )
     assert "condition met" in await waiting and "condition met" in await phase
     gone = asyncio.ensure_future(kubectl("wait", "--for=delete", "pod/p", "--timeout=30s"))
     await embedded.client.delete(POD, "p", "default", grace_seconds=0)
@@ -174,8 +208,25 @@ async def test_wait_for_conditions(embedded: Embedded) -> None:
 async def test_rollout_status_reads_ours(embedded: Embedded) -> None:
     await embedded.kubectl("apply", "-f", "-", input=DEPLOYMENT)
     waiting = asyncio.ensure_future(embedded.kubectl("rollout", "status", "deploy/web", "--timeout=30s"))
-    await embedded.kubectl("patch", "deploy", "web", "--subresource=status", "--type=merge", "-p", json.dumps({"status": {
-        "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2}}))
+    await embedded.kubectl(
+        "patch",
+        "deploy",
+        "web",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        json.dumps(
+            {
+                "status": {
+                    "observedGeneration": 1,
+                    "replicas": 2,
+                    "updatedReplicas": 2,
+                    "availableReplicas": 2,
+                    "readyReplicas": 2,
+                }
+            }
+        ),
+    )
     assert "successfully rolled out" in await waiting
 
 
@@ -216,7 +267,7 @@ async def test_access_questions(embedded: Embedded) -> None:
     assert "pods" in await kubectl("auth", "can-i", "--list", "--as=ann")
     assert "system:admin" in await kubectl("auth", "whoami")
     assert "forbidden" in await kubectl("get", "secrets", "--as=ann", check=False)
-    token = (await kubectl("create", "token", "robot", check=False))
+    token = await kubectl("create", "token", "robot", check=False)
     assert 'serviceaccounts "robot" not found' in token
 
 
@@ -224,9 +275,55 @@ async def test_logs_come_from_whoever_runs_the_pods(embedded: Embedded) -> None:
     async def source(pod, options):  # type: ignore[no-untyped-def]
         async def lines():  # type: ignore[no-untyped-def]
             yield f"{pod['metadata']['name']}/{options.container} tail={options.tail_lines}\n".encode()
+
         return lines()
 
     embedded.server.set_log_source(source)
     await embedded.kubectl("run", "p", "--image=none", "--overrides", '{"spec":{"nodeName":"n1"}}')
     assert await embedded.kubectl("logs", "p", "--tail=5") == "p/p tail=5\n"
     assert "is not valid for pod p" in await embedded.kubectl("logs", "p", "-c", "other", check=False)
+
+
+class Running:
+    """A program of this machine, as a node agent would run it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        await self.process.stdin.drain()
+
+    async def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    async def resize(self, width: int, height: int) -> None:
+        return None
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        for channel, stream in ((1, self.process.stdout), (2, self.process.stderr)):
+            assert stream is not None
+            while chunk := await stream.read(4096):
+                yield channel, chunk
+
+    async def wait(self) -> int:
+        return await self.process.wait()
+
+    async def kill(self) -> None:
+        self.process.kill()
+
+
+async def test_exec_runs_a_program_and_tells_its_exit_code(embedded: Embedded) -> None:
+    async def start(pod: Json, options: ExecOptions) -> Running:
+        pipe = asyncio.subprocess.PIPE
+        return Running(await asyncio.create_subprocess_exec(*options.command, stdin=pipe, stdout=pipe, stderr=pipe))
+
+    await embedded.kubectl("run", "p", "--image=none", "--overrides", '{"spec":{"nodeName":"n1"}}')
+    assert "no node agent" in await embedded.kubectl("exec", "p", "--", "true", check=False)
+    embedded.server.set_exec(start)
+    assert await embedded.kubectl("exec", "p", "--", "sh", "-c", "echo one; echo 'two\nlines'") == "one\ntwo\nlines\n"
+    assert "exit code 7" in await embedded.kubectl("exec", "p", "--", "sh", "-c", "exit 7", check=False)
+    assert await embedded.kubectl("exec", "-i", "p", "--", "wc", "-c", input="12345") == "5\n"
+    assert "forbidden" in await embedded.kubectl("exec", "p", "--as=ann", "--", "true", check=False)

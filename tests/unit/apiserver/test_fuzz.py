@@ -27,10 +27,36 @@ words = st.sampled_from([
     "x-kubernetes-validations", "rule", "message", "items", "conditions", "priorityClassName", "affinity", "volumes", "env",
 ])  # fmt: skip
 leaves = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), words, st.text(max_size=8),
-    st.sampled_from(["1", "500m", "2Gi", "v1", "Pod", "Exists", "self.a > 1", "2020-01-01T00:00:00Z", "replace", "add", "remove", "/metadata/name"]))
-values = st.recursive(leaves, lambda inner: st.one_of(
-    st.lists(inner, max_size=4), st.dictionaries(st.one_of(words, st.text(max_size=5)), inner, max_size=5)), max_leaves=25)
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    words,
+    st.text(max_size=8),
+    st.sampled_from(
+        [
+            "1",
+            "500m",
+            "2Gi",
+            "v1",
+            "Pod",
+            "Exists",
+            "self.a > 1",
+            "2020-01-01T00:00:00Z",
+            "replace",
+            "add",
+            "remove",
+            "/metadata/name",
+        ]
+    ),
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.one_of(words, st.text(max_size=5)), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
 objects = st.dictionaries(words, values, max_size=6)
 
 KINDS = [
@@ -66,7 +92,14 @@ class World:
                 "x-kubernetes-validations": [{"rule": "!has(self.a) || self.a < 5"}]}  # fmt: skip
         await client.create(CRD, widget_definition(spec=size, scale=True))
 
-    def send(self, method: str, path: str, body: bytes = b"", content: str = "application/json", query: dict[str, str] | None = None) -> int:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        content: str = "application/json",
+        query: dict[str, str] | None = None,
+    ) -> int:
         request = Request(method=method, path=path, query=query or {}, headers={"content-type": content}, body=body)
         answer = self.loop.run_until_complete(self.server.handle(request, ADMIN))
         assert isinstance(answer, (Response, StreamAnswer))
@@ -116,7 +149,11 @@ def test_pods_with_odd_insides() -> None:
 def test_patches_of_any_shape() -> None:
     def test(world: World, where: tuple[str, str, str], content: str, patch: Any, subresource: str) -> None:
         path = where[0]
-        world.send("POST", path, msgspec.json.encode({"apiVersion": where[1], "kind": where[2], "metadata": {"name": "target"}}))
+        world.send(
+            "POST",
+            path,
+            msgspec.json.encode({"apiVersion": where[1], "kind": where[2], "metadata": {"name": "target"}}),
+        )
         world.send("PATCH", f"{path}/target{subresource}", msgspec.json.encode(patch), content, {"fieldManager": "f"})
 
     operation = st.fixed_dictionaries({"op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "x"]), "path": st.sampled_from([
@@ -148,4 +185,10 @@ def test_paths_and_queries() -> None:
     def test(world: World, method: str, parts: list[str], query: dict[str, str]) -> None:
         world.send(method, "/" + "/".join(parts), b"", "", query)
 
-    fuzz(test, st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE"]), st.lists(part, max_size=8), option, examples=400)
+    fuzz(
+        test,
+        st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE"]),
+        st.lists(part, max_size=8),
+        option,
+        examples=400,
+    )

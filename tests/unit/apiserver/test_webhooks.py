@@ -46,7 +46,9 @@ class Hook:
         response = {"uid": review["request"]["uid"], **self.answer(review["request"])}
         return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
 
-    def configuration(self, name: str = "h", *, resources: tuple[str, ...] = ("configmaps",), group: str = "", **more: Any) -> Json:
+    def configuration(
+        self, name: str = "h", *, resources: tuple[str, ...] = ("configmaps",), group: str = "", **more: Any
+    ) -> Json:
         return {"metadata": {"name": name}, "webhooks": [{
             "name": f"{name}.example.com", "clientConfig": {"url": self.url, "caBundle": self.bundle}, "sideEffects": "None",
             "admissionReviewVersions": ["v1"], "rules": [{
@@ -83,12 +85,23 @@ async def test_mutating_webhooks_change_objects_one_after_another(client: Client
     made = await client.create(CONFIG_MAP, config_map("a"), "default")
     assert made["data"] == {"added": "yes"}
     asked = hook.asked[0]
-    assert asked["operation"] == "CREATE" and asked["namespace"] == "default" and asked["userInfo"]["username"] == "system:admin"
-    assert asked["resource"] == {"group": "", "version": "v1", "resource": "configmaps"} and asked["object"]["kind"] == "ConfigMap"
+    assert (
+        asked["operation"] == "CREATE"
+        and asked["namespace"] == "default"
+        and asked["userInfo"]["username"] == "system:admin"
+    )
+    assert (
+        asked["resource"] == {"group": "", "version": "v1", "resource": "configmaps"}
+        and asked["object"]["kind"] == "ConfigMap"
+    )
 
 
 async def test_validating_webhooks_refuse_with_their_own_words(client: Client, hook: Hook) -> None:
-    hook.answer = lambda request: {"allowed": False, "status": {"message": "not on a Sunday", "code": 403}, "warnings": ["mind"]}
+    hook.answer = lambda request: {
+        "allowed": False,
+        "status": {"message": "not on a Sunday", "code": 403},
+        "warnings": ["mind"],
+    }
     await client.create(VALIDATING_WEBHOOK, hook.configuration())
     with pytest.raises(Forbidden, match='admission webhook "h.example.com" denied the request: not on a Sunday'):
         await client.create(CONFIG_MAP, config_map("a"), "default")
@@ -112,8 +125,13 @@ async def test_failure_policy_decides_when_a_webhook_cannot_be_reached(client: C
     gone["webhooks"][0]["clientConfig"]["url"] = "https://127.0.0.1:1/"
     await client.create(VALIDATING_WEBHOOK, gone)
     await client.create(CONFIG_MAP, config_map("a"), "default")
-    await client.patch(VALIDATING_WEBHOOK, "gone", None, [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}],
-                       patch_type="json")
+    await client.patch(
+        VALIDATING_WEBHOOK,
+        "gone",
+        None,
+        [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}],
+        patch_type="json",
+    )
     with pytest.raises(ServerError, match='failed calling webhook "gone.example.com"'):
         await client.create(CONFIG_MAP, config_map("b"), "default")
     await client.delete(VALIDATING_WEBHOOK, "gone")  # webhooks are never asked about webhooks
@@ -143,8 +161,13 @@ async def test_a_stranger_with_another_certificate_is_not_believed(client: Clien
 
 async def test_selectors_and_rules_narrow_what_is_asked(client: Client, hook: Hook) -> None:
     await client.create(NAMESPACE, {"metadata": {"name": "watched", "labels": {"watch": "yes"}}})
-    await client.create(VALIDATING_WEBHOOK, hook.configuration(
-        namespaceSelector={"matchLabels": {"watch": "yes"}}, objectSelector={"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]}))
+    await client.create(
+        VALIDATING_WEBHOOK,
+        hook.configuration(
+            namespaceSelector={"matchLabels": {"watch": "yes"}},
+            objectSelector={"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]},
+        ),
+    )
     await client.create(CONFIG_MAP, config_map("a"), "default")
     await client.create(CONFIG_MAP, {"metadata": {"name": "b", "labels": {"skip": "1"}}}, "watched")
     assert hook.asked == []
@@ -153,11 +176,22 @@ async def test_selectors_and_rules_narrow_what_is_asked(client: Client, hook: Ho
 
 
 async def test_services_are_reached_through_their_endpoints(client: Client, hook: Hook) -> None:
-    await client.create(SERVICE, {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443, "targetPort": hook.port}]}}, "default")
-    await client.create(ENDPOINTS, {"metadata": {"name": "hook"}, "subsets": [
-        {"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": hook.port}]}]}, "default")
+    await client.create(
+        SERVICE, {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443, "targetPort": hook.port}]}}, "default"
+    )
+    await client.create(
+        ENDPOINTS,
+        {
+            "metadata": {"name": "hook"},
+            "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": hook.port}]}],
+        },
+        "default",
+    )
     configuration = hook.configuration()
-    configuration["webhooks"][0]["clientConfig"] = {"service": {"name": "hook", "namespace": "default"}, "caBundle": hook.bundle}
+    configuration["webhooks"][0]["clientConfig"] = {
+        "service": {"name": "hook", "namespace": "default"},
+        "caBundle": hook.bundle,
+    }
     await client.create(VALIDATING_WEBHOOK, configuration)
     await client.create(CONFIG_MAP, config_map("a"), "default")
     assert len(hook.asked) == 1
@@ -167,8 +201,14 @@ async def test_an_object_that_changed_while_a_webhook_thought_is_not_overwritten
     made = await client.create(CONFIG_MAP, config_map("a", x="1"), "default")
     await client.create(VALIDATING_WEBHOOK, hook.configuration(objectSelector={"matchLabels": {"slow": "1"}}))
     hook.delay = 0.3
-    slow = asyncio.ensure_future(client.update(
-        CONFIG_MAP, {**made, "metadata": {**made["metadata"], "labels": {"slow": "1"}}, "data": {"x": "slow"}}, "a", "default"))
+    slow = asyncio.ensure_future(
+        client.update(
+            CONFIG_MAP,
+            {**made, "metadata": {**made["metadata"], "labels": {"slow": "1"}}, "data": {"x": "slow"}},
+            "a",
+            "default",
+        )
+    )
     while not hook.asked:
         await asyncio.sleep(0.01)
     await client.patch(CONFIG_MAP, "a", "default", {"data": {"x": "quick"}})
@@ -181,8 +221,10 @@ async def test_conversion_webhooks_translate_between_versions(client: Client, ho
     definition = widget_definition()
     first = definition["spec"]["versions"][0]
     definition["spec"]["versions"] = [first, {**first, "name": "v2", "storage": False}]
-    definition["spec"]["conversion"] = {"strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"], "clientConfig": {"url": hook.url, "caBundle": hook.bundle}}}
+    definition["spec"]["conversion"] = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": hook.url, "caBundle": hook.bundle}},
+    }
     await client.create(CRD, definition)
 
     def convert(request: Json) -> Json:

@@ -19,6 +19,7 @@ from shoal.kube.transport import Request, Response
 from shoal.local.apiserver.body import MOST_BYTES
 from shoal.local.apiserver.call import StreamAnswer, Upgrade
 from shoal.local.apiserver.status import Refused, too_large
+from shoal.local.apiserver.terminals import SEPARATOR
 
 if TYPE_CHECKING:
     from shoal.local.apiserver.server import Server
@@ -106,7 +107,10 @@ class Front:
         if headers.get("content-encoding") == "gzip":
             raise Refused(415, "UnsupportedMediaType", "compressed request bodies are not read; send the body as it is")
         url = http.rel_url
-        return Request(method=http.method, path=url.raw_path, query=dict(url.query), headers=headers, body=body)
+        query = dict(url.query)
+        if "command" in query:  # the one parameter that comes several times: exec's words
+            query["command"] = SEPARATOR.join(url.query.getall("command"))
+        return Request(method=http.method, path=url.raw_path, query=query, headers=headers, body=body)
 
     async def _whole(self, http: web.BaseRequest, answer: Response) -> web.StreamResponse:
         body, headers = answer.body, _headers(answer.headers)

@@ -177,8 +177,7 @@ def _message(data: Any, type_name: str, depth: int) -> Json:
             nought = value is None or value == "" or (value == 0 and type(value) in (int, bool, float))
             if (
                 not nought
-                or (field.name in _KEPT_NOUGHTS
-                and value is not None)
+                or (field.name in _KEPT_NOUGHTS and value is not None)
                 or f"{type_name}.{field.name}" in _KEPT_NOUGHTS_IN
             ):
                 found[field.name] = value

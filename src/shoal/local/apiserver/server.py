@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
-from shoal.local.apiserver import bootstrap
+from shoal.local.apiserver import bootstrap, terminals
 from shoal.local.apiserver import route as routes
 from shoal.local.apiserver.admission import Admission
 from shoal.local.apiserver.authentication import ADMIN, Authenticator, impersonated, with_authenticated
@@ -53,6 +54,7 @@ from shoal.local.apiserver.status import (
 )
 from shoal.local.apiserver.storage import Durability, Storage, WriteFailed
 from shoal.local.apiserver.subresources import LogSource, Subresources, Terminal
+from shoal.local.apiserver.terminals import Start
 from shoal.local.apiserver.tokens import Tokens
 from shoal.local.apiserver.upkeep import Upkeep
 from shoal.local.apiserver.webhooks import Webhooks
@@ -62,6 +64,7 @@ log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
+_CONNECTIONS = frozenset(("exec", "attach", "portforward"))
 SYSTEM = User(ADMIN, (MASTERS, "system:authenticated"))
 
 
@@ -189,6 +192,10 @@ class Server:
         else:
             self.subresources.terminals[subresource] = terminal
 
+    def set_exec(self, start: Start | None) -> None:
+        """Who starts programs in pods, for `kubectl exec`."""
+        self.set_terminal("exec", partial(terminals.run, start) if start is not None else None)
+
     # --- requests
 
     async def handle(self, request: Request, user: User | None) -> Answer:
@@ -281,7 +288,8 @@ class Server:
     def _authorize(self, user: User, route: Route) -> None:
         if MASTERS in user.groups:
             return
-        action = Action(route.verb, route.group, route.plural, route.subresource, route.namespace, route.name)
+        verb = "create" if route.subresource in _CONNECTIONS else route.verb  # a GET opens them, but it is no reading
+        action = Action(verb, route.group, route.plural, route.subresource, route.namespace, route.name)
         if not self.authorizer.allowed(user, action):
             raise forbidden(route.group, route.plural, route.name, denied(user, action))
 

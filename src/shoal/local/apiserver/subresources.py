@@ -33,6 +33,7 @@ from shoal.local.apiserver.status import (
     unavailable,
     unsupported_media,
 )
+from shoal.local.apiserver.terminals import PROTOCOLS
 from shoal.local.apiserver.tokens import Tokens
 from shoal.local.apiserver.writing import PATCHES, Writer, patch_refused
 
@@ -323,7 +324,7 @@ class Subresources:
         async def run(socket: Any) -> None:
             await terminal(pod, query, socket)
 
-        return Upgrade(run, ("v5.channel.k8s.io", "v4.channel.k8s.io"))
+        return Upgrade(run, PROTOCOLS)
 
 
 def _steps(path: str) -> list[str]:
