@@ -101,11 +101,10 @@ class Cycle:
     # Gangs for which others are being stopped come first: the room is theirs
 
     def _drop_claims(self) -> set[str]:
-        """Claims are made anew from the facts each time, in order. Returns who had one."""
+        """Claims on room are made anew from the facts each time, in order; seats stay. Returns who had one."""
         former = set(self.state.ledger.claimants)
         for uid in former:
             self.state.ledger.unclaim(uid)
-            self.state.forest.take_out(uid)
         former.discard(self.state.reservation or "")
         return former
 
@@ -227,6 +226,10 @@ class Cycle:
             line = kind.lanes.get(lane, ())
             if kind.closed or position >= len(line):
                 continue
+            if kind.explanation is not None and state.surely_unfit(kind):
+                kind.stale = True
+                self._close(kind)
+                continue
             gang = state.by_uid(line[position][1])
             if self._rank(gang) != rank or gang.uid in self.spoken_for:
                 push(kind, lane, position)  # shares moved since it was ranked
@@ -330,7 +333,7 @@ class Cycle:
         pending = set(stopping)
         for uid in start.victims:
             if uid in self.started:
-                self._take_back(uid)
+                self._take_back(uid, gang)
             else:
                 self._preempt(uid, gang, start.cause)
                 pending.add(uid)
@@ -348,9 +351,10 @@ class Cycle:
         self.state.assume_admitted(gang, self.now, start.seats, start.placement.assignment(gang))
         self.state.ledger.settle()
 
-    def _take_back(self, uid: str) -> None:
+    def _take_back(self, uid: str, preemptor: Gang) -> None:
         """It was to start in this very cycle and has to yield: nobody was told yet, so it simply waits on."""
         self.started.remove(uid)
+        self.state.yielded_to.setdefault(uid, set()).add(preemptor.uid)
         gang = self.state.by_uid(uid)
         self.state.put(msgspec.structs.replace(gang, state="waiting", admitted_at=0, seats={}, assignment=()))
         self.state.ledger.settle()
@@ -372,17 +376,20 @@ class Cycle:
         self.state.ledger.settle()
 
     def _block(self, gang: Gang, blocked: Blocked) -> None:
-        state = self.state
-        kind = state.waiting.kind_of(gang.uid)
+        kind = self.state.waiting.kind_of(gang.uid)
         explanation = explanation_of(blocked.shortfalls)
         reason: HoldReason = "quota" if blocked.by_quota else "resources"
         if kind is not None:
-            kind.explanation, kind.reason = explanation, reason
-            kind.watches = state.watch(kind)
-            if kind.watches:
-                state.watchers[kind] = None
-            state.waiting.close(kind)
+            kind.explanation, kind.reason, kind.stale = explanation, reason, False
+            self._close(kind)
         self._hold(gang, reason, explanation)
+
+    def _close(self, kind: Kind) -> None:
+        state = self.state
+        kind.watches = state.watch(kind)
+        if kind.watches:
+            state.watchers[kind] = None
+        state.waiting.close(kind)
 
     def _hold(self, gang: Gang, reason: HoldReason, explanation: Explanation) -> None:
         self.state.fresh.pop(gang.uid, None)
@@ -400,9 +407,18 @@ class Cycle:
                 explanation = Explanation(message=shortfall.message, shortfalls=(shortfall,), place=gang.key)
                 self._hold(gang, "bad-fact", explanation)
             elif kind is not None and kind.closed and kind.explanation is not None:
+                if kind.stale:
+                    self._look_again(gang, kind)
                 self._hold(gang, kind.reason, kind.explanation)
             elif not self._is_spent:
                 self._hold(gang, "order", Explanation(message="waits behind others in the queue", place="queue"))
+
+    def _look_again(self, gang: Gang, kind: Kind) -> None:
+        """Refresh the numbers of a known verdict before somebody new is told of it."""
+        found = find_room(gang, self.state.ledger)
+        kind.stale = False
+        if not isinstance(found, Placement):
+            kind.explanation = explanation_of(found)
 
     def _reseats(self) -> tuple[Reseat, ...]:
         state = self.state

@@ -12,7 +12,6 @@ from itertools import permutations
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.engine.affinity import Company, Guests, company_of
 from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfall
@@ -67,17 +66,17 @@ def place(gang: Gang, room: Room) -> Placement | tuple[Shortfall, ...]:
     Fullest-first keeps whole nodes, and whole GPU nodes above all, free for the next large gang. All or nothing.
     """
     parts = parts_of(gang, room)
+    if not parts:
+        return Placement(())
     for part in parts:
         if part.alone and room.totals[part.row] < part.count:
             return shortfalls(room, [(part.row, part.name, part.count) for part in parts], part.index)
-    stuck = parts[0] if parts else None
+    stuck = parts[0]
     for order in _orders(parts, room):
         chosen, failed = _attempt(order, room)
         if failed is None:
             return Placement(tuple(chosen[index] for index in range(len(parts))))
         stuck = failed
-    if stuck is None:
-        return Placement(())
     return shortfalls(room, [(part.row, part.name, part.count) for part in parts], stuck.index)
 
 
@@ -86,10 +85,11 @@ def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
     part = _part(0, pod_set, shape_of(pod_set), company_of(pod_set, namespace), room, alone=False)
     room.flush()
     open_nodes, why = Guests(room.around).open_to(part.company)
-    candidates = room.name_order[((room.capacity[part.row] > 0) & open_nodes)[room.name_order]]
-    if not len(candidates):
+    field = Field([part], room)
+    able = np.flatnonzero(open_nodes[field.nodes])
+    if not len(able):
         return Unplaced(unschedulable(room, part.row, ~open_nodes, why))
-    return room.slots[int(candidates[np.argmin(_preference(part, candidates, room.free, room))])].name
+    return field.name(int(able[np.argmin(_preference(part, able, field))]))
 
 
 def parts_of(gang: Gang, room: Room) -> list[Part]:
@@ -132,84 +132,105 @@ def _orders(parts: list[Part], room: Room) -> Iterator[list[Part]]:
 
 def _hardness(part: Part, room: Room) -> tuple[int, int, float]:
     """Small sorts first: pods that need accelerators, then pods with terms, then pods that few fit of on a node."""
-    accelerated = any(is_accelerator(resource) for resource, _ in part.shape.requests)
+    accelerated = any(row in room.accelerators for row, _ in part.requests)
     holding = room.capacity[part.row]
     nodes = int(np.count_nonzero(holding))
     per_node = float(room.totals[part.row]) / nodes if nodes else 0.0
     return (0 if accelerated else 1, 1 if part.alone else 0, per_node)
 
 
+class Field:
+    """The nodes that matter to one gang, in order of name, and what is free on each while its pods are being placed."""
+
+    def __init__(self, parts: Sequence[Part], room: Room) -> None:
+        useful = room.capacity[parts[0].row] > 0
+        for part in parts[1:]:
+            useful |= room.capacity[part.row] > 0
+        nodes = np.flatnonzero(useful)
+        self.room = room
+        self.nodes: Ints = nodes[np.argsort(room.name_rank[nodes])]
+        self.free: Ints = room.free[: len(room.resources), self.nodes]
+
+    def holding(self, part: Part) -> Ints:
+        """How many pods of this set each node would take now."""
+        fits: Ints = self.room.capacity[part.row, self.nodes].astype(np.int64)
+        for row, amount in part.requests:
+            np.minimum(fits, self.free[row] if amount == 1 else self.free[row] // amount, out=fits)
+        return np.maximum(fits, 0)
+
+    def take(self, part: Part, position: int, count: int) -> None:
+        for row, amount in part.requests:
+            self.free[row, position] -= amount * count
+
+    def name(self, position: int) -> str:
+        return self.room.slots[int(self.nodes[position])].name
+
+
 def _attempt(order: list[Part], room: Room) -> tuple[dict[int, dict[str, int]], Part | None]:
     """Place pod sets in this order. Returns what was chosen, and the pod set that found no place, if any."""
-    free: Ints = room.free if len(order) == 1 and order[0].alone else room.free.copy()
+    field = Field(order, room)
     guests = Guests(room.around)
     chosen: dict[int, dict[str, int]] = {}
-    for position, part in enumerate(order):
-        holding = room.capacity[part.row].copy()
-        if position:
-            np.minimum(holding, room.holds(part.row, free), out=holding)
-        if part.shape.host_ports:
-            for earlier in order[:position]:
-                if earlier.shape.host_ports:  # two pod sets with ports never share a node: simple, and never too bold
-                    holding[[room.by_name[name].index for name in chosen[earlier.index]]] = 0
-        pack = _pack(part, holding, free, room) if part.alone else _pack_singly(part, holding, free, room, guests)
+    with_ports: set[str] = set()
+    for part in order:
+        holding = field.holding(part)
+        if part.shape.host_ports and with_ports:  # two pod sets with ports never share a node: simple, never too bold
+            holding[[field.name(position) in with_ports for position in range(len(holding))]] = 0
+        pack = _pack(part, holding, field) if part.alone else _pack_singly(part, holding, field, guests)
         if pack is None:
             return chosen, part
-        chosen[part.index] = {room.slots[index].name: count for index, count in pack}
-        if part.alone and position + 1 < len(order):
-            for index, count in pack:
-                for row, amount in part.requests:
-                    free[row, index] -= amount * count
-                guests.add(room.slots[index].name, part.company)
+        chosen[part.index] = {field.name(position): count for position, count in pack}
+        if part.shape.host_ports:
+            with_ports |= chosen[part.index].keys()
+        if part.alone and part is not order[-1]:
+            for position, count in pack:
+                field.take(part, position, count)
+                guests.add(field.name(position), part.company)
     return chosen, None
 
 
-def _pack(part: Part, holding: NDArray[np.int32], free: Ints, room: Room) -> list[tuple[int, int]] | None:
+def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | None:
     """All pods of a set at once: nodes in order of preference, each filled before the next."""
     if not part.count:
         return []
-    candidates = room.name_order[holding[room.name_order] > 0]
-    ranked = candidates[np.argsort(_preference(part, candidates, free, room), kind="stable")]
-    filled = np.cumsum(holding[ranked], dtype=np.int64)
+    able = np.flatnonzero(holding)
+    ranked = able[np.argsort(_preference(part, able, field), kind="stable")]
+    filled = np.cumsum(holding[ranked])
     if not len(filled) or filled[-1] < part.count:
         return None
     last = int(np.searchsorted(filled, part.count))
     before = int(filled[last - 1]) if last else 0
-    nodes = [(int(index), int(holding[index])) for index in ranked[:last]]
-    nodes.append((int(ranked[last]), part.count - before))
-    return nodes
+    pack = [(int(position), int(holding[position])) for position in ranked[:last]]
+    pack.append((int(ranked[last]), part.count - before))
+    return pack
 
 
-def _pack_singly(
-    part: Part, holding: NDArray[np.int32], free: Ints, room: Room, guests: Guests
-) -> list[tuple[int, int]] | None:
-    """Pods that look at other pods: each placement may open or close nodes for the next. Changes `free`."""
+def _pack_singly(part: Part, holding: Ints, field: Field, guests: Guests) -> list[tuple[int, int]] | None:
+    """Pods that look at other pods: each placement may open or close nodes for the next."""
     chosen: dict[int, int] = {}
     for _ in range(part.count):
         open_nodes, _ = guests.open_to(part.company)
-        candidates = room.name_order[(holding[room.name_order] > 0) & open_nodes[room.name_order]]
-        if not len(candidates):
+        able = np.flatnonzero((holding > 0) & open_nodes[field.nodes])
+        if not len(able):
             return None
-        best = int(candidates[np.argmin(_preference(part, candidates, free, room))])
+        best = int(able[np.argmin(_preference(part, able, field))])
         chosen[best] = chosen.get(best, 0) + 1
-        for row, amount in part.requests:
-            free[row, best] -= amount
+        field.take(part, best, 1)
         holding[best] -= 1
-        guests.add(room.slots[best].name, part.company)
+        guests.add(field.name(best), part.company)
     return list(chosen.items())
 
 
-def _preference(part: Part, candidates: Ints, free: Ints, room: Room) -> Ints:
-    """Small is filled first: nodes without spare accelerators, then the fullest. Candidates come in order of name."""
+def _preference(part: Part, able: Ints, field: Field) -> Ints:
+    """Small is filled first: nodes without spare accelerators, then the fullest. `able` comes in order of name."""
+    room, free = field.room, field.free
     asked = {row for row, _ in part.requests}
-    spare = np.zeros(len(candidates), dtype=np.int64)
-    for resource, row in room.resources.items():
-        if is_accelerator(resource):
-            left = np.minimum(free[row, candidates], 2**20)
-            # A pod that needs accelerators goes where few are left; one that needs none, where none are left.
-            spare += np.maximum(left, 0) if row in asked else np.where(left > 0, 2**21 + left, 0)
-    main = _main_resource(part, room)
-    fullness = np.clip(free[main, candidates], 0, 2**40 - 1)
+    spare = np.zeros(len(able), dtype=np.int64)
+    for row in room.accelerators:
+        left = np.minimum(free[row, able], 2**20)
+        # A pod that needs accelerators goes where few are left; one that needs none, where none are left.
+        spare += np.maximum(left, 0) if row in asked else np.where(left > 0, 2**21 + left, 0)
+    fullness = np.minimum(np.maximum(free[_main_resource(part, room), able], 0), 2**40 - 1)
     keys: Ints = np.minimum(spare, 2**22) * 2**40 + fullness
     return keys
 
@@ -221,12 +242,6 @@ def _main_resource(part: Part, room: Room) -> int:
         return room.resources["pods"]
     cpu = room.resources.get("cpu")
     return next((row for row, _ in named if row == cpu), named[0][0])
-
-
-def is_accelerator(resource: str) -> bool:
-    """Scarce devices, known by the Kubernetes convention for extended resources: a vendor's domain before the name."""
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def demand_of(pod_sets: Sequence[PodSet]) -> Amounts:

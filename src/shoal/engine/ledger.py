@@ -57,6 +57,7 @@ class Ledger:
         self._ghosts_seen: tuple[int, dict[str, dict[int, int]]] = (-1, {})
         self._unsettled: set[str] = set()
         self._claims: dict[str, Charges] = {}
+        self._claimants: dict[str, None] = {}
 
     # Facts
 
@@ -146,16 +147,20 @@ class Ledger:
         """Keep this room for a waiting gang: nobody else may plan with it. Replaces its earlier claim."""
         self._replace(self._claims, gang.uid, dict(charges_of(gang, placement)), "claim")
         self._reserve(_claim_key(gang.uid), demand_of(gang.pod_sets))
+        self._claimants[gang.uid] = None
         self.room.flush()
 
     def unclaim(self, uid: str) -> None:
+        if uid not in self._claimants:
+            return
+        del self._claimants[uid]
         self._replace(self._claims, uid, {}, "claim")
         self._reserve(_claim_key(uid), {})
         self.room.flush()
 
     @property
     def claimants(self) -> list[str]:
-        return [key.removeprefix(_CLAIM) for key in self.reserved if key.startswith(_CLAIM)]
+        return list(self._claimants)
 
     @contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
@@ -319,11 +324,8 @@ class Ledger:
         self.room.around.settle(key, resident, charge.count)
 
 
-_CLAIM = "claim/"
-
-
 def _claim_key(uid: str) -> str:
-    return _CLAIM + uid
+    return "claim/" + uid
 
 
 def pod_set_index(pod_sets: Sequence[PodSet], pod: PodFact) -> int | None:

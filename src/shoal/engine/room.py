@@ -65,7 +65,11 @@ class Room:
         self.idle: Ints = np.zeros((4, 16), dtype=np.int64)
         """As `free`, but planned pods are not taken off."""
         self.alive: Mask = np.zeros(16, dtype=bool)
-        self.name_order: Ints = np.zeros(0, dtype=np.int64)
+        self.name_rank: Ints = np.zeros(16, dtype=np.int64)
+        """Each node's place in the order of names: ties are broken by it, never by the order of arrival."""
+        self.node_count = 0
+        self.accelerators: set[int] = set()
+        """Rows of resources that are devices."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.around = Neighbourhood(self)
         self.version = 0
@@ -142,10 +146,6 @@ class Room:
     @property
     def facts(self) -> Iterable[NodeFact]:
         return (slot.fact for slot in self.slots if slot.fact is not None)
-
-    @property
-    def node_count(self) -> int:
-        return len(self.name_order)
 
     # What is taken
 
@@ -234,7 +234,8 @@ class Room:
         if self._renamed:
             self._renamed = False
             known = sorted(slot.name for slot in self.slots if slot.fact is not None)
-            self.name_order = np.array([self.by_name[name].index for name in known], dtype=np.int64)
+            self.name_rank[[self.by_name[name].index for name in known]] = np.arange(len(known))
+            self.node_count = len(known)
         if not self._changed:
             return
         changed, relabelled = sorted(self._changed), self._relabelled
@@ -414,6 +415,8 @@ class Room:
         if row is not None:
             return row
         row = self.resources[resource] = len(self.resources)
+        if is_accelerator(resource):
+            self.accelerators.add(row)
         if row >= self.free.shape[0]:
             self.free = _grown(self.free, 0, 2 * self.free.shape[0])
             self.idle = _grown(self.idle, 0, 2 * self.idle.shape[0])
@@ -426,6 +429,7 @@ class Room:
         self.free = _grown(self.free, 1, width)
         self.idle = _grown(self.idle, 1, width)
         self.alive = _grown(self.alive, 0, width)
+        self.name_rank = _grown(self.name_rank, 0, width)
         self.eligible = _grown(self.eligible, 1, width)
         self.capacity = _grown(self.capacity, 1, width)
         for key, (ids, values) in self._columns.items():
@@ -438,6 +442,12 @@ class Room:
         self.capacity = _grown(self.capacity, 0, depth)
         self.totals = _grown(self.totals, 0, depth)
         self._wanted = _grown(self._wanted, 1, depth)
+
+
+def is_accelerator(resource: str) -> bool:
+    """Scarce devices, known by the Kubernetes convention for extended resources: a vendor's domain before the name."""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def _exact_sum(amounts: Ints, row: int | None, mask: Mask, lowest: int) -> int:

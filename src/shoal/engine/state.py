@@ -10,11 +10,12 @@ from collections.abc import Hashable, Iterable, Iterator
 
 import msgspec
 
-from shoal.engine.fit import Placement, demand_of, is_accelerator
+from shoal.engine.fit import Placement, demand_of
 from shoal.engine.forest import Consumer, Forest
 from shoal.engine.ledger import Ledger
 from shoal.engine.model import Amounts, Fact, Gang, Namespace, NodeFact, PodFact, PodSetAssignment, QuotaSubtree, Seat
 from shoal.engine.policies import Policy, load
+from shoal.engine.room import is_accelerator
 from shoal.engine.settings import Settings
 from shoal.engine.shape import shape_of
 from shoal.engine.validate import gang_problem, node_problem, pod_problem
@@ -324,6 +325,13 @@ class State:
             return True  # others may yet be made to leave
         totals = self.ledger.room.totals
         return all(totals[row] >= count for row, count in self._rows[kind])
+
+    def surely_unfit(self, kind: Kind) -> bool:
+        """Known without placing anything: nothing but nodes decides, and some pod set has too few of them."""
+        signature = kind.signature
+        if signature.supply != "fit" or signature.company is not None or signature.alone or self.settings.quota:
+            return False
+        return not self.could_fit(kind)
 
     def watch(self, kind: Kind) -> Hashable:
         """What could help a closed kind, apart from nodes that hold more of its pods."""

@@ -35,7 +35,7 @@ class Signature(msgspec.Struct, frozen=True):
 class Kind:
     """Gangs that stand or fall together, in lanes."""
 
-    __slots__ = ("closed", "explanation", "lanes", "reason", "signature", "size", "watches")
+    __slots__ = ("closed", "explanation", "lanes", "reason", "signature", "size", "stale", "watches")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
@@ -46,6 +46,8 @@ class Kind:
         """What was seen when it was closed; where that differs now, it opens again."""
         self.reason: HoldReason = "resources"
         self.explanation: Explanation | None = None
+        self.stale = False
+        """The explanation's numbers are of an earlier look; the verdict is the same."""
 
 
 class Waiting:
