@@ -36,7 +36,9 @@ class Step(msgspec.Struct, frozen=True):
         return None if self.body is None else json.dumps(self.body).encode()
 
     def __str__(self) -> str:
-        return f"{self.method} {self.path} {self.content if self.method == 'PATCH' else ''} {str(self.body)[:160] if self.body is not None else (self.raw or b'')[:60]}"
+        content = self.content if self.method == "PATCH" else ""
+        body = str(self.body)[:160] if self.body is not None else (self.raw or b"")[:60]
+        return f"{self.method} {self.path} {content} {body!s}"
 
 
 def get(path: str, **more: Any) -> Step:
@@ -868,7 +870,7 @@ def access() -> Iterator[Step]:
     )
     yield get(f"{authn}/tokenreviews")
     ann = {"Impersonate-User": "ann"}
-    for step in (
+    yield from (
         get(f"{NS}/pods", headers=ann),
         get(f"{NS}/pods/x", headers=ann),
         post(f"{NS}/configmaps", cm("ann"), headers=ann),
@@ -879,8 +881,7 @@ def access() -> Iterator[Step]:
         get("/metrics", headers=ann),
         delete(f"{NS}/configmaps", headers=ann),
         get(f"{NS}/pods", headers={"Impersonate-Group": "g"}),
-    ):
-        yield step
+    )
     rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/diff"
     yield post(
         f"{rbac}/roles",

@@ -16,12 +16,30 @@ from shoal.kube.kubeconfig import load
 from tests.integration.apiserver.conftest import Embedded
 
 BOATS = {
-    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "boats.example.com"}, "spec": {
-        "group": "example.com", "scope": "Namespaced", "names": {"plural": "boats", "singular": "boat", "kind": "Boat"}, "versions": [{
-            "name": "v1", "served": True, "storage": True, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}  # fmt: skip
-POD_BODY: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {
-    "containers": [{"name": "c", "image": "none"}]}}  # fmt: skip
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "boats.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "boats", "singular": "boat", "kind": "Boat"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+POD_BODY: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "labels": {"app": "x"}},
+    "spec": {"containers": [{"name": "c", "image": "none"}]},
+}
 
 
 async def test_our_client_over_https(embedded: Embedded) -> None:
@@ -42,7 +60,8 @@ async def test_a_quiet_watch_is_seen_to_have_begun(embedded: Embedded) -> None:
     tls = embedded.server.identity.client_context()
     headers = {"Authorization": f"Bearer {embedded.server.identity.admin_token}"}
     async with (
-        aiohttp.ClientSession(headers=headers) as session, asyncio.timeout(5),
+        aiohttp.ClientSession(headers=headers) as session,
+        asyncio.timeout(5),
         session.get(f"{embedded.url}/api/v1/pods?watch=1&resourceVersion=1", ssl=tls) as answer,
     ):
         assert answer.status == 200
@@ -145,7 +164,7 @@ async def test_kr8s(embedded: Embedded) -> None:
 
 
 async def test_requests_as_rays_autoscaler_sends_them(embedded: Embedded, tmp_path: Path) -> None:
-    """Mutual TLS with no token, one GET each on a fresh connection, and JSON patches that replace what is not there yet."""
+    """Mutual TLS with no token, one GET each on a fresh connection, and JSON patches that replace what is not there."""
     client = embedded.client
     await client.request(
         "POST",
@@ -204,9 +223,14 @@ async def test_requests_as_rays_autoscaler_sends_them(embedded: Embedded, tmp_pa
     status, scaled = await ask("PATCH", f"{where}/c", [{"op": "replace", "path": f"{group}/replicas", "value": 2}])
     assert status == 200 and scaled["spec"]["workerGroupSpecs"][0]["replicas"] == 2
     victims = {"workersToDelete": ["pod-a", "pod-b"]}
-    status, shrunk = await ask("PATCH", f"{where}/c", [
-        {"op": "replace", "path": f"{group}/replicas", "value": 0},
-        {"op": "replace", "path": f"{group}/scaleStrategy", "value": victims}])  # fmt: skip
+    status, shrunk = await ask(
+        "PATCH",
+        f"{where}/c",
+        [
+            {"op": "replace", "path": f"{group}/replicas", "value": 0},
+            {"op": "replace", "path": f"{group}/scaleStrategy", "value": victims},
+        ],
+    )
     assert status == 200 and shrunk["spec"]["workerGroupSpecs"][0]["scaleStrategy"] == victims
     stale = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},

@@ -27,14 +27,15 @@ pytestmark = pytest.mark.controlplane
 
 OF_THE_MOMENT = re.compile(
     r"uid$|resourceVersion$|Timestamp$|Time$|managedFields|clusterIPs?(\[0\])?$|nodePort$|\.token$|\.continue$|remainingItemCount|"
-    r"controller-uid|\.rows\[\d+\]\.|\.columnDefinitions|\.items\[|status\.reason$|status\.error$|generation$")  # fmt: skip
+    r"controller-uid|\.rows\[\d+\]\.|\.columnDefinitions|\.items\[|status\.reason$|status\.error$|generation$"
+)
 # Paths whose presence or value differs on purpose.
 DIFFERENT_VALUES = {
     r"serviceAccount(Name)?$": "the real server of the tests runs without its ServiceAccount plug-in",
     r"spec\.tolerations": "pods with devices tolerate their taint here (ExtendedResourceToleration is on)",
-    r"spec\.taints|status\.(nodeInfo|daemonEndpoints)": "nodes are not tainted until a lifecycle controller sees them: there is none",
+    r"spec\.taints|status\.(nodeInfo|daemonEndpoints)": "nodes are not tainted: no lifecycle controller",
     r"daemonset\.template\.generation": "an annotation of a removed API version",
-    r"status\.(conditions|acceptedNames|storedVersions)|metadata\.finalizers": "custom kinds are established in the write that creates them",
+    r"status\.(conditions|acceptedNames|storedVersions)|metadata\.finalizers": "custom kinds are established at once",
     r"spec\.(ipFamilies|ipFamilyPolicy)": "one address family here",
     r"spec\.audiences": "another issuer",
     r"metadata\.generation": "kinds without a generation do not keep one that a client sends",
@@ -84,8 +85,10 @@ async def settled(session: aiohttp.ClientSession, base: str, step: Step) -> None
     for _ in range(100):
         code, body = await send(session, base, Step("GET", step.path, headers=step.headers))
         conditions = (body.get("status") or {}).get("conditions") or [] if code == 200 else []
-        known = code == 200 and (body["kind"] != "CustomResourceDefinition" or any(
-            one["type"] == "Established" and one["status"] == "True" for one in conditions))  # fmt: skip
+        known = code == 200 and (
+            body["kind"] != "CustomResourceDefinition"
+            or any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+        )
         if known:
             break
         await asyncio.sleep(0.1)
@@ -124,8 +127,11 @@ def difference(step: Step, real: tuple[int, Any], ours: tuple[int, Any]) -> str:
     if "generateName" in str(step.body) or step.path.count("/") < 4:
         return ""
     theirs, mine = leaves(real[1]), leaves(ours[1])
-    differing = [path for path in sorted({*theirs, *mine}) if theirs.get(path) != mine.get(path)
-                 and not any(re.search(known, path) for known in DIFFERENT_VALUES)]  # fmt: skip
+    differing = [
+        path
+        for path in sorted({*theirs, *mine})
+        if theirs.get(path) != mine.get(path) and not any(re.search(known, path) for known in DIFFERENT_VALUES)
+    ]
     return "; ".join(f"{path}: {theirs.get(path)!r}, ours {mine.get(path)!r}" for path in differing[:5])
 
 

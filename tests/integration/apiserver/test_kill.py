@@ -19,8 +19,14 @@ REPOSITORY = Path(__file__).parents[3]
 
 async def started(folder: Path) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.integration.apiserver.child", str(folder / "state"), str(folder / "kubeconfig"),
-        cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE)  # fmt: skip
+        sys.executable,
+        "-m",
+        "tests.integration.apiserver.child",
+        str(folder / "state"),
+        str(folder / "kubeconfig"),
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert await asyncio.wait_for(process.stdout.readline(), 30), "the server did not start"
     return process

@@ -236,10 +236,10 @@ async def test_quota_counts_what_runs(client: Client) -> None:
     await client.create(POD, pod("a", requests={"cpu": "1500m"}), "default")
     with pytest.raises(
         Forbidden,
-        match="exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=1500m, limited: requests.cpu=2",
+        match=r"exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=1500m, limited: requests.cpu=2",
     ):
         await client.create(POD, pod("b", requests={"cpu": "1"}), "default")
-    with pytest.raises(Forbidden, match="must specify requests.cpu for: main"):
+    with pytest.raises(Forbidden, match=r"must specify requests.cpu for: main"):
         await client.create(POD, pod("c"), "default")
     await client.patch(POD, "a", "default", {"status": {"phase": "Succeeded"}}, subresource="status")
     await client.create(POD, pod("b", requests={"cpu": "1"}), "default")

@@ -32,11 +32,11 @@ async def test_schema_fills_in_drops_and_refuses(client: Client) -> None:
     await client.create(CRD, widget_definition(spec=SIZED))
     made = await client.create(WIDGET, widget("w", unknown=1), "default")
     assert made["spec"] == {"size": 3}
-    with pytest.raises(Invalid, match="spec.size") as caught:
+    with pytest.raises(Invalid, match=r"spec.size") as caught:
         await client.create(WIDGET, widget("x", size=0), "default")
     assert caught.value.causes[0]["field"] == "spec.size"
     body = b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"y"},"spec":{"unknown":1}}'
-    with pytest.raises(BadRequest, match='unknown field "spec.unknown"'):
+    with pytest.raises(BadRequest, match=r'unknown field "spec.unknown"'):
         await client.request("POST", WIDGET.path("default"), query={"fieldValidation": "Strict"}, body=body)
     answer = await client.request("POST", WIDGET.path("default"), query={"fieldValidation": "Warn"}, body=body)
     assert 'unknown field \\"spec.unknown\\"' in answer.headers["warning"]
@@ -74,7 +74,7 @@ async def test_status_and_spec_are_apart(client: Client) -> None:
 async def test_updates_need_the_revision(client: Client) -> None:
     await client.create(CRD, widget_definition())
     await client.create(WIDGET, widget("w"), "default")
-    with pytest.raises(Invalid, match="metadata.resourceVersion"):
+    with pytest.raises(Invalid, match=r"metadata.resourceVersion"):
         await client.update(WIDGET, widget("w", size=2), "w", "default")
 
 

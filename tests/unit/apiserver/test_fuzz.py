@@ -18,14 +18,78 @@ from tests.unit.apiserver.builders import widget_definition
 
 ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
 
-words = st.sampled_from([
-    "metadata", "spec", "status", "name", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid", "resourceVersion",
-    "generateName", "managedFields", "data", "stringData", "containers", "initContainers", "template", "selector", "matchLabels", "replicas",
-    "resources", "limits", "requests", "cpu", "memory", "tolerations", "key", "operator", "effect", "ports", "port", "image", "rules", "verbs",
-    "roleRef", "subjects", "hard", "webhooks", "clientConfig", "versions", "schema", "openAPIV3Schema", "type", "properties", "group", "names",
-    "kind", "apiVersion", "target", "value", "op", "path", "from", "deletionTimestamp", "a", "", "$patch", "$setElementOrder/containers",
-    "x-kubernetes-validations", "rule", "message", "items", "conditions", "priorityClassName", "affinity", "volumes", "env",
-])  # fmt: skip
+words = st.sampled_from(
+    [
+        "metadata",
+        "spec",
+        "status",
+        "name",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "uid",
+        "resourceVersion",
+        "generateName",
+        "managedFields",
+        "data",
+        "stringData",
+        "containers",
+        "initContainers",
+        "template",
+        "selector",
+        "matchLabels",
+        "replicas",
+        "resources",
+        "limits",
+        "requests",
+        "cpu",
+        "memory",
+        "tolerations",
+        "key",
+        "operator",
+        "effect",
+        "ports",
+        "port",
+        "image",
+        "rules",
+        "verbs",
+        "roleRef",
+        "subjects",
+        "hard",
+        "webhooks",
+        "clientConfig",
+        "versions",
+        "schema",
+        "openAPIV3Schema",
+        "type",
+        "properties",
+        "group",
+        "names",
+        "kind",
+        "apiVersion",
+        "target",
+        "value",
+        "op",
+        "path",
+        "from",
+        "deletionTimestamp",
+        "a",
+        "",
+        "$patch",
+        "$setElementOrder/containers",
+        "x-kubernetes-validations",
+        "rule",
+        "message",
+        "items",
+        "conditions",
+        "priorityClassName",
+        "affinity",
+        "volumes",
+        "env",
+    ]
+)
 leaves = st.one_of(
     st.none(),
     st.booleans(),
@@ -60,11 +124,17 @@ values = st.recursive(
 objects = st.dictionaries(words, values, max_size=6)
 
 KINDS = [
-    ("/api/v1/namespaces/default/configmaps", "v1", "ConfigMap"), ("/api/v1/namespaces/default/pods", "v1", "Pod"),
-    ("/api/v1/namespaces/default/services", "v1", "Service"), ("/api/v1/namespaces/default/secrets", "v1", "Secret"), ("/api/v1/nodes", "v1", "Node"),
-    ("/api/v1/namespaces/default/events", "v1", "Event"), ("/api/v1/namespaces/default/resourcequotas", "v1", "ResourceQuota"),
-    ("/api/v1/namespaces/default/limitranges", "v1", "LimitRange"), ("/apis/apps/v1/namespaces/default/deployments", "apps/v1", "Deployment"),
-    ("/apis/batch/v1/namespaces/default/jobs", "batch/v1", "Job"), ("/apis/example.com/v1/namespaces/default/widgets", "example.com/v1", "Widget"),
+    ("/api/v1/namespaces/default/configmaps", "v1", "ConfigMap"),
+    ("/api/v1/namespaces/default/pods", "v1", "Pod"),
+    ("/api/v1/namespaces/default/services", "v1", "Service"),
+    ("/api/v1/namespaces/default/secrets", "v1", "Secret"),
+    ("/api/v1/nodes", "v1", "Node"),
+    ("/api/v1/namespaces/default/events", "v1", "Event"),
+    ("/api/v1/namespaces/default/resourcequotas", "v1", "ResourceQuota"),
+    ("/api/v1/namespaces/default/limitranges", "v1", "LimitRange"),
+    ("/apis/apps/v1/namespaces/default/deployments", "apps/v1", "Deployment"),
+    ("/apis/batch/v1/namespaces/default/jobs", "batch/v1", "Job"),
+    ("/apis/example.com/v1/namespaces/default/widgets", "example.com/v1", "Widget"),
     ("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", "rbac.authorization.k8s.io/v1", "Role"),
     ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
     ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1", "CustomResourceDefinition"),
@@ -72,7 +142,7 @@ KINDS = [
     ("/apis/coordination.k8s.io/v1/namespaces/default/leases", "coordination.k8s.io/v1", "Lease"),
     ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "authorization.k8s.io/v1", "SubjectAccessReview"),
     ("/apis/events.k8s.io/v1/namespaces/default/events", "events.k8s.io/v1", "Event"),
-]  # fmt: skip
+]
 
 
 class World:
@@ -88,8 +158,11 @@ class World:
         client = Client(self.server.transport())
         from shoal.api.kinds import CRD
 
-        size = {"type": "object", "properties": {"a": {"type": "integer"}, "items": {"type": "array", "items": {"type": "string"}}},
-                "x-kubernetes-validations": [{"rule": "!has(self.a) || self.a < 5"}]}  # fmt: skip
+        size = {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "items": {"type": "array", "items": {"type": "string"}}},
+            "x-kubernetes-validations": [{"rule": "!has(self.a) || self.a < 5"}],
+        }
         await client.create(CRD, widget_definition(spec=size, scale=True))
 
     def send(
@@ -115,8 +188,13 @@ class World:
 def fuzz(test: Any, *strategies: Any, examples: int) -> None:
     world = World()
     try:
-        decorated = settings(max_examples=examples, deadline=None, derandomize=True, database=None,
-                             suppress_health_check=list(HealthCheck))(given(st.tuples(*strategies))(lambda drawn: test(world, *drawn)))  # fmt: skip
+        decorated = settings(
+            max_examples=examples,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )(given(st.tuples(*strategies))(lambda drawn: test(world, *drawn)))
         decorated()
         assert world.send("GET", "/api/v1/namespaces") == 200
     finally:
@@ -156,12 +234,43 @@ def test_patches_of_any_shape() -> None:
         )
         world.send("PATCH", f"{path}/target{subresource}", msgspec.json.encode(patch), content, {"fieldManager": "f"})
 
-    operation = st.fixed_dictionaries({"op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "x"]), "path": st.sampled_from([
-        "", "/", "/metadata", "/metadata/labels", "/metadata/labels/a", "/spec", "/spec/containers/0", "/spec/containers/-", "/data/a~1b", "x", "/metadata/name",
-        "/metadata/finalizers/0"])}, optional={"value": values, "from": st.sampled_from(["/metadata", "/spec", ""])})  # fmt: skip
-    fuzz(test, st.sampled_from(KINDS), st.sampled_from([
-        "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"]),
-        st.one_of(values, objects, st.lists(operation, max_size=4)), st.sampled_from(["", "/status", "/scale"]), examples=400)  # fmt: skip
+    operation = st.fixed_dictionaries(
+        {
+            "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "x"]),
+            "path": st.sampled_from(
+                [
+                    "",
+                    "/",
+                    "/metadata",
+                    "/metadata/labels",
+                    "/metadata/labels/a",
+                    "/spec",
+                    "/spec/containers/0",
+                    "/spec/containers/-",
+                    "/data/a~1b",
+                    "x",
+                    "/metadata/name",
+                    "/metadata/finalizers/0",
+                ]
+            ),
+        },
+        optional={"value": values, "from": st.sampled_from(["/metadata", "/spec", ""])},
+    )
+    fuzz(
+        test,
+        st.sampled_from(KINDS),
+        st.sampled_from(
+            [
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/strategic-merge-patch+json",
+                "application/apply-patch+yaml",
+            ]
+        ),
+        st.one_of(values, objects, st.lists(operation, max_size=4)),
+        st.sampled_from(["", "/status", "/scale"]),
+        examples=400,
+    )
 
 
 def test_bytes_as_bodies() -> None:
@@ -170,17 +279,76 @@ def test_bytes_as_bodies() -> None:
             world.send(method, path, body, content)
         world.send("POST", where[0], b"k8s\x00\n" + body, "application/vnd.kubernetes.protobuf")
 
-    fuzz(test, st.sampled_from(KINDS), st.binary(max_size=200), st.sampled_from([
-        "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", ""]), examples=250)  # fmt: skip
+    fuzz(
+        test,
+        st.sampled_from(KINDS),
+        st.binary(max_size=200),
+        st.sampled_from(["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", ""]),
+        examples=250,
+    )
 
 
 def test_paths_and_queries() -> None:
-    part = st.one_of(st.sampled_from(["api", "apis", "v1", "namespaces", "default", "pods", "apps", "deployments", "status", "scale", "watch", "..", "%2F", "",
-                                      "log", "exec", "binding", "openapi", "v3", "v2", "example.com", "widgets", "token"]), st.text(max_size=6))  # fmt: skip
-    option = st.dictionaries(st.sampled_from(["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch",
-                                              "timeoutSeconds", "dryRun", "fieldManager", "force", "pretty", "sendInitialEvents", "allowWatchBookmarks",
-                                              "tailLines", "gracePeriodSeconds", "propagationPolicy"]), st.one_of(
-        st.sampled_from(["1", "0", "true", "-1", "All", "a=b", "a in (b)", "metadata.name=x", "Exact", "NotOlderThan", "Orphan"]), st.text(max_size=8)), max_size=4)  # fmt: skip
+    part = st.one_of(
+        st.sampled_from(
+            [
+                "api",
+                "apis",
+                "v1",
+                "namespaces",
+                "default",
+                "pods",
+                "apps",
+                "deployments",
+                "status",
+                "scale",
+                "watch",
+                "..",
+                "%2F",
+                "",
+                "log",
+                "exec",
+                "binding",
+                "openapi",
+                "v3",
+                "v2",
+                "example.com",
+                "widgets",
+                "token",
+            ]
+        ),
+        st.text(max_size=6),
+    )
+    option = st.dictionaries(
+        st.sampled_from(
+            [
+                "labelSelector",
+                "fieldSelector",
+                "limit",
+                "continue",
+                "resourceVersion",
+                "resourceVersionMatch",
+                "watch",
+                "timeoutSeconds",
+                "dryRun",
+                "fieldManager",
+                "force",
+                "pretty",
+                "sendInitialEvents",
+                "allowWatchBookmarks",
+                "tailLines",
+                "gracePeriodSeconds",
+                "propagationPolicy",
+            ]
+        ),
+        st.one_of(
+            st.sampled_from(
+                ["1", "0", "true", "-1", "All", "a=b", "a in (b)", "metadata.name=x", "Exact", "NotOlderThan", "Orphan"]
+            ),
+            st.text(max_size=8),
+        ),
+        max_size=4,
+    )
 
     def test(world: World, method: str, parts: list[str], query: dict[str, str]) -> None:
         world.send(method, "/" + "/".join(parts), b"", "", query)

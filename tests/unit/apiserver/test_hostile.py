@@ -75,8 +75,8 @@ async def post(
 
 @proven(without=lambda patch: patch.setattr(Front, "_check_origin", lambda self, http: None))
 async def test_f119_a_web_page_cannot_reach_the_server_whatever_the_method(socket: Socket) -> None:
-    """F119: a browser sends requests to the loopback port under a name of its own. Holds: refused, every method alike, even
-    with good credentials."""
+    """F119: a browser sends requests to the loopback port under a name of its own. Holds: refused, every method alike,
+    even with good credentials."""
     for method in METHODS:
         status, _ = await socket.ask(method, "/api/v1/namespaces", Host="evil.example:6443")
         assert status == 403, method
@@ -99,8 +99,8 @@ def _everyone_is_admin(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_everyone_is_admin)
 async def test_f134_a_local_stranger_gets_nothing_without_credentials(tmp_path: Path) -> None:
-    """F134: another user of the machine connects to the loopback port. Holds: 401 without a token, state readable by its
-    owner alone."""
+    """F134: another user of the machine connects to the loopback port. Holds: 401 without a token, state readable by
+    its owner alone."""
     server = Server(tmp_path / "state")
     await server.start()
     socket = Socket(server, await server.serve())
@@ -127,7 +127,7 @@ def _readable_by_all(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_readable_by_all)
 async def test_f129_credentials_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
-    """F129: the machine has other users. Holds: keys, tokens, kubeconfig and database 0600, their directories 0700 (I49)."""
+    """F129: the machine has other users. Holds: keys, tokens, kubeconfig, database 0600, their directories 0700 (I49)."""
     server = Server(tmp_path / "state")
     await server.start()
     await server.serve()
@@ -283,8 +283,8 @@ async def test_f103_a_clock_that_jumps_neither_ends_nor_prolongs_a_watch(client:
 async def test_f100_a_day_of_events_leaves_an_hour_of_them_and_a_failed_round_is_repeated(
     server: Server, client: Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F100: events come for 24 hours, and one round of clearing up fails. Holds: what is kept is bounded; the next round makes
-    up for it."""
+    """F100: events come for 24 hours, and one round of clearing up fails. Holds: what is kept is bounded; the next round
+    makes up for it."""
     real, failures = Upkeep.round, [WriteFailed("no space left", full=True)]
 
     async def sometimes(self: Upkeep) -> None:

@@ -55,7 +55,7 @@ async def test_second_create_says_already_exists(client: Client) -> None:
 
 
 async def test_missing_objects_are_named_as_kubernetes_names_them(client: Client) -> None:
-    with pytest.raises(NotFound, match='deployments.apps "x" not found'):
+    with pytest.raises(NotFound, match=r'deployments.apps "x" not found'):
         await client.get(DEPLOYMENT, "x", "default")
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
         await client.create(CONFIG_MAP, config_map("a"), "nowhere")
@@ -176,7 +176,7 @@ async def test_labels_and_fields_select(client: Client) -> None:
     assert await names("!color") == [] and await names("color") == ["a", "b", "c"]
     assert await names(fields="spec.nodeName=n1") == ["a", "b"]
     assert await names("color=red", "spec.nodeName!=n1,metadata.name=c") == ["c"]
-    with pytest.raises(BadRequest, match="field label not supported: spec.foo"):
+    with pytest.raises(BadRequest, match=r"field label not supported: spec.foo"):
         await names(fields="spec.foo=1")
     with pytest.raises(BadRequest, match="unable to parse requirement"):
         await names("a in red")

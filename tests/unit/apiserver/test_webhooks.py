@@ -1,4 +1,4 @@
-"""Admission and conversion webhooks over HTTPS: what they may change, what they may refuse, what happens when they fail."""
+"""Admission and conversion webhooks over HTTPS: what they may change and refuse, and what happens when they fail."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Hook:
 
     def __init__(self) -> None:
         self.asked: list[Json] = []
+        self.called = asyncio.Event()
         self.answer: Answer = lambda request: {"allowed": True}
         self.delay = 0.0
         self.url = ""
@@ -41,6 +42,7 @@ class Hook:
     async def serve(self, request: web.BaseRequest) -> web.Response:
         review = await request.json()
         self.asked.append(review["request"])
+        self.called.set()
         if self.delay:
             await asyncio.sleep(self.delay)
         response = {"uid": review["request"]["uid"], **self.answer(review["request"])}
@@ -49,10 +51,21 @@ class Hook:
     def configuration(
         self, name: str = "h", *, resources: tuple[str, ...] = ("configmaps",), group: str = "", **more: Any
     ) -> Json:
-        return {"metadata": {"name": name}, "webhooks": [{
-            "name": f"{name}.example.com", "clientConfig": {"url": self.url, "caBundle": self.bundle}, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"], "rules": [{
-                "operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": list(resources)}], **more}]}  # fmt: skip
+        return {
+            "metadata": {"name": name},
+            "webhooks": [
+                {
+                    "name": f"{name}.example.com",
+                    "clientConfig": {"url": self.url, "caBundle": self.bundle},
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                    "rules": [
+                        {"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": list(resources)}
+                    ],
+                    **more,
+                }
+            ],
+        }
 
 
 @pytest.fixture
@@ -103,7 +116,7 @@ async def test_validating_webhooks_refuse_with_their_own_words(client: Client, h
         "warnings": ["mind"],
     }
     await client.create(VALIDATING_WEBHOOK, hook.configuration())
-    with pytest.raises(Forbidden, match='admission webhook "h.example.com" denied the request: not on a Sunday'):
+    with pytest.raises(Forbidden, match=r'admission webhook "h.example.com" denied the request: not on a Sunday'):
         await client.create(CONFIG_MAP, config_map("a"), "default")
     hook.answer = lambda request: {"allowed": request["operation"] != "DELETE"}
     await client.create(CONFIG_MAP, config_map("a"), "default")
@@ -132,7 +145,7 @@ async def test_failure_policy_decides_when_a_webhook_cannot_be_reached(client: C
         [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}],
         patch_type="json",
     )
-    with pytest.raises(ServerError, match='failed calling webhook "gone.example.com"'):
+    with pytest.raises(ServerError, match=r'failed calling webhook "gone.example.com"'):
         await client.create(CONFIG_MAP, config_map("b"), "default")
     await client.delete(VALIDATING_WEBHOOK, "gone")  # webhooks are never asked about webhooks
     await client.create(CONFIG_MAP, config_map("b"), "default")
@@ -209,8 +222,7 @@ async def test_an_object_that_changed_while_a_webhook_thought_is_not_overwritten
             "default",
         )
     )
-    while not hook.asked:
-        await asyncio.sleep(0.01)
+    await hook.called.wait()
     await client.patch(CONFIG_MAP, "a", "default", {"data": {"x": "quick"}})
     with pytest.raises(Conflict):
         await slow
@@ -244,6 +256,6 @@ async def test_conversion_webhooks_translate_between_versions(client: Client, ho
     await client.patch(WIDGET, "w", "default", {"spec": {"size": 6}})
     assert (await client.get(newer, "w", "default"))["spec"] == {"length": 6}
     hook.answer = lambda request: {"result": {"status": "Failure", "message": "too hard"}}
-    with pytest.raises(ServerError, match="conversion webhook for example.com/v1, Kind=Widget failed: too hard"):
+    with pytest.raises(ServerError, match=r"conversion webhook for example.com/v1, Kind=Widget failed: too hard"):
         await client.get(newer, "w", "default")
     assert (await client.get(WIDGET, "w", "default"))["spec"] == {"size": 6}

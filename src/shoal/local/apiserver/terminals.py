@@ -1,6 +1,7 @@
 """`kubectl exec` over a WebSocket: the channel protocol of Kubernetes on one side, a running program on the other.
 
-The node agent registers how to start a program inside a pod; this moves its bytes. Nothing here knows pods or processes.
+The node agent registers how to start a program inside a pod; this moves its bytes. Nothing here knows
+pods or processes.
 """
 
 from __future__ import annotations
