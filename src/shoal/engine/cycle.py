@@ -298,7 +298,8 @@ class Cycle:
     def _room_without(self, gang: Gang, victims: tuple[str, ...]) -> Placement | tuple[Shortfall, ...]:
         ledger = self.state.ledger
         if not victims:
-            return find_room(gang, ledger)
+            kind = self.state.waiting.kind_of(gang.uid)
+            return find_room(gang, ledger, say_why=kind is None or kind.explanation is None)
         if gang.supply == "aggregate":
             extra: Amounts = {}
             for uid in victims:
@@ -377,6 +378,10 @@ class Cycle:
 
     def _block(self, gang: Gang, blocked: Blocked) -> None:
         kind = self.state.waiting.kind_of(gang.uid)
+        if kind is not None and kind.explanation is not None and not blocked.shortfalls:
+            kind.stale = True  # the same verdict as before: reasons are worked out when somebody asks
+            self._close(kind)
+            return
         explanation = explanation_of(blocked.shortfalls)
         reason: HoldReason = "quota" if blocked.by_quota else "resources"
         if kind is not None:

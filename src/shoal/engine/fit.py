@@ -60,23 +60,28 @@ class Part(msgspec.Struct, frozen=True):
     """Resource row and amount."""
 
 
-def place(gang: Gang, room: Room) -> Placement | tuple[Shortfall, ...]:
+def place(gang: Gang, room: Room, *, say_why: bool = True) -> Placement | tuple[Shortfall, ...]:
     """Pack the hardest pod set first; within one, the fullest node that still holds the pod.
 
-    Fullest-first keeps whole nodes, and whole GPU nodes above all, free for the next large gang. All or nothing.
+    Fullest-first keeps whole nodes, and whole GPU nodes above all, free for the next large gang. All or nothing. If not
+    `say_why`, a refusal is empty: the reasons cost more than the verdict.
     """
     parts = parts_of(gang, room)
     if not parts:
         return Placement(())
     for part in parts:
         if part.alone and room.totals[part.row] < part.count:
-            return shortfalls(room, [(part.row, part.name, part.count) for part in parts], part.index)
+            return _reasons(parts, part, room) if say_why else ()
     stuck = parts[0]
     for order in _orders(parts, room):
         chosen, failed = _attempt(order, room)
         if failed is None:
             return Placement(tuple(chosen[index] for index in range(len(parts))))
         stuck = failed
+    return _reasons(parts, stuck, room) if say_why else ()
+
+
+def _reasons(parts: list[Part], stuck: Part, room: Room) -> tuple[Shortfall, ...]:
     return shortfalls(room, [(part.row, part.name, part.count) for part in parts], stuck.index)
 
 

@@ -16,7 +16,9 @@ from shoal.engine.model import Amounts, Explanation, Gang, Shortfall
 from shoal.engine.shape import shape_of
 
 
-def find_room(gang: Gang, ledger: Ledger, extra: Amounts | None = None) -> Placement | tuple[Shortfall, ...]:
+def find_room(
+    gang: Gang, ledger: Ledger, extra: Amounts | None = None, *, say_why: bool = True
+) -> Placement | tuple[Shortfall, ...]:
     """`extra` is what aggregate supply may count on top, because its holders are being taken back."""
     match gang.supply:
         case "off":
@@ -25,10 +27,12 @@ def find_room(gang: Gang, ledger: Ledger, extra: Amounts | None = None) -> Place
             missing = aggregate_shortfalls(gang, ledger, extra or {})
             if missing:
                 return missing
-            likely = place(gang, ledger.room)  # sums decide; where pods can be placed too, that room is kept for them
+            likely = place(
+                gang, ledger.room, say_why=False
+            )  # sums decide; where pods can be placed too, that room is kept for them
             return likely if isinstance(likely, Placement) else Placement(tuple({} for _ in gang.pod_sets))
         case _:
-            return place(gang, ledger.room)
+            return place(gang, ledger.room, say_why=say_why)
 
 
 def aggregate_shortfalls(gang: Gang, ledger: Ledger, extra: Amounts) -> tuple[Shortfall, ...]:

@@ -33,7 +33,7 @@ def smallest_release(gang: Gang, candidates: Sequence[Gang], ledger: Ledger) -> 
         nonlocal steps
         steps += 1
         with ledger.without(chosen):
-            found = find_room(gang, ledger)
+            found = find_room(gang, ledger, say_why=False)
         return found if isinstance(found, Placement) else None
 
     if not uids or room_after(uids) is None:
