@@ -21,6 +21,7 @@ from shoal.api.kind import Key, Kind
 from shoal.api.meta import Object
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.compact import cutter
 from shoal.kube.feed import Feed, FeedSettings, Trouble
 from shoal.kube.revisions import Mark, newer, read_mark
 from shoal.kube.selectors import label_selector as parse_labels
@@ -65,6 +66,7 @@ class Cache(Generic[T]):
         """Objects that do not decode, with the reason; the last good state of each stays in the cache."""
         self._type = type
         self._decoder = msgspec.json.Decoder(type)
+        self._cut = cutter(type)
         self._objects: dict[Key, T] = {}
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_functions}
@@ -159,12 +161,11 @@ class Cache(Generic[T]):
 
     def take(self, raw: msgspec.Raw, *, forced: bool = False) -> Mark | None:
         """Apply one object as the server sent it. Returns its mark even when the rest does not decode."""
-        data = bytes(raw)  # a copy, so that Raw fields of the object do not keep a whole page of a list alive
         try:
-            obj = self._filled(self._decoder.decode(data))
+            obj = self._filled(self._decoder.decode(raw))
             mark = self._mark_of(obj)
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
-            return self._cannot_decode(data, error)
+            return self._cannot_decode(bytes(raw), error)
         self._apply(mark.key, mark, obj, forced=forced)
         return mark
 
@@ -286,11 +287,12 @@ class Cache(Generic[T]):
             self._report(Trouble("Undecodable", message, key))
 
     def _converted(self, obj: Any) -> T:
-        plain = msgspec.to_builtins(obj) if isinstance(obj, msgspec.Struct) else obj
-        return self._filled(msgspec.convert(plain, self._type))
+        return self._filled(self._decoder.decode(msgspec.json.encode(obj)))
 
     def _filled(self, obj: T) -> T:
-        """Items of a list come without kind and apiVersion; give every object the same shared texts."""
+        """Items of a list come without kind and apiVersion: give every object the same texts, and bytes of its own."""
+        if self._cut is not None:
+            self._cut(obj)
         if isinstance(obj, Object):
             msgspec.structs.force_setattr(obj, "api_version", self.kind.api_version)
             msgspec.structs.force_setattr(obj, "kind", self.kind.kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from shoal.api.meta import Object, Part
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
+from shoal.kube.compact import cutter
 from shoal.kube.feed import FeedSettings
 from shoal.kube.memory import MemoryServer
 
@@ -145,7 +148,29 @@ async def test_raw_fields_keep_only_their_own_object_alive(client: Client, clock
     cache = Cache(client, POD, Templated, clock=clock)
     start(cache.run())
     await cache.synced.wait()
-    assert msgspec.json.decode(cache.get(Key("team", "a")).spec)["containers"][0]["name"] == "main"
+    held = cache.get(Key("team", "a"))
+    assert msgspec.json.decode(held.spec)["containers"][0]["name"] == "main"
+
+    written = await client.patch(POD, "a", "team", {"spec": {"nodeName": "n1"}})
+    cache.note_write(written)  # a dictionary, into a cache of types with undecoded parts
+    assert msgspec.json.decode(cache.get(Key("team", "a")).spec)["nodeName"] == "n1"
+
+
+def test_an_undecoded_part_keeps_only_itself_alive() -> None:
+    class Templated(Object):
+        spec: msgspec.Raw = msgspec.Raw(b"{}")
+        others: tuple[msgspec.Raw, ...] = ()
+
+    cut = cutter(Templated)
+    assert cut is not None and cutter(Pod) is None
+    tracemalloc.start()
+    message = msgspec.json.encode({"spec": {"a": 1}, "others": [{"b": 2}], "long": "x" * 10_000_000})
+    held = cut(msgspec.json.decode(message, type=Templated))
+    del message
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bytes(held.spec) == b'{"a":1}' and bytes(held.others[0]) == b'{"b":2}'
+    assert kept < 1_000_000
 
 
 async def test_a_failing_subscriber_does_not_stop_the_others(client: Client, clock: VirtualClock, start: Start) -> None:
