@@ -180,6 +180,8 @@ def main() -> None:
                 continue
             number = tags.get("protobuf", ",0").split(",")[1]
             words = [number, resolve(go, package)]
+            if go.startswith("*"):
+                words.append("pointer")
             inline = "inline" in options
             if inline:
                 words.append("inline")

@@ -95,7 +95,7 @@ def test_several_conflicts_are_listed_by_manager():
         apply(DEPLOYMENT, obj, deployment(replicas=3, paused=False, minReadySeconds=2), "b")
     assert refusal.value.message == (
         'Apply failed with 3 conflicts: conflicts with "a":\n- .spec.replicas\n- .spec.paused\n'
-        f'conflicts with "u" using apps/v1 at {NOW}:\n- .spec.minReadySeconds'
+        'conflicts with "u" using apps/v1:\n- .spec.minReadySeconds'
     )
 
 
@@ -204,7 +204,10 @@ def test_custom_kinds_follow_their_schema():
                             "type": "array",
                             "x-kubernetes-list-type": "map",
                             "x-kubernetes-list-map-keys": ["groupName"],
-                            "items": {"type": "object", "properties": {"groupName": {"type": "string"}}},
+                            "items": {
+                                "type": "object",
+                                "properties": {"groupName": {"type": "string"}, "replicas": {"type": "integer"}},
+                            },
                         },
                         "whole": {
                             "type": "object",
@@ -229,6 +232,16 @@ def test_custom_kinds_follow_their_schema():
         "f:groups": {'k:{"groupName":"w"}': {".": {}, "f:groupName": {}, "f:replicas": {}}},
         "f:whole": {},
         "f:free": {"f:deep": {"f:x": {}}},
+    }
+    with pytest.raises(PatchError, match=r"\.spec\.size: field not declared in schema"):
+        apply(shape, obj, {"metadata": {"name": "r"}, "spec": {"size": 1}})
+
+
+def test_an_update_that_adds_a_map_owns_the_map_too():
+    obj = update(POD, None, {"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"hostname": "h"}})
+    assert owners(obj)["u", "Update", ""] == {
+        "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+        "f:spec": {"f:hostname": {}},
     }
 
 

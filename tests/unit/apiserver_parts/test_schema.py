@@ -193,7 +193,7 @@ def test_defaults_fill_what_is_absent_and_nulls_that_may_not_be():
         (
             {"type": "integer", "format": "int32"},
             2**31,
-            "spec.x: Invalid value: 2147483648: spec.x in body must be of type int32: 2147483648",
+            '<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.x',
         ),
     ],
 )

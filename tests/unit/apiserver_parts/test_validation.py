@@ -86,7 +86,7 @@ def test_good_objects_pass(kind, obj):
         ({"name": "x", "finalizers": ["not a name"]}, "metadata.finalizers", "name part must consist"),
         (
             {"name": "x", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
-            "metadata.ownerReferences[0].uid",
+            "metadata.ownerReferences.uid",
             "must not be empty",
         ),
         ({"name": "x", "generateName": "BAD-"}, "metadata.generateName", "a lowercase RFC 1123 subdomain"),
@@ -121,7 +121,7 @@ def test_two_controllers_and_late_finalizers():
         (pod(containers=[container(), container()]), 'spec.containers[1].name: Duplicate value: "c"'),
         (
             pod(restartPolicy="Sometimes"),
-            'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"',
+            'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"',
         ),
         (
             pod(containers=[container(volumeMounts=[{"name": "v", "mountPath": "/v"}])]),
@@ -206,8 +206,8 @@ def test_a_running_pod_takes_few_changes():
         (kinds.SERVICE, {"spec": {"ports": [{"port": 1}, {"port": 2}]}}, "spec.ports[0].name: Required value"),
         (
             kinds.SERVICE,
-            {"metadata": {"name": "1x"}, "spec": {"ports": [{"port": 1}]}},
-            'metadata.name: Invalid value: "1x": a DNS-1035 label must consist of',
+            {"metadata": {"name": "x.y"}, "spec": {"ports": [{"port": 1}]}},
+            'metadata.name: Invalid value: "x.y": a lowercase RFC 1123 label must consist of',
         ),
         (
             kinds.CONFIG_MAP,
@@ -215,7 +215,7 @@ def test_a_running_pod_takes_few_changes():
             'data[a b]: Invalid value: "a b": a valid config key must consist of',
         ),
         (
-            kinds.ROLE_BINDING,
+            kinds.CLUSTER_ROLE_BINDING,
             {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "ServiceAccount", "name": "s"}]},
             "subjects[0].namespace: Required value",
         ),
@@ -311,7 +311,7 @@ SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
         (crd(scope="Galaxy"), 'spec.scope: Unsupported value: "Galaxy"'),
         (
             crd(versions=[{"name": "v1", "served": True, "storage": True}]),
-            f"{SCHEMA}: Required value: schemas are required",
+            f"{SCHEMA}: Required value",
         ),
         (crd(versions=[]), "spec.versions: Required value"),
         (crd({"properties": {}}), f"{SCHEMA}.type: Required value: must not be empty at the root"),

@@ -5,7 +5,7 @@ unknown fields, OpenAPI and protobuf decoding, so these never disagree. Read on 
 
 A field's text is `number type [words]`: type is `[]T` for lists, `{}T` for maps from string; words are `inline` (the
 fields appear one level up in JSON but nested in protobuf), `merge=KEY` and `retainKeys` (strategic merge),
-`map=KEYS|set|atomic` (server-side apply), `required`.
+`map=KEYS|set|atomic` (server-side apply), `required`, `pointer`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Field(NamedTuple):
     keys: tuple[str, ...]
     required: bool
     inline: bool
+    pointer: bool  # in Go: whether its absence can be told from its emptiness
 
 
 @cache
@@ -121,4 +122,5 @@ def _parse(name: str, text: str) -> Field:
         keys,
         "required" in words,
         "inline" in words,
+        "pointer" in words,
     )

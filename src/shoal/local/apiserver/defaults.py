@@ -259,6 +259,8 @@ def _endpoints(obj: Json) -> None:
 def _endpoint_slice(obj: Json) -> None:
     for port in _each(obj, "ports"):
         _defaults(port, protocol="TCP", name="")
+    for endpoint in _each(obj, "endpoints"):
+        endpoint.setdefault("conditions", {})
 
 
 def _secret(obj: Json) -> None:

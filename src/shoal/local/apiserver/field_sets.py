@@ -33,10 +33,10 @@ def value_of(item: Any) -> str:
     return "v:" + json.dumps(item, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
-def fields_of(shape: Shape, value: Any) -> Set:
-    """Every field that `value` sets."""
+def fields_of(shape: Shape, value: Any, *, added: bool = False) -> Set:
+    """Every field that `value` sets. With `added` it was not there before, and maps and lists are themselves set."""
     if type(value) is dict and shape.granularity == "map":
-        return {f"f:{name}": fields_of(shape.member(name), item) for name, item in value.items()}
+        return {f"f:{name}": _member_fields(shape, name, item, added) for name, item in value.items()}
     if type(value) is list and value:
         if shape.granularity == "keyed":
             found: Set = {}
@@ -44,11 +44,16 @@ def fields_of(shape: Shape, value: Any) -> Set:
                 key = key_of(shape, item)
                 if key is None:
                     return {}
-                found[key] = {".": {}, **fields_of(shape.item, item)}  # type: ignore[arg-type]
+                found[key] = {".": {}, **fields_of(shape.item, item, added=added)}  # type: ignore[arg-type]
             return found
         if shape.granularity == "set":
             return {value_of(item): {} for item in value}
     return {}
+
+
+def _member_fields(shape: Shape, name: str, item: Any, added: bool) -> Set:
+    found = fields_of(shape.member(name), item, added=added)
+    return {".": {}, **found} if added and found and name not in shape.always else found
 
 
 def difference_of(shape: Shape, old: Any, new: Any) -> tuple[Set | None, Set | None]:
@@ -59,7 +64,7 @@ def difference_of(shape: Shape, old: Any, new: Any) -> tuple[Set | None, Set | N
         return _items_difference(shape, old, new)
     if type(old) is type(new) and old == new:
         return None, None
-    return fields_of(shape, new), {}
+    return fields_of(shape, new, added=True), {}
 
 
 def _members_difference(shape: Shape, old: Json, new: Json) -> tuple[Set | None, Set | None]:
@@ -67,7 +72,7 @@ def _members_difference(shape: Shape, old: Json, new: Json) -> tuple[Set | None,
     gone: Set = {}
     for name, value in new.items():
         if name not in old:
-            changed[f"f:{name}"] = fields_of(shape.member(name), value)
+            changed[f"f:{name}"] = _member_fields(shape, name, value, True)
             continue
         before = old[name]
         if before is value or (type(before) is type(value) and before == value):
@@ -97,7 +102,7 @@ def _items_difference(shape: Shape, old: list[Any], new: list[Any]) -> tuple[Set
     assert shape.item is not None
     for key, item in now.items():
         if key not in was:
-            changed[key] = {".": {}, **fields_of(shape.item, item)}  # type: ignore[index]
+            changed[key] = {".": {}, **fields_of(shape.item, item, added=True)}  # type: ignore[index]
         elif was[key] != item:
             set_, lost = difference_of(shape.item, was[key], item)
             if set_ is not None:

@@ -20,7 +20,7 @@ Granularity = Literal["map", "keyed", "set", "atomic"]
 class Shape:
     """How one value is divided. `member` is the shape of a named field, `item` that of a list's items."""
 
-    __slots__ = ("_members", "_others", "defaults", "granularity", "item", "keys")
+    __slots__ = ("_closed", "_members", "_others", "always", "defaults", "granularity", "item", "keys")
 
     def __init__(
         self,
@@ -37,6 +37,12 @@ class Shape:
         self.item = item
         self.keys = keys
         self.defaults = defaults or {}  # of the keys: an item may leave out a key that has one
+        self.always: frozenset[str] = frozenset()  # members that exist in every object, empty or not
+        self._closed = False
+
+    def knows(self, name: str) -> bool:
+        """Whether an object may have this member at all."""
+        return not self._closed or name in self._members
 
     def member(self, name: str) -> Shape:
         return self._members.get(name) or self._others or GUESSED
@@ -65,6 +71,8 @@ def _of_type(type_name: str) -> Shape:
     shape = Shape("map")
     _RECURSIVE.setdefault(type_name, shape)
     shape._members = {name: _of_field(field) for name, field in known.items()}
+    shape.always = frozenset(f.name for f in known.values() if f.shape == "one" and not f.pointer)
+    shape._closed = True
     return shape
 
 
@@ -99,6 +107,7 @@ def of_schema(schema: Json | None) -> Shape:
     if shape is GUESSED or shape is WHOLE:
         shape = Shape("map")
     shape._members["metadata"] = _metadata()
+    shape.always = frozenset(("metadata",))
     return shape
 
 
@@ -122,4 +131,6 @@ def _of_node(schema: Json) -> Shape:
     shape = Shape("map", {name: _of_node(child) for name, child in properties.items()}, others)
     if schema.get("x-kubernetes-embedded-resource"):
         shape._members.setdefault("metadata", _metadata())
+    else:
+        shape._closed = bool(properties) and others is None and not schema.get("x-kubernetes-preserve-unknown-fields")
     return shape

@@ -44,7 +44,7 @@ def track(
     metadata = new.setdefault("metadata", {})
     sent = metadata.pop("managedFields", None)
     if old is None:
-        changed, gone = _owned(shape, new, subresource), None
+        changed, gone = _owned(shape, new, subresource, added=True), None
         entries: list[Json] = []
     else:
         entries = (old.get("metadata") or {}).get("managedFields") or []
@@ -89,7 +89,7 @@ def _tracked(
         owned = field_sets.subtract(owned, gone)
     if owned:
         kept.append(_entry(manager, "Update", now, api_version, subresource, owned))
-    return _capped(kept)
+    return _in_order(_capped(kept))
 
 
 def _difference(shape: Shape, old: Json, new: Json, subresource: str) -> tuple[Set | None, Set | None]:
@@ -110,7 +110,7 @@ def _difference(shape: Shape, old: Json, new: Json, subresource: str) -> tuple[S
             gone[f"f:{name}"] = {}
             continue
         if name not in old:
-            changed[f"f:{name}"] = field_sets.fields_of(shape.member(name), after)
+            changed.update(field_sets.fields_of(shape, {name: after}, added=True))
             continue
         set_, lost = field_sets.difference_of(shape.member(name), before, after)
         if set_ is not None:
@@ -120,7 +120,7 @@ def _difference(shape: Shape, old: Json, new: Json, subresource: str) -> tuple[S
     return changed or None, gone or None
 
 
-def _owned(shape: Shape, obj: Json, subresource: str = "") -> Set | None:
+def _owned(shape: Shape, obj: Json, subresource: str = "", *, added: bool = False) -> Set | None:
     """All that an object sets and that can be owned."""
     found: Set = {}
     for name, value in obj.items():
@@ -130,7 +130,7 @@ def _owned(shape: Shape, obj: Json, subresource: str = "") -> Set | None:
             value = {key: item for key, item in (value or {}).items() if key not in _UNOWNED}
             if not value:
                 continue
-        found[f"f:{name}"] = field_sets.fields_of(shape.member(name), value)
+        found.update(field_sets.fields_of(shape, {name: value}, added=added))
     return found or None
 
 
@@ -148,6 +148,14 @@ def _entry(manager: str, operation: str, now: str, api_version: str, subresource
     if subresource:
         entry["subresource"] = subresource
     return entry
+
+
+def _in_order(entries: list[Json]) -> list[Json]:
+    """As Kubernetes lists them: what was applied first, then by time and name."""
+    if len(entries) < 2:
+        return entries
+    words = ("operation", "time", "manager", "apiVersion", "subresource")
+    return sorted(entries, key=lambda entry: tuple(str(entry.get(word) or "") for word in words))
 
 
 def _capped(entries: list[Json]) -> list[Json]:
@@ -188,7 +196,7 @@ def apply(
         raise PatchError(400, "BadRequest", "metadata.managedFields must be nil")
     config = _without_nulls(config)
     wanted = _owned(shape, config, subresource) or {}
-    _check_keys(shape, config, "")
+    _check_fields(shape, config, "", given_name(config, api_version))
     if live is None:
         created: Json = clone(config)
         created.setdefault("metadata", {})
@@ -214,7 +222,7 @@ def apply(
     metadata = dict(merged.get("metadata") or {})
     metadata.pop("managedFields", None)
     if kept:
-        metadata["managedFields"] = kept
+        metadata["managedFields"] = _in_order(kept)
     merged["metadata"] = metadata
     return merged
 
@@ -260,16 +268,23 @@ def _described(entry: Json) -> str:
         words += f' with subresource "{entry["subresource"]}"'
     if entry.get("operation") == "Update":
         words += f" using {entry.get('apiVersion')}"
-        if entry.get("time"):
-            words += f" at {entry['time']}"
     return words
 
 
-def _check_keys(shape: Shape, value: Any, path: str) -> None:
-    """An item of a keyed list without its key, or given twice, cannot be owned."""
+def given_name(config: Json, api_version: str) -> str:
+    """How Kubernetes names an applied object in its complaints."""
+    metadata = config.get("metadata") or {}
+    return f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {api_version}, Kind={config.get('kind')}"
+
+
+def _check_fields(shape: Shape, value: Any, path: str, subject: str) -> None:
+    """A field that the kind does not have, or an item without its key or given twice, cannot be owned."""
     if type(value) is dict and shape.granularity == "map":
         for name, item in value.items():
-            _check_keys(shape.member(name), item, f"{path}.{name}")
+            if not shape.knows(name) and not (not path and name in ("apiVersion", "kind")):
+                words = f"failed to create typed patch object ({subject}): {path}.{name}: field not declared in schema"
+                raise PatchError(500, "", words)
+            _check_fields(shape.member(name), item, f"{path}.{name}", subject)
     elif type(value) is list and shape.granularity == "keyed":
         seen = set()
         for index, item in enumerate(value):
@@ -284,7 +299,7 @@ def _check_keys(shape: Shape, value: Any, path: str) -> None:
                 raise _untyped(f"{path}: duplicate entries for key {key[2:]}")
             seen.add(key)
             assert shape.item is not None
-            _check_keys(shape.item, item, f"{path}[{key[2:]}]")
+            _check_fields(shape.item, item, f"{path}[{key[2:]}]", subject)
 
 
 def _untyped(message: str) -> PatchError:

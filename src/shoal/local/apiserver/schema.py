@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from shoal.local.apiserver.cel import Rules, compile_rules
 from shoal.local.apiserver.field_errors import FieldError, Path, text
 from shoal.local.apiserver.patch import clone, same
@@ -67,7 +69,8 @@ class Structural:
         errors: list[FieldError] = []
         if status_only:
             if self._check_status is not None and "status" in obj:
-                self._check_status(obj["status"], (None, "status"), errors)
+                self._check_status(obj["status"], None, errors)
+                errors = [_under_status(error) for error in errors]
         elif self._check is not None:
             self._check(obj, None, errors)
         if errors and old is not None:
@@ -81,6 +84,11 @@ class Structural:
     @property
     def has_transition_rules(self) -> bool:
         return self.rules is not None and self.rules.has_transitions
+
+
+def _under_status(error: FieldError) -> FieldError:
+    path = "status" if error.path == "<nil>" else f"status.{error.path}"
+    return msgspec.structs.replace(error, path=path, owner=("status", *error.owner))
 
 
 # --- pruning

@@ -93,31 +93,24 @@ def _body(path: Path, value: Any, rule: str) -> FieldError:
 
 def _text_checks(schema: Json) -> Iterable[Check]:
     longest, shortest = schema.get("maxLength"), schema.get("minLength")
-    if longest is not None or shortest is not None:
-        yield _length_check(longest, shortest)
-    if schema.get("pattern"):
-        yield _pattern_check(schema["pattern"])
+    if longest is not None or shortest is not None or schema.get("pattern"):
+        yield _length_check(longest, shortest, str(schema.get("pattern") or ""))
     accepts = formats.text_check(str(schema.get("format") or ""))
     if accepts is not None and not schema.get("x-kubernetes-int-or-string"):
         yield _format_check(str(schema["format"]), accepts)
 
 
-def _length_check(longest: int | None, shortest: int | None) -> Check:
+def _length_check(longest: int | None, shortest: int | None, pattern: str) -> Check:
+    """Length, then pattern; as Kubernetes, only the first that fails is named."""
+    matches = matcher(pattern) if pattern else None
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if longest is not None and len(value) > longest:
             unit = "byte" if longest == 1 else "bytes"
             errors.append(fault(path, "TooLong", detail=f"may not be more than {longest} {unit}"))
-        if shortest is not None and len(value) < shortest:
+        elif shortest is not None and len(value) < shortest:
             errors.append(_body(path, value, f"should be at least {shortest} chars long"))
-
-    return check
-
-
-def _pattern_check(pattern: str) -> Check:
-    matches = matcher(pattern)
-
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if not matches(value):
+        elif matches is not None and not matches(value):
             errors.append(_body(path, value, f"should match '{pattern}'"))
 
     return check
@@ -174,7 +167,8 @@ def _range_check(name: str, limits: tuple[int, int]) -> Check:
 
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not low <= value <= high:
-            errors.append(fault(path, "TypeInvalid", value, f"{_named(path)} in body must be of type {name}: {value}"))
+            words = f"Checked value must be of type integer with format {name} in {_named(path)}"
+            errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
 
     return check
 

@@ -219,8 +219,9 @@ def _cron_job(item: Json, now: int) -> list[Any]:
     spec, status = _spec(item), _status(item)
     containers = _containers({"spec": (spec.get("jobTemplate") or {}).get("spec") or {}})
     last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else "<none>"
-    return [_head(item), spec.get("schedule") or "", spec.get("timeZone") or "<none>", bool(spec.get("suspend")),
-            len(status.get("active") or ()), last, _age(item, now), *containers]  # fmt: skip
+    return [_head(item), spec.get("schedule") or "", spec.get("timeZone") or "<none>", str(bool(spec.get("suspend"))),
+            len(status.get("active") or ()), last, _age(item, now), *containers,
+            selector(((spec.get("jobTemplate") or {}).get("spec") or {}).get("selector"))]  # fmt: skip
 
 
 def _event(item: Json, now: int) -> list[Any]:
@@ -391,14 +392,14 @@ def _columns(text: str) -> list[Column]:
     return found
 
 
-_EVENT = "Last_Seen Type Reason Object *Subobject *Source Message *First_Seen *Count:integer *Name"
+_EVENT = "Last_Seen Type Reason Object *Subobject *Source Message *First_Seen *Count *Name"
 _WORKLOAD = "*Containers *Images *Selector"
 _TABLE: list[tuple[Kind, str, Cells]] = [
     (kinds.POD, "Name Ready Status Restarts Age *IP *Node *Nominated_Node *Readiness_Gates", _pod),
     (kinds.NODE, "Name Status Roles Age Version *Internal-IP *External-IP *OS-Image *Kernel-Version "
      "*Container-Runtime", _node),
     (kinds.SERVICE, "Name Type Cluster-IP External-IP Port(s) Age *Selector", _service),
-    (kinds.DEPLOYMENT, f"Name Ready Up-to-date:integer Available:integer Age {_WORKLOAD}", _deployment),
+    (kinds.DEPLOYMENT, f"Name Ready Up-to-date Available Age {_WORKLOAD}", _deployment),
     (kinds.REPLICA_SET, f"Name Desired:integer Current:integer Ready:integer Age {_WORKLOAD}", _replica_set),
     (kinds.REPLICATION_CONTROLLER, f"Name Desired:integer Current:integer Ready:integer Age {_WORKLOAD}", _replica_set),
     (kinds.STATEFUL_SET, "Name Ready Age *Containers *Images", _stateful_set),
@@ -406,12 +407,12 @@ _TABLE: list[tuple[Kind, str, Cells]] = [
      f"Node_Selector Age {_WORKLOAD}", _daemon_set),
     (kinds.JOB, f"Name Status Completions Duration Age {_WORKLOAD}", _job),
     (kinds.CRON_JOB, "Name Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age "
-     "*Containers *Images", _cron_job),
+     f"{_WORKLOAD}", _cron_job),
     (kinds.EVENT, _EVENT, _event),
     (kinds.EVENTS_EVENT, _EVENT, _event),
     (kinds.NAMESPACE, "Name Status Age", _namespace),
-    (kinds.SECRET, "Name Type Data:integer Age", _secret),
-    (kinds.CONFIG_MAP, "Name Data:integer Age", _config_map),
+    (kinds.SECRET, "Name Type Data Age", _secret),
+    (kinds.CONFIG_MAP, "Name Data Age", _config_map),
     (kinds.SERVICE_ACCOUNT, "Name Secrets:integer Age", _service_account),
     (kinds.LEASE, "Name Holder Age", _lease),
     (kinds.PRIORITY_CLASS, "Name Value:integer Global-Default:boolean Age PreemptionPolicy", _priority_class),

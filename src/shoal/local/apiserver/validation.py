@@ -103,11 +103,11 @@ def _owners(owners: Any) -> list[FieldError]:
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         return [invalid(path, owners, "must be a list of references")]
     errors = []
-    for index, owner in enumerate(owners):
+    for owner in owners:
         for name, words in (("apiVersion", "version must not be empty"), ("kind", "must not be empty"),
                             ("name", "must not be empty"), ("uid", "must not be empty")):  # fmt: skip
             if not owner.get(name):
-                errors.append(invalid(f"{path}[{index}].{name}", owner.get(name) or "", words))
+                errors.append(invalid(f"{path}.{name}", owner.get(name) or "", words))
     leaders = [owner for owner in owners if owner.get("controller")]
     if len(leaders) > 1:
         pair = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in leaders[:2])
@@ -214,7 +214,7 @@ def _binding(obj: Json, old: Json | None) -> list[FieldError]:
     errors = []
     role = obj.get("roleRef") or {}
     if role.get("kind") not in ("Role", "ClusterRole"):
-        errors.append(not_supported("roleRef.kind", role.get("kind") or "", ["ClusterRole", "Role"]))
+        errors.append(not_supported("roleRef.kind", role.get("kind") or "", ["Role", "ClusterRole"]))
     if not role.get("name"):
         errors.append(required("roleRef.name"))
     for index, subject in enumerate(obj.get("subjects") or ()):
@@ -224,11 +224,15 @@ def _binding(obj: Json, old: Json | None) -> list[FieldError]:
         if subject.get("kind") not in ("ServiceAccount", "User", "Group"):
             kinds_ = ["Group", "ServiceAccount", "User"]
             errors.append(not_supported(f"{path}.kind", subject.get("kind") or "", kinds_))
-        elif subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
+        elif subject["kind"] == "ServiceAccount" and not subject.get("namespace") and _is_cluster_wide(obj):
             errors.append(required(f"{path}.namespace"))
     if old is not None and obj.get("roleRef") != old.get("roleRef"):
         errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))
     return errors
+
+
+def _is_cluster_wide(obj: Json) -> bool:
+    return not (obj.get("metadata") or {}).get("namespace")
 
 
 def _role(obj: Json, old: Json | None) -> list[FieldError]:
@@ -314,7 +318,7 @@ def _budget(obj: Json, old: Json | None) -> list[FieldError]:
 
 _NAME_RULES: dict[str, Callable[[str], list[str]]] = {
     kinds.NAMESPACE.group_kind: names.dns_label,
-    kinds.SERVICE.group_kind: names.old_dns_label,
+    kinds.SERVICE.group_kind: names.dns_label,
     kinds.ROLE.group_kind: names.path_segment,
     kinds.ROLE_BINDING.group_kind: names.path_segment,
     kinds.CLUSTER_ROLE.group_kind: names.path_segment,

@@ -117,7 +117,7 @@ def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[F
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         where = f"{path}.schema.openAPIV3Schema"
         if schema is None:
-            errors.append(required(where, "schemas are required"))
+            errors.append(required(where))
         elif schema != ((known.get(name) or {}).get("schema") or {}).get("openAPIV3Schema"):
             errors += schema_errors(schema, where)
         for place, column in enumerate(version.get("additionalPrinterColumns") or ()):

@@ -43,7 +43,7 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
         for index, container in enumerate(spec.get(group) or ()):
             errors += _container(container, f"{path}.{group}[{index}]", volumes, seen)
     if spec.get("restartPolicy") not in _RESTART:
-        errors.append(not_supported(f"{path}.restartPolicy", spec.get("restartPolicy"), sorted(_RESTART)))
+        errors.append(not_supported(f"{path}.restartPolicy", spec.get("restartPolicy"), list(_RESTART)))
     if spec.get("dnsPolicy") not in ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"):
         allowed = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]
         errors.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy"), allowed))

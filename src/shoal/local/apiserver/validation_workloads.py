@@ -45,12 +45,13 @@ def _not_negative(spec: Json, *fields: str) -> list[FieldError]:
 def _selector(spec: Json, old: Json | None) -> list[FieldError]:
     """A selector that is there, is good, and selects what the template makes."""
     found = spec.get("selector")
+    labels = (_template(spec).get("metadata") or {}).get("labels") or {}
     if not found:
-        return [required("spec.selector")]
+        mismatch = invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        return [required("spec.selector"), mismatch]
     errors = selector_errors(found, "spec.selector")
     if not found.get("matchLabels") and not found.get("matchExpressions"):
         errors.append(invalid("spec.selector", found, "empty selector is invalid for deployment"))
-    labels = (_template(spec).get("metadata") or {}).get("labels") or {}
     if not errors and not label_selector(found)(labels):
         words = "`selector` does not match template `labels`"
         errors.append(invalid("spec.template.metadata.labels", labels, words))
