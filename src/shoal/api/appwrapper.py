@@ -223,8 +223,9 @@ class AppWrapperStatus(Part):
     phase: str = ""
     resetting_count: Int32 = 0
     component_status: tuple[ComponentStatus, ...] | None = None
-    admission: OpaqueMap = ABSENT
-    """Ours: what was admitted (epoch, generation, quota seats, assignment), stored before the first object exists."""
+    admission: str = ""
+    """Ours, as compact JSON: what was admitted (epoch, generation, quota seats, assignment), stored before the first
+    object exists. A text, so that `kubectl describe` keeps it on one line."""
 
 
 class AppWrapper(Object):
@@ -288,6 +289,10 @@ class QuotaAllocation(Part):
     namespace: str = ""
     path: str = ""
     allocated: Allocated = Allocated()
+    borrowed: Allocated | None = None
+    """Ours: what members of this node hold above it, on quota of its ancestors."""
+    consumers: tuple[str, ...] | None = None
+    """Ours: who is charged here, largest first, as `AppWrapper/namespace/name`."""
 
 
 class QuotaSubtreeStatus(Part):

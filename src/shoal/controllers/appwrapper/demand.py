@@ -7,7 +7,8 @@ tolerations, affinity) are the template's, so that fit still knows where the pod
 
 from __future__ import annotations
 
-from shoal.api.appwrapper import AppWrapper, CustomPodResource, GenericItem, wrapped_items
+from shoal.api.appwrapper import AppWrapper, Component, CustomPodResource, GenericItem, wrapped_items
+from shoal.api.appwrapper_paths import resolve, steps
 from shoal.api.codec import opened
 from shoal.api.quantity import amounts
 from shoal.controllers.templates import Template, Workers, templates
@@ -32,6 +33,31 @@ def gang_size(wrapper: AppWrapper) -> int:
     return sum(
         template.count for item in wrapped_items(wrapper) for template in templates(opened(item.generic_template))
     )
+
+
+def component_pod_sets(wrapper: AppWrapper) -> tuple[PodSet, ...]:
+    """All pod sets of a v1beta2 AppWrapper: as declared by path, else as the template says."""
+    found: list[PodSet] = []
+    for index, component in enumerate(wrapper.spec.components or ()):
+        for template in component_templates(component):
+            if template.count:
+                found.append(pod_set(f"{index}.{template.name}", template.count, template.content))
+    return tuple(found)
+
+
+def component_templates(component: Component) -> list[Template]:
+    """Where a component's pods are described. Raises BadInput for a path that leads nowhere."""
+    template = opened(component.template)
+    if not component.pod_sets:
+        return list(templates(template))
+    found = []
+    for declared in component.pod_sets:
+        content = resolve(template, declared.path)
+        if not isinstance(content, dict):
+            raise BadInput(f"{declared.path!r} does not point at a pod template")
+        count = 1 if declared.replicas is None else declared.replicas
+        found.append(Template(tuple(steps(declared.path)), count, content))
+    return found
 
 
 def _item(index: int, item: GenericItem, workers: Workers) -> list[PodSet]:

@@ -8,34 +8,34 @@ object is touched.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shoal.api.appwrapper import AppWrapper, wrapped_items
-from shoal.api.codec import opened
+from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Kind
-from shoal.api.meta import Json
-from shoal.controllers.appwrapper.wrapped import wrapped_objects
-from shoal.errors import BadInput
+from shoal.api.meta import Json, Object
+from shoal.controllers.appwrapper.admission import Name, read
+from shoal.controllers.appwrapper.rights import Creator, Rights, creator_of, not_allowed, refused_kind
+from shoal.controllers.appwrapper.words import printable
+from shoal.controllers.appwrapper.wrapped import templates_of, wrapped_names
 from shoal.kube.client import Client
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
-    Conflict,
     Forbidden,
     Invalid,
     KubeError,
+    LeaseLost,
     NotFound,
-    TooManyRequests,
 )
+from shoal.kube.writes import Writer, Writes
 
-
-class Kinds(Protocol):
-    """Finds the served kind of any object."""
-
-    async def kind_of(self, api_version: str, kind: str) -> Kind | None: ...
+OWNER = "appwrapper-objects"
+MAY_PASS = ("exceeded quota", "is being terminated", "not yet ready to handle request", "unable to create new content")
+"""Refusals by 403 that time may lift."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -46,81 +46,161 @@ class Refused(msgspec.Struct, frozen=True):
     permanent: bool
 
 
-async def create_all(client: Client, kinds: Kinds, wrapper: AppWrapper) -> list[Refused]:
-    """Create every wrapped object, all at once; returns what was refused (empty: the gang exists whole)."""
-    try:
-        objects = wrapped_objects(wrapper)
-    except BadInput as error:
-        return [Refused(wrapper.metadata.name, str(error), permanent=True)]
-    outcomes = await asyncio.gather(*(_create(client, kinds, wrapper, obj) for obj in objects))
-    return [outcome for outcome in outcomes if outcome is not None]
+class Objects:
+    """The wrapped objects of AppWrappers on the API server."""
 
+    def __init__(self, client: Client, writes: Writes, *, as_creator: bool = False) -> None:
+        self._client = client
+        self._writes = writes
+        self._writer = writes.writer(OWNER)
+        self._as_creator = as_creator
+        self.kinds = Discovery(client)
+        self.rights = Rights(client)
 
-async def remove_all(client: Client, kinds: Kinds, wrapper: AppWrapper) -> bool:
-    """Delete every wrapped object that is ours; True once none of them is left."""
-    gone = await asyncio.gather(
-        *(_remove(client, kinds, wrapper, opened(item.generic_template)) for item in wrapped_items(wrapper))
-    )
-    return all(gone)
+    # --- before anything is stored
 
+    async def forbidden(self, wrapper: AppWrapper) -> Refused | None:
+        """What the creator may not have created through us, asked anew; None when all is allowed."""
+        creator = creator_of(wrapper)
+        wanted: list[Kind] = []
+        for obj in templates_of(wrapper):
+            name = _full_name(wrapper, obj)
+            group, kind_name = str(obj.get("apiVersion") or "").rpartition("/")[0], str(obj.get("kind") or "")
+            refusal = "" if self._as_creator and creator is not None else refused_kind(group, kind_name)
+            if refusal:
+                return Refused(name, refusal, permanent=True)
+            kind = await self.kinds.kind_of(str(obj.get("apiVersion") or ""), kind_name)
+            if kind is not None and creator is not None:
+                wanted.append(kind)
+        if creator is None:
+            return None  # an unstamped one comes this far only where the administrator trusts it
+        missing = await self.rights.missing(creator, wanted, wrapper.metadata.namespace)
+        if missing is None:
+            return None
+        message = not_allowed(creator, missing, wrapper.metadata.namespace)
+        return Refused(f"{wrapper.metadata.namespace}/{wrapper.metadata.name}", message, permanent=True)
 
-async def _create(client: Client, kinds: Kinds, wrapper: AppWrapper, obj: Json) -> Refused | None:
-    name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-    try:
-        kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])
-        if kind is None:
-            return Refused(name, f"the cluster serves no {obj['kind']} in {obj['apiVersion']}; install its CRD", True)
-        if not kind.namespaced:
-            return Refused(name, f"{obj['kind']} is cluster-scoped; an AppWrapper wraps objects of its namespace", True)
+    # --- creating
+
+    async def create(self, wrapper: AppWrapper, objects: Sequence[Json]) -> list[Refused]:
+        """Create every object, all at once; returns what was refused (empty: the gang exists whole)."""
+        writer = self._writer_for(creator_of(wrapper))
+        outcomes = await asyncio.gather(*(self._create(writer, wrapper, obj) for obj in objects))
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _writer_for(self, creator: Creator | None) -> Writer:
+        if not self._as_creator or creator is None:
+            return self._writer
+        acting = self._client.impersonating(creator.user, creator.groups, creator.uid)
+        return Writes(acting, clock=self._writes.clock).writer(OWNER)
+
+    async def _create(self, writer: Writer, wrapper: AppWrapper, obj: Json) -> Refused | None:
+        name = _full_name(wrapper, obj)
         try:
-            await client.create(kind, obj, obj["metadata"]["namespace"])
-        except AlreadyExists:
-            return await _adopt(client, kind, wrapper, obj, name)
-    except KubeError as error:
-        return Refused(name, str(error), permanent=_is_permanent(error))
-    return None
+            kind = await self.kinds.kind_of(obj["apiVersion"], obj["kind"])
+            if kind is None:
+                missing = f"the cluster serves no {obj['kind']} in {obj['apiVersion']}; install its CRD"
+                return Refused(name, missing, permanent=True)
+            if not kind.namespaced:
+                wide = f"{obj['kind']} is cluster-scoped; an AppWrapper wraps objects of its namespace"
+                return Refused(name, wide, permanent=True)
+            try:
+                await writer.create(kind, obj)
+            except AlreadyExists:
+                return await self._ours_already(kind, wrapper, obj, name)
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            return Refused(name, _told(obj, error), permanent=_is_permanent(error))
+        return None
 
+    async def _ours_already(self, kind: Kind, wrapper: AppWrapper, obj: Json, name: str) -> Refused | None:
+        """An object of that name is there: fine if we made it, a failure if it is someone else's."""
+        there: Object = await self._client.get(kind, obj["metadata"]["name"], wrapper.metadata.namespace, type=Object)
+        if not is_ours(there, wrapper):
+            return Refused(name, f"{obj['kind']} {name} exists and belongs to someone else; rename one of them", True)
+        if there.metadata.deletion_timestamp:
+            return Refused(name, f"{obj['kind']} {name} of an earlier start is still being deleted", permanent=False)
+        return None
 
-async def _adopt(client: Client, kind: Kind, wrapper: AppWrapper, obj: Json, name: str) -> Refused | None:
-    """An object of that name is there: fine if we made it, a failure if it is someone else's."""
-    there = await client.get(kind, obj["metadata"]["name"], obj["metadata"]["namespace"])
-    if not is_ours(there, wrapper):
-        return Refused(name, f"{obj['kind']} {name} exists and belongs to someone else; rename one of them", True)
-    if there["metadata"].get("deletionTimestamp"):
-        return Refused(name, f"{obj['kind']} {name} of an earlier start is still being deleted", permanent=False)
-    return None
+    async def find(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:
+        """The live object of that name, if it is ours."""
+        try:
+            there = await self._client.get(kind, name, wrapper.metadata.namespace)
+        except NotFound:
+            return None
+        references = there["metadata"].get("ownerReferences") or ()
+        ours = any(one.get("controller") and one.get("uid") == wrapper.metadata.uid for one in references)
+        return there if ours else None
 
+    # --- taking back
 
-async def _remove(client: Client, kinds: Kinds, wrapper: AppWrapper, template: Json) -> bool:
-    name = str((template.get("metadata") or {}).get("name") or "")
-    kind = await kinds.kind_of(str(template.get("apiVersion") or ""), str(template.get("kind") or ""))
-    if kind is None or not name:
-        return True
-    try:
-        there = await client.get(kind, name, wrapper.metadata.namespace)
+    async def remove(self, wrapper: AppWrapper) -> bool:
+        """Delete every wrapped object that is ours, as admitted and as now written; True once none is left."""
+        gone = await asyncio.gather(*(self._remove(wrapper, name) for name in names_of(wrapper)))
+        return all(gone)
+
+    async def remove_these(self, wrapper: AppWrapper, found: Iterable[tuple[Kind, Object]]) -> None:
+        """Delete these objects, which the cache says are ours."""
+        for kind, obj in found:
+            if is_ours(obj, wrapper) and not obj.metadata.deletion_timestamp:
+                await self._delete(kind, obj)
+
+    async def _remove(self, wrapper: AppWrapper, name: Name) -> bool:
+        kind = await self.kinds.kind_of(name[0], name[1])
+        if kind is None or not kind.namespaced or not name[2]:
+            return True
+        try:
+            there: Object = await self._client.get(kind, name[2], wrapper.metadata.namespace, type=Object)
+        except NotFound:
+            return True
         if not is_ours(there, wrapper):
             return True
-        if not there["metadata"].get("deletionTimestamp"):
-            await client.delete(
-                kind, name, wrapper.metadata.namespace, uid=there["metadata"]["uid"], propagation="Background"
-            )
-    except (NotFound, Conflict):
-        return True  # gone, or replaced by an object that is not ours
-    return False
+        if there.metadata.deletion_timestamp:
+            return False
+        return not await self._delete(kind, there)
+
+    async def _delete(self, kind: Kind, obj: Object) -> bool:
+        """False when it was gone already."""
+        metadata = obj.metadata
+        body = {
+            "metadata": {
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            }
+        }
+        return await self._writer.delete(kind, body, propagation="Background")
 
 
-def is_ours(obj: Json, wrapper: AppWrapper) -> bool:
+def names_of(wrapper: AppWrapper) -> list[Name]:
+    """Every object that this AppWrapper may have made: recorded at its admission, or in its spec."""
+    written = wrapped_names(wrapper)
+    return list(dict.fromkeys((*read(wrapper.status.admission).objects, *written)))
+
+
+def is_ours(obj: Object, wrapper: AppWrapper) -> bool:
     """True when this AppWrapper, by UID, controls the object."""
-    return any(
-        reference.get("controller") and reference.get("uid") == wrapper.metadata.uid
-        for reference in obj["metadata"].get("ownerReferences") or ()
-    )
+    return any(one.controller and one.uid == wrapper.metadata.uid for one in obj.metadata.owner_references or ())
+
+
+def _full_name(wrapper: AppWrapper, obj: Json) -> str:
+    return f"{wrapper.metadata.namespace}/{(obj.get('metadata') or {}).get('name') or ''}"
+
+
+def _told(obj: Json, error: KubeError) -> str:
+    """The server's words; of a Secret only the reason, because refusals quote the values they refuse."""
+    if obj.get("kind") == "Secret":
+        reason = error.reason if isinstance(error, ApiError) else type(error).__name__
+        return f"the Secret was refused ({reason or 'no reason given'}); create it by hand to see why"
+    return printable(str(error))
 
 
 def _is_permanent(error: KubeError) -> bool:
     """What the object itself is refused for. A quota (403 that says so), a timeout or an overload may pass."""
     if isinstance(error, Forbidden):
-        return "exceeded quota" not in error.message
-    return isinstance(error, (Invalid, BadRequest, NotFound)) or (
-        isinstance(error, ApiError) and error.code in (405, 413, 415) and not isinstance(error, TooManyRequests)
-    )
+        return not any(words in error.message for words in MAY_PASS)
+    if isinstance(error, (Invalid, BadRequest, NotFound)):
+        return True
+    return isinstance(error, ApiError) and error.code in (405, 413, 415)

@@ -1,108 +1,153 @@
 """From stored AppWrappers to the engine's facts, and from its plans to what is stored.
 
-What was decided is read back from the status alone (`canrun`, `state`, `admission`), so that a restarted controller
-tells the engine exactly what the last one knew.
+What was decided is read back from the status alone (`canrun`, `state`, `phase`, `admission`), so that a restarted
+controller tells the engine exactly what the last one knew. Demand is read once per generation of a spec.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from shoal.api.appwrapper import AppWrapper, QuotaSubtree
+from shoal.api.appwrapper import AppWrapper, dialect
 from shoal.api.gang import SUPPLY
-from shoal.api.kind import Key
-from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
+from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.demand import pod_sets
+from shoal.controllers.appwrapper.admission import Admission
+from shoal.controllers.appwrapper.demand import component_pod_sets, pod_sets
+from shoal.controllers.appwrapper.rights import UNSTAMPED, creator_of
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
-from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.engine.model import Admit, Gang, PodSet, PodSetAssignment, QuotaNode, Seat, State, Supply
-from shoal.engine.model import QuotaSubtree as QuotaFact
+from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
+from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+NEITHER = "exactly one of spec.resources (v1beta1) and spec.components (v1beta2) must be set"
 
-def gang_fact(wrapper: AppWrapper, settings: AppWrapperSettings, now: int) -> Gang:
-    """The gang that this AppWrapper is. Facts that cannot be right become `problem`, never an exception."""
-    sets: tuple[PodSet, ...] = ()
-    problem = ""
-    try:
-        sets = pod_sets(wrapper, settings.count_autoscaled_workers)
-    except BadInput as error:
-        problem = str(error)
-    stored = statuses.admission(wrapper.status)
-    created = _moment(wrapper.metadata.creation_timestamp, now)
-    return Gang(
-        key=gang_key(wrapper),
-        uid=wrapper.metadata.uid,
-        namespace=wrapper.metadata.namespace,
-        name=wrapper.metadata.name,
-        dialect="mcad",
-        priority=wrapper.spec.priority,
-        priority_slope=wrapper.spec.priority_slope,
-        created_at=created,
-        queued_at=_moment(wrapper.status.controller_first_timestamp, created),
-        pod_sets=sets,
-        labels=dict(wrapper.metadata.labels or {}),
-        supply=_supply(wrapper, settings),
-        node_selector=dict(wrapper.spec.scheduling_spec.node_selector or {}),
-        state=_state(wrapper),
-        admitted_at=int(stored.get("admittedAt") or 0),
-        seats=_read(stored.get("seats") or {}, dict[str, Seat]),
-        assignment=_read(stored.get("assignment") or [], tuple[PodSetAssignment, ...]),
-        stopping_for=str(stored.get("stoppingFor") or ""),
-        problem=problem,
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a spec asks for, or why that cannot be read."""
+
+    generation: int
+    pod_sets: tuple[PodSet, ...] = ()
+    problem: str = ""
+
+
+class Facts:
+    """Gang facts of AppWrappers; remembers demand by UID and generation."""
+
+    def __init__(self, settings: AppWrapperSettings) -> None:
+        self.settings = settings
+        self._demands: dict[str, Demand] = {}
+
+    def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False) -> Gang:
+        """The gang that this AppWrapper is. `holds_objects`: it has ended, and what it had is not all gone yet."""
+        record = admissions.read(wrapper.status.admission)
+        demand = self._demand(wrapper)
+        state = _state(wrapper, record, now)
+        if state == "finished" and holds_objects:
+            state = "stopping"
+        sets, problem = demand.pod_sets, demand.problem
+        if state in ("admitted", "stopping") and record.generation not in (0, wrapper.metadata.generation):
+            sets, problem = admissions.admitted_pod_sets(record), ""
+        if state == "waiting" and not problem and not self.settings.trust_unstamped and creator_of(wrapper) is None:
+            problem = UNSTAMPED
+        created = _moment(wrapper.metadata.creation_timestamp, now)
+        return Gang(
+            key=gang_key(wrapper),
+            uid=wrapper.metadata.uid,
+            namespace=wrapper.metadata.namespace,
+            name=wrapper.metadata.name,
+            dialect="mcad",
+            priority=wrapper.spec.priority,
+            priority_slope=wrapper.spec.priority_slope,
+            created_at=created,
+            queued_at=_moment(wrapper.status.controller_first_timestamp, created),
+            pod_sets=sets,
+            labels=dict(wrapper.metadata.labels or {}),
+            supply=supply_of(wrapper, self.settings),
+            node_selector=dict(wrapper.spec.scheduling_spec.node_selector or {}),
+            state=state,
+            admitted_at=record.at,
+            seats=record.seats,
+            assignment=admissions.assignment(record),
+            stopping_for=record.stopping_for,
+            problem=problem,
+        )
+
+    def forget(self, uid: str) -> None:
+        self._demands.pop(uid, None)
+
+    def _demand(self, wrapper: AppWrapper) -> Demand:
+        known = self._demands.get(wrapper.metadata.uid)
+        if known is None or known.generation != wrapper.metadata.generation:
+            known = self._demands[wrapper.metadata.uid] = self._read(wrapper)
+        return known
+
+    def _read(self, wrapper: AppWrapper) -> Demand:
+        generation = wrapper.metadata.generation
+        kind = dialect(wrapper)
+        if kind is None:
+            return Demand(generation, problem=NEITHER)
+        try:
+            if kind == "v1beta2":
+                return Demand(generation, component_pod_sets(wrapper))
+            return Demand(generation, pod_sets(wrapper, self.settings.count_autoscaled_workers))
+        except (BadInput, msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:
+            return Demand(generation, problem=str(error))
+
+
+def admission_of(admit: Admit, wrapper: AppWrapper, now: int) -> Admission:
+    """What is stored with an admission; `Facts.gang` reads it back."""
+    creator = creator_of(wrapper)
+    return Admission(
+        generation=wrapper.metadata.generation,
+        at=now,
+        by=creator.user if creator else "",
+        seats=dict(admit.seats),
+        sets=admissions.given(admit.assignment),
+        objects=tuple(wrapped_names(wrapper)),
     )
 
 
-def subtree_fact(key: Key, subtree: QuotaSubtree) -> QuotaFact:
-    """The quota nodes that one QuotaSubtree adds to its tree."""
-    return QuotaFact(
-        key=str(key),
-        tree=(subtree.metadata.labels or {}).get("tree", ""),
-        parent=subtree.spec.parent,
-        nodes=tuple(
-            QuotaNode(
-                name=child.name,
-                quota=amounts(child.quotas.requests),
-                hard=child.quotas.hard_limit,
-                disabled=child.quotas.disabled,
-            )
-            for child in subtree.spec.children or ()
-        ),
-    )
+def supply_of(wrapper: AppWrapper, settings: AppWrapperSettings) -> Supply:
+    chosen = (wrapper.metadata.annotations or {}).get(SUPPLY, "")
+    return chosen if chosen in ("fit", "aggregate") else settings.supply  # type: ignore[return-value]
 
 
-def admission_record(admit: Admit, wrapper: AppWrapper, now: int) -> dict[str, Any]:
-    """What is stored with an admission; `gang_fact` reads it back."""
-    record: dict[str, Any] = {
-        "uid": wrapper.metadata.uid,
-        "generation": wrapper.metadata.generation,
-        "admittedAt": now,
-    }
-    if admit.seats:
-        record["seats"] = msgspec.to_builtins(admit.seats)
-    if admit.assignment:
-        record["assignment"] = msgspec.to_builtins(admit.assignment)
-    return record
+def is_queued_here(wrapper: AppWrapper) -> bool:
+    """False for a v1beta2 AppWrapper that a queue of the other dialect starts and stops."""
+    return not (wrapper.metadata.labels or {}).get(QUEUE_LABEL)
 
 
-def _state(wrapper: AppWrapper) -> State:
+def _state(wrapper: AppWrapper, record: Admission, now: int) -> State:
     status = wrapper.status
+    if dialect(wrapper) == "v1beta2":
+        return _component_state(wrapper, record)
     if statuses.is_terminal(status):
         return "finished"
     if wrapper.metadata.deletion_timestamp:
         return "stopping"
     if status.can_run:
         return "admitted"
-    return "waiting" if status.state in ("", "Pending") else "stopping"
+    if statuses.is_stopping(status):
+        return "stopping"
+    return "held" if record.resume_at > now else "waiting"
 
 
-def _supply(wrapper: AppWrapper, settings: AppWrapperSettings) -> Supply:
-    chosen = (wrapper.metadata.annotations or {}).get(SUPPLY, "")
-    return chosen if chosen in ("fit", "aggregate") else settings.supply  # type: ignore[return-value]
+def _component_state(wrapper: AppWrapper, record: Admission) -> State:
+    phase = wrapper.status.phase
+    if phase in ("Succeeded", "Failed"):
+        return "finished"
+    if wrapper.metadata.deletion_timestamp or phase in ("Suspending", "Terminating"):
+        return "stopping"
+    if phase in ("Resuming", "Running", "Resetting"):
+        return "admitted"
+    if wrapper.spec.suspend:
+        return "held"
+    if not is_queued_here(wrapper):
+        return "admitted"  # its own queue said yes
+    return "waiting"
 
 
 def _moment(text: str | None, otherwise: int) -> int:
@@ -110,11 +155,3 @@ def _moment(text: str | None, otherwise: int) -> int:
         return parse_time(text) if text else otherwise
     except BadInput:
         return otherwise
-
-
-def _read(value: Any, type: Any) -> Any:
-    """Stored facts that no longer decode count as absent: the engine then decides the seat anew."""
-    try:
-        return msgspec.convert(value, type)
-    except msgspec.ValidationError:
-        return msgspec.convert([] if isinstance(value, list) else {}, type)

@@ -15,17 +15,14 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, GenericItem, Pend
 from shoal.api.codec import sealed
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.engine.facts import pod_requests
+from shoal.controllers.appwrapper.pods import GangPod
+from shoal.controllers.appwrapper.words import printable
+from shoal.errors import BadInput
 
 SECOND = 1_000_000
 GPU = "nvidia.com/gpu"
-
-# Messages of co-scheduling plug-ins that only say "my siblings are not there yet": all words of one row.
-_WAITING_FOR_SIBLINGS = (
-    ("pgName", "last", "failed", "deny"),
-    ("optimistic", "rejection", "PostFilter"),
-    ("cannot", "find", "enough", "sibling"),
-)
+MOST_LISTED = 50
+"""Unschedulable pods listed in a status; a status never grows with the size of a gang."""
 
 
 class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +31,10 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     unbound: int = 0
+    unbound_since: int = 0
+    """When we first saw the one that has been without a node longest."""
+    bound_at: int = 0
+    """When we last saw a pod get its node."""
     cpu: int = 0
     memory: int = 0
     gpu: int = 0
@@ -46,41 +47,43 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.pending + self.running
 
 
-def count(pods: Iterable[Json]) -> PodCounts:
-    """Pods by phase; totals over those that run or succeeded."""
+def count(pods: Iterable[GangPod]) -> PodCounts:
+    """Pods by phase; totals over those that run or succeeded. A running pod that is being deleted counts no more."""
     tally = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0}
     totals = {"cpu": 0, "memory": 0, GPU: 0}
     unbound = 0
+    unbound_since = bound_at = 0
     unschedulable: list[tuple[str, str]] = []
     conditions: list[tuple[str, tuple[Json, ...]]] = []
-    for pod in sorted(pods, key=lambda one: str(one["metadata"].get("name"))):
-        status = pod.get("status") or {}
-        phase = status.get("phase") or "Pending"
-        if phase == "Running" and pod["metadata"].get("deletionTimestamp"):
+    for pod in sorted(pods, key=lambda one: one.fact.name):
+        fact = pod.fact
+        bound_at = max(bound_at, pod.bound_since)
+        if fact.phase == "Running" and fact.deleting:
             continue
-        if phase in tally:
-            tally[phase] += 1
-        if phase in ("Running", "Succeeded"):
-            requests = pod_requests(pod.get("spec") or {})
+        if fact.phase in tally:
+            tally[fact.phase] += 1
+        if fact.phase in ("Running", "Succeeded"):
             for name in totals:
-                totals[name] += requests.get(name, 0)
-        if phase == "Pending" and not (pod.get("spec") or {}).get("nodeName"):
+                totals[name] += fact.requests.get(name, 0)
+        if fact.phase == "Pending" and not fact.node and not fact.deleting:
             unbound += 1
-            refusals = [one for one in status.get("conditions") or [] if _is_refusal(one)]
-            if refusals:
-                unschedulable.append((pod["metadata"]["name"], str(refusals[-1].get("message") or "")))
-                conditions.append((pod["metadata"]["name"], tuple(refusals)))
+            unbound_since = min(unbound_since or pod.unbound_since, pod.unbound_since)
+            if pod.refusals:
+                unschedulable.append((fact.name, printable(str(pod.refusals[-1].get("message") or ""))))
+                conditions.append((fact.name, pod.refusals))
     return PodCounts(
         pending=tally["Pending"],
         running=tally["Running"],
         succeeded=tally["Succeeded"],
         failed=tally["Failed"],
         unbound=unbound,
+        unbound_since=unbound_since,
+        bound_at=bound_at,
         cpu=totals["cpu"],
         memory=totals["memory"],
         gpu=totals[GPU],
         unschedulable=tuple(unschedulable),
-        unschedulable_conditions=tuple(conditions),
+        unschedulable_conditions=tuple(conditions[:MOST_LISTED]),
     )
 
 
@@ -121,7 +124,7 @@ def completion(items: Sequence[GenericItem], objects: Sequence[Json | None]) -> 
 def _completed_by(wanted: str, obj: Json) -> str | None:
     """The condition type that ends this item: an exact match before one that merely contains the token."""
     tokens = [token.strip().lower() for token in wanted.split(",") if token.strip()]
-    types = [*_true_conditions(obj), *_told_otherwise(obj)]
+    types = [*true_conditions(obj), *_told_otherwise(obj)]
     for matches in (lambda type, token: type == token, lambda type, token: token in type):
         for type in types:
             if any(matches(type.lower(), token) for token in tokens):
@@ -129,7 +132,7 @@ def _completed_by(wanted: str, obj: Json) -> str | None:
     return None
 
 
-def _true_conditions(obj: Json) -> list[str]:
+def true_conditions(obj: Json) -> list[str]:
     conditions = (obj.get("status") or {}).get("conditions") or []
     return [
         str(one.get("type") or "")
@@ -170,18 +173,22 @@ def judge_duration(wrapper: AppWrapper, now: int) -> Verdict:
     started = wrapper.status.controller_first_dispatch_timestamp
     if limit <= 0 or not started:
         return Verdict()
-    left = parse_time(started) + limit * SECOND - now
+    left = _moment(started) + limit * SECOND - now
     return Verdict("deadline") if left <= 0 else Verdict(again=left / SECOND)
 
 
-def judge_minimum(wrapper: AppWrapper, counts: PodCounts, now: int) -> Verdict:
-    """Fewer pods running or succeeded than `minAvailable`, for longer than the grace: back to the queue."""
+def judge_minimum(wrapper: AppWrapper, counts: PodCounts, enough_until: int, now: int) -> Verdict:
+    """Fewer pods running or succeeded than `minAvailable`, for longer than the grace: back to the queue.
+
+    The grace starts anew when pods get their nodes (an image may take long) and when there were enough until just now
+    (one that is being replaced is not a failure).
+    """
     least = wrapper.spec.scheduling_spec.min_available
     if least <= 0 or wrapper.status.state != "Running" or counts.running + counts.succeeded >= least:
         return Verdict()
     requeuing = wrapper.spec.scheduling_spec.requeuing
     wait = wrapper.status.requeueing_time_in_seconds or requeuing.time_in_seconds
-    left = _grace_base(wrapper.status) + wait * SECOND - now
+    left = max(_grace_base(wrapper.status), counts.bound_at, enough_until) + wait * SECOND - now
     if left > 0:
         return Verdict(again=left / SECOND)
     message = (
@@ -198,38 +205,38 @@ def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int
     """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason."""
     if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound:
         return Verdict()
-    left = _last_dispatch(wrapper.status) + int(limit * SECOND) - now
+    left = max(_last_dispatch(wrapper.status), counts.unbound_since) + int(limit * SECOND) - now
     if left > 0:
         return Verdict(again=left / SECOND)
     message = f"Pods failed scheduling failed={counts.unbound}, running={counts.running}."
-    return Verdict("requeue", "PodsFailedScheduling", message)
+    if counts.unschedulable:
+        name, reason = counts.unschedulable[0]
+        message = f"{message} {name}: {reason}"
+    return Verdict("requeue", "PodsFailedScheduling", printable(message))
 
 
 def next_wait(requeuing: Requeuing, requeued: int) -> int:
     """Seconds of grace after the n-th requeue: T·2ⁿ, T·(n+1) or T, capped."""
     base = requeuing.time_in_seconds
-    grown = {"exponential": base * 2 ** min(requeued, 40), "linear": base * (requeued + 1)}.get(
-        requeuing.growth_type, base
-    )
+    factors: dict[str, int] = {"exponential": 1 << min(requeued, 40), "linear": requeued + 1}
+    grown = base * factors.get(requeuing.growth_type, 1)
     return min(grown, requeuing.max_time_in_seconds) if requeuing.max_time_in_seconds > 0 else grown
 
 
 def _last_dispatch(status: AppWrapperStatus) -> int:
     times = [one.last_transition_micro_time for one in status.conditions or () if one.type == "Dispatched"]
-    return max((parse_time(time) for time in times if time), default=0)
+    return max((_moment(time) for time in times), default=0)
 
 
 def _grace_base(status: AppWrapperStatus) -> int:
     """The later of the last dispatch and the last condition in the list."""
     conditions = status.conditions or ()
     last = conditions[-1].last_transition_micro_time if conditions else None
-    return max(_last_dispatch(status), parse_time(last) if last else 0)
+    return max(_last_dispatch(status), _moment(last))
 
 
-def _is_refusal(condition: Json) -> bool:
-    if condition.get("type") != "PodScheduled" or condition.get("status") != "False":
-        return False
-    if condition.get("reason") != "Unschedulable":
-        return False
-    message = str(condition.get("message") or "")
-    return not any(all(word in message for word in row) for row in _WAITING_FOR_SIBLINGS)
+def _moment(text: str | None) -> int:
+    try:
+        return parse_time(text) if text else 0
+    except BadInput:
+        return 0

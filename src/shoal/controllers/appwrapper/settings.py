@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from shoal.controllers.appwrapper.component_limits import Patience
+
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
 MCAD_SENDER = "before [backoff] - Rejoining"
 
@@ -28,9 +30,16 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     create_seconds: float = 60.0
     """How long transient refusals of a wrapped object are retried before the gang is taken back."""
     count_autoscaled_workers: Literal["maximum", "minimum", "replicas"] = "replicas"
+    head_of_line_seconds: float = 0.0
+    """For how long nothing may overtake the front of the queue once it was found not to fit."""
     events: bool = True
     trust_unstamped: bool = False
     """Dispatch AppWrappers whose creator no admission recorded, with our own rights."""
+    create_as_creator: bool = False
+    """Create wrapped objects as the user who created the AppWrapper (impersonation), so that roles, bindings and nested
+    AppWrappers may be wrapped too."""
+    patience: Patience = Patience()
+    """Graces and retries of v1beta2 AppWrappers."""
     pin_nodes: bool = False
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""

@@ -7,14 +7,12 @@ included) and `sender` are contracts; what we add beside them (`message`, `admis
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from shoal.api.appwrapper import AppWrapperCondition, AppWrapperStatus
-from shoal.api.codec import opened, sealed
-from shoal.api.fields import ABSENT
 from shoal.api.times import micro_text
+from shoal.controllers.appwrapper.admission import Admission, ended, read, write
 
 INSUFFICIENT_RESOURCES = "Insufficient resources to dispatch AppWrapper."
 INSUFFICIENT_QUOTA = "Insufficient quota and/or resources to dispatch AppWrapper."
@@ -64,14 +62,16 @@ def head_of_line(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
     return _with(headed, "HeadOfLine", now, "FrontOfQueue.")
 
 
-def admitted(status: AppWrapperStatus, admission: dict[str, Any], now: Now) -> AppWrapperStatus:
+def admitted(status: AppWrapperStatus, admission: Admission, now: Now) -> AppWrapperStatus:
     """The decision, stored before the first object exists."""
+    before = read(status.admission)
+    numbered = replace(admission, epoch=before.epoch + 1, setbacks=before.setbacks)
     return replace(
         head_of_line(status, now),
         can_run=True,
         sender="before ScheduleNext - setCanRun",
         message="",
-        admission=sealed({**admission, "epoch": epoch(status) + 1}),
+        admission=write(numbered),
     )
 
 
@@ -107,7 +107,10 @@ def preempt_candidate(
 ) -> AppWrapperStatus:
     """Chosen to give its room back: `canrun` falls first, the objects go next, the queue follows."""
     marked = _with(status, "PreemptCandidate", now, reason, message)
-    marked = replace(marked, can_run=False, queue_job_state="Backoff", sender=sender)
+    stopping = replace(read(status.admission), stopping=reason)
+    marked = replace(
+        marked, can_run=False, queue_job_state="Backoff", sender=sender, message=message, admission=write(stopping)
+    )
     return _with(marked, "Backoff", now, PREEMPTION_TRIGGERED, message)
 
 
@@ -169,28 +172,40 @@ def given_up(status: AppWrapperStatus, *, message: str) -> AppWrapperStatus:
 
 
 def making_room_for(status: AppWrapperStatus, preemptor_uid: str) -> AppWrapperStatus:
-    """Remember whom the freed room is for, until the objects are gone."""
-    return replace(status, admission=sealed({**admission(status), "stoppingFor": preemptor_uid}))
+    """Remember whom the freed room is for."""
+    return replace(status, admission=write(replace(read(status.admission), stopping_for=preemptor_uid)))
+
+
+def set_back(status: AppWrapperStatus, resume_at: int) -> AppWrapperStatus:
+    """A start came to nothing: count it, and do not try again before that moment."""
+    record = read(status.admission)
+    counted = replace(record, setbacks=record.setbacks + 1, resume_at=resume_at)
+    return replace(status, admission=write(counted))
+
+
+def reseated(status: AppWrapperStatus, admission: Admission) -> AppWrapperStatus:
+    return replace(status, admission=write(admission))
+
+
+def back_in_queue(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
+    """Every object of the last run is gone: it waits again, with its old place in the line."""
+    return queued(replace(status, admission=write(ended(read(status.admission)))), now)
+
+
+def was_told(status: AppWrapperStatus) -> bool:
+    """Has it been told before that it must wait?"""
+    return any(one.type == "Backoff" for one in status.conditions or ())
 
 
 def is_terminal(status: AppWrapperStatus) -> bool:
     return status.state in TERMINAL
 
 
-def admission(status: AppWrapperStatus) -> dict[str, Any]:
-    """What was stored when the gang was admitted; empty before that."""
-    return opened(status.admission)
-
-
-def epoch(status: AppWrapperStatus) -> int:
-    """How often this AppWrapper was admitted."""
-    return int(admission(status).get("epoch") or 0)
-
-
-def without_admission(status: AppWrapperStatus) -> AppWrapperStatus:
-    """Nothing of the last admission but its number is kept, so that epochs never repeat."""
-    number = epoch(status)
-    return replace(status, admission=sealed({"epoch": number}) if number else ABSENT)
+def is_stopping(status: AppWrapperStatus) -> bool:
+    """Its run was called off, and what it had may still be there."""
+    if status.can_run or is_terminal(status):
+        return False
+    return status.state not in ("", "Pending") or bool(read(status.admission).stopping)
 
 
 def _with(status: AppWrapperStatus, type: str, now: Now, reason: str = "", message: str = "") -> AppWrapperStatus:

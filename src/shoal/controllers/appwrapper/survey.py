@@ -12,9 +12,10 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper, QuotaSubtree, dialect
 from shoal.api.codec import typed
 from shoal.api.gang import GANG_UID
-from shoal.api.kind import Key, Kind
+from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.facts import gang_fact, subtree_fact
+from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.engine import Engine, Settings
@@ -33,6 +34,7 @@ async def survey(client: Client, obj: Json, now: int) -> tuple[Engine, str]:
         _all(client, kinds.QUOTA_SUBTREE, QuotaSubtree),
     )
     engine = Engine(Settings(quota=True))
+    facts = Facts(AppWrapperSettings(trust_unstamped=True))
     for node in nodes:
         engine.update(node_fact(node))
     known = {wrapper.metadata.uid for wrapper in (*wrappers, *legacy)}
@@ -40,10 +42,10 @@ async def survey(client: Client, obj: Json, now: int) -> tuple[Engine, str]:
         marked = (pod["metadata"].get("annotations") or {}).get(GANG_UID, "")
         engine.update(pod_fact(pod, gang=marked if marked in known else ""))
     for subtree in subtrees:
-        engine.update(subtree_fact(Key(subtree.metadata.namespace, subtree.metadata.name), subtree))
+        engine.update(subtree_fact(f"{subtree.metadata.namespace}/{subtree.metadata.name}", subtree))
     for wrapper in (*wrappers, *legacy):
-        if dialect(wrapper) == "v1beta1":
-            engine.update(gang_fact(wrapper, AppWrapperSettings(), now))
+        if dialect(wrapper) is not None:
+            engine.update(facts.gang(wrapper, now))
     engine.plan(now)
     return engine, gang_key(typed(obj, AppWrapper))
 

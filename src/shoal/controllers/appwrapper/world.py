@@ -7,17 +7,18 @@ believed only when such an AppWrapper exists in the pod's own namespace. Names a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from shoal.api import gang, kinds
+from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
-from shoal.kube.cache import Cache, Change, Index
+from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
+from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.feed import Trouble
@@ -36,30 +37,39 @@ class Followed(Object):
 class World:
     """Caches of everything an admission depends on."""
 
-    def __init__(self, client: Client, clock: Clock, *, legacy: bool = True) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         self.client = client
         self._clock = clock
         self._absent: dict[Kind, asyncio.Event] = {}
         uid = {"uid": lambda obj: (obj.metadata.uid,)}
-        wrapper_kinds = [kinds.APP_WRAPPER, *([kinds.APP_WRAPPER_LEGACY] if legacy else [])]
         self.wrappers: dict[Kind, Cache[AppWrapper]] = {
-            kind: self._cache(kind, AppWrapper, uid) for kind in wrapper_kinds
+            kind: self._cache(kind, AppWrapper, uid) for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+        }
+        self.subtrees: dict[Kind, Cache[QuotaSubtree]] = {
+            kind: self._cache(kind, QuotaSubtree, {}) for kind in (kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY)
         }
         self.nodes: Cache[Json] = self._cache(kinds.NODE, dict, {})
-        self.pods: Cache[Json] = self._cache(kinds.POD, dict, {"owner": _owner_uids})
-        quota_kinds = [kinds.QUOTA_SUBTREE, *([kinds.QUOTA_SUBTREE_LEGACY] if legacy else [])]
-        self.subtrees: dict[Kind, Cache[QuotaSubtree]] = {
-            kind: self._cache(kind, QuotaSubtree, {}) for kind in quota_kinds
-        }
+        self.pods: Cache[SeenPod] = self._cache(
+            kinds.POD, SeenPod, {"owner": lambda pod: _given(owner_uid(pod)), "mark": lambda pod: _given(mark_of(pod))}
+        )
         self.between: dict[Kind, Cache[Followed]] = {}
+        self._owner_of: dict[str, str] = {}
+        """UID of an object between AppWrapper and pod to the UID of its controller."""
         self._tasks: asyncio.TaskGroup | None = None
+        self._heard: Callable[[Kind, Change], None] = lambda kind, change: None
 
-    async def run(self, wrapped: Callable[[Kind, Change], None]) -> None:
-        """Keep every cache filled until cancelled; `wrapped` hears of changes to objects between wrapper and pod."""
-        self._wrapped = wrapped
+    async def run(self, heard: Callable[[Kind, Change], None]) -> None:
+        """Keep every cache filled until cancelled; `heard` is told of objects between AppWrapper and pod."""
+        self._heard = heard
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            for cache in (*self.wrappers.values(), self.nodes, self.pods, *self.subtrees.values()):
+            caches: list[Cache[Any]] = [
+                *self.wrappers.values(),
+                *self.subtrees.values(),
+                self.nodes,
+                self.pods,
+            ]
+            for cache in caches:
                 tasks.create_task(cache.run())
             for kind in _BETWEEN:
                 self.watch(kind)
@@ -68,32 +78,25 @@ class World:
         """Also watch this kind, which some AppWrapper wraps."""
         if kind in self.between or kind == kinds.POD or self._tasks is None:
             return
-        cache = Cache(self.client, kind, Followed, indexes={"uid": lambda obj: (obj.metadata.uid,)}, clock=self._clock)
+        owner = {"owner": lambda obj: _given(owner_uid(obj))}
+        cache: Cache[Followed] = self._cache(kind, Followed, owner)
         self.between[kind] = cache
-        cache.subscribe(lambda change: self._wrapped(kind, change))
+        cache.subscribe(lambda change: self._between_changed(kind, change))
         self._tasks.create_task(cache.run())
 
     async def synced(self) -> None:
         """Until everything that a decision depends on was read once. Kinds that are not installed do not hold us up."""
-        caches = (self.nodes, self.pods, *self.wrappers.values(), *self.subtrees.values())
-        await asyncio.gather(*(self._read_or_absent(cache) for cache in caches))
+        await asyncio.gather(self.nodes.synced.wait(), self.pods.synced.wait())
+        optional: list[Cache[Any]] = [*self.wrappers.values(), *self.subtrees.values(), *self.between.values()]
+        await asyncio.gather(*(self._known(cache) for cache in optional))
 
-    async def _read_or_absent(self, cache: Cache[Any]) -> None:
-        waits = [asyncio.ensure_future(cache.synced.wait()), asyncio.ensure_future(self._absent[cache.kind].wait())]
+    async def _known(self, cache: Cache[Any]) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (cache.synced, self._absent[cache.kind])]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-
-    def _cache(self, kind: Kind, type: Any, indexes: Mapping[str, Index]) -> Cache[Any]:
-        absent = self._absent[kind] = asyncio.Event()
-
-        def report(trouble: Trouble) -> None:
-            if trouble.reason == "KindNotInstalled":
-                absent.set()
-
-        return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report)
 
     def wrapper_by_uid(self, uid: str) -> AppWrapper | None:
         for cache in self.wrappers.values():
@@ -104,38 +107,61 @@ class World:
     def wrapper(self, kind: Kind, key: Key) -> AppWrapper | None:
         return self.wrappers[kind].get(key)
 
-    def gang_of(self, pod: Json) -> str:
+    def gang_of(self, pod: SeenPod) -> str:
         """UID of the AppWrapper that this pod belongs to, or an empty text."""
-        marked = (pod["metadata"].get("annotations") or {}).get(gang.GANG_UID, "")
-        if marked:
-            wrapper = self.wrapper_by_uid(marked)
-            if wrapper is not None and wrapper.metadata.namespace == pod["metadata"].get("namespace"):
-                return marked
-        for uid in self._owners(pod):
-            if self.wrapper_by_uid(uid) is not None:
+        marked = mark_of(pod)
+        candidates: list[str] = [*([marked] if marked else ()), *self._owners(pod)]
+        for uid in candidates:
+            wrapper = self.wrapper_by_uid(uid)
+            if wrapper is not None and wrapper.metadata.namespace == pod.metadata.namespace:
                 return uid
         return ""
 
-    def _owners(self, pod: Json) -> Iterator[str]:
+    def pods_below(self, uid: str) -> Iterator[SeenPod]:
+        """Pods that name this object as their gang or stand below it in the chain of owners."""
+        yield from self.pods.by_index("mark", uid)
+        waiting, seen = [uid], {uid}
+        while waiting:
+            owner = waiting.pop()
+            yield from self.pods.by_index("owner", owner)
+            for cache in self.between.values():
+                below = [obj.metadata.uid for obj in cache.by_index("owner", owner)]
+                waiting += [one for one in below if one not in seen]
+                seen.update(below)
+
+    def strays(self, uid: str) -> Iterator[tuple[Kind, Object]]:
+        """Objects that an AppWrapper directly controls, among the kinds we watch."""
+        for pod in self.pods.by_index("owner", uid):
+            yield kinds.POD, pod
+        for kind, cache in self.between.items():
+            for obj in cache.by_index("owner", uid):
+                yield kind, obj
+
+    def _owners(self, pod: SeenPod) -> Iterator[str]:
         """UIDs up the chain of controllers."""
-        uid = _controller_uid(pod)
+        uid = owner_uid(pod)
         for _ in range(_LONGEST_CHAIN):
             if not uid:
                 return
             yield uid
-            owner = next((found for cache in self.between.values() for found in cache.by_index("uid", uid)), None)
-            references = owner.metadata.owner_references or () if owner is not None else ()
-            uid = next((reference.uid for reference in references if reference.controller), "")
+            uid = self._owner_of.get(uid, "")
+
+    def _between_changed(self, kind: Kind, change: Change) -> None:
+        if change.new is None:
+            self._owner_of.pop(change.old.metadata.uid, None)
+        else:
+            self._owner_of[change.new.metadata.uid] = owner_uid(change.new)
+        self._heard(kind, change)
+
+    def _cache(self, kind: Kind, type: Any, indexes: Any) -> Cache[Any]:
+        absent = self._absent[kind] = asyncio.Event()
+
+        def report(trouble: Trouble) -> None:
+            if trouble.reason == "KindNotInstalled" or kind in _BETWEEN:
+                absent.set()
+
+        return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report)
 
 
-def _controller_uid(pod: Json) -> str:
-    for reference in pod["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            return str(reference.get("uid") or "")
-    return ""
-
-
-def _owner_uids(pod: Json) -> Iterator[str]:
-    uid = _controller_uid(pod)
-    if uid:
-        yield uid
+def _given(text: str) -> tuple[str, ...]:
+    return (text,) if text else ()

@@ -20,6 +20,15 @@ from shoal.errors import BadInput
 WRAPPER_LABEL = "appwrapper.mcad.ibm.com"
 NAME_LABEL = "resourceName"
 LONGEST_NAME = 253
+SERVER_OWNED = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "managedFields",
+    "generation",
+    "selfLink",
+)
 
 
 def gang_key(wrapper: AppWrapper) -> str:
@@ -30,7 +39,7 @@ def gang_key(wrapper: AppWrapper) -> str:
 
 def wrapped_objects(wrapper: AppWrapper) -> list[Json]:
     """Every wrapped object in list order, ready to create. Raises BadInput with the item and field at fault."""
-    marks = _marks(wrapper)
+    marks = marks_of(wrapper, gang_size(wrapper))
     made = []
     for index, item in enumerate(wrapped_items(wrapper)):
         try:
@@ -38,6 +47,31 @@ def wrapped_objects(wrapper: AppWrapper) -> list[Json]:
         except BadInput as error:
             raise BadInput(f"spec.resources.GenericItems[{index}].generictemplate: {error}") from error
     return made
+
+
+def templates_of(wrapper: AppWrapper) -> list[Json]:
+    """The wrapped objects as the user wrote them, of either dialect, in list order."""
+    if wrapper.spec.components is not None:
+        return [opened(component.template) for component in wrapper.spec.components]
+    return [opened(item.generic_template) for item in wrapped_items(wrapper)]
+
+
+def wrapped_names(wrapper: AppWrapper) -> list[tuple[str, str, str]]:
+    """apiVersion, kind and name of every wrapped object, as it will be created."""
+    return [
+        (str(obj.get("apiVersion") or ""), str(obj.get("kind") or ""), fixed_name(wrapper, index, obj))
+        for index, obj in enumerate(templates_of(wrapper))
+    ]
+
+
+def fixed_name(wrapper: AppWrapper, index: int, template: Json) -> str:
+    """The object's name; a component with only a generateName gets a fixed one: creating twice must make one object."""
+    metadata = template.get("metadata")
+    if not isinstance(metadata, dict):
+        return ""
+    name = str(metadata.get("name") or "")
+    stem = str(metadata.get("generateName") or "") if wrapper.spec.components is not None else ""
+    return f"{stem[:50]}{wrapper.metadata.uid[:8]}-{index}" if stem and not name else name
 
 
 def owner_reference(wrapper: AppWrapper) -> Json:
@@ -55,7 +89,10 @@ def _object(wrapper: AppWrapper, item: GenericItem, marks: dict[str, str]) -> Js
     obj = opened(item.generic_template)
     if not obj.get("apiVersion") or not obj.get("kind"):
         raise BadInput("apiVersion and kind are required")
-    metadata = dict(obj.get("metadata") or {})
+    metadata = obj.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise BadInput("metadata must be an object")
+    metadata = dict(metadata)
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise BadInput("metadata.name is required")
@@ -70,27 +107,29 @@ def _object(wrapper: AppWrapper, item: GenericItem, marks: dict[str, str]) -> Js
     for label, value in own.items():
         if len(value) > 63:
             raise BadInput(f"metadata.name: {value[:20]}… is longer than 63 characters and cannot be a label ({label})")
-    labels = {**(metadata.get("labels") or {}), **own}
+    labels = {**without_reserved(metadata.get("labels")), **own}
     metadata.update(
         namespace=namespace,
         labels=labels,
-        annotations=_marked(metadata.get("annotations"), marks),
+        annotations=marked(metadata.get("annotations"), marks),
         ownerReferences=[owner_reference(wrapper)],
     )
-    for server_owned in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
+    for server_owned in SERVER_OWNED:
         metadata.pop(server_owned, None)
     made = {**obj, "metadata": metadata}
     made.pop("status", None)
     for template in templates(made):
-        made = _at(made, template.path, lambda content: _template(content, own, marks)) if template.path else made
+        made = (
+            changed_at(made, template.path, lambda content: _template(content, own, marks)) if template.path else made
+        )
     return _merged_template_labels(made, labels)
 
 
 def _template(content: Json, own: dict[str, str], marks: dict[str, str]) -> Json:
     """The two labels and the gang marks on a pod template, never the user's own labels of the outer object."""
     metadata = dict(content.get("metadata") or {})
-    metadata["labels"] = {**(metadata.get("labels") or {}), **own}
-    metadata["annotations"] = _marked(metadata.get("annotations"), marks)
+    metadata["labels"] = {**without_reserved(metadata.get("labels")), **own}
+    metadata["annotations"] = marked(metadata.get("annotations"), marks)
     return {**content, "metadata": metadata}
 
 
@@ -103,29 +142,32 @@ def _merged_template_labels(obj: Json, labels: dict[str, str]) -> Json:
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(template, dict) or not (template.get("metadata") or {}).get("labels"):
         return obj
-    return _at(
-        obj,
-        ("spec", "template", "metadata", "labels"),
-        lambda known: {**known, **labels},
-    )
+    merged: Json = changed_at(obj, ("spec", "template", "metadata", "labels"), lambda known: {**known, **labels})
+    return merged
 
 
-def _marks(wrapper: AppWrapper) -> dict[str, str]:
-    size = gang_size(wrapper)
+def marks_of(wrapper: AppWrapper, size: int) -> dict[str, str]:
+    """What ties pods to this gang; the scheduler binds them whole or not at all."""
     marks = {gang.GANG_NAME: gang_key(wrapper), gang.GANG_UID: wrapper.metadata.uid}
     return {**marks, gang.GANG_SIZE: str(size)} if size else marks
 
 
-def _marked(annotations: Any, marks: dict[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in (annotations or {}).items() if not name.startswith(gang.PREFIX)}
-    return {**kept, **marks}
+def marked(annotations: Any, marks: dict[str, str]) -> dict[str, str]:
+    return {**without_reserved(annotations), **marks}
 
 
-def _at(value: Any, path: Path, change: Any) -> Any:
+def without_reserved(texts: Any) -> dict[str, str]:
+    """Labels or annotations of a user, without those under our own prefix: these we alone write."""
+    if not isinstance(texts, dict):
+        return {}
+    return {name: value for name, value in texts.items() if not str(name).startswith(gang.PREFIX)}
+
+
+def changed_at(value: Any, path: Path, change: Any) -> Any:
     """A copy with the value at `path` changed; nothing else is copied."""
     if not path:
         return change(value)
     step, rest = path[0], path[1:]
     copied = list(value) if isinstance(value, list) else dict(value)
-    copied[step] = _at(copied[step], rest, change)  # type: ignore[index]
+    copied[step] = changed_at(copied[step], rest, change)  # type: ignore[index]
     return copied

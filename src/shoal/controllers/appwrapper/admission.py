@@ -1,0 +1,95 @@
+"""What is stored with an admission, as one short text in the status.
+
+Written before the first wrapped object exists and read back after a restart: how often the gang was admitted, which
+generation of its spec, what it was given, which objects it will have, and whether it is being taken back. A text that
+no longer decodes counts as absent: the engine then decides anew.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.engine.model import Amounts, PodSet, PodSetAssignment, Seat
+
+Name = tuple[str, str, str]
+"""apiVersion, kind and name of a wrapped object."""
+
+
+class Given(msgspec.Struct, frozen=True, array_like=True):
+    """What one pod set was given: pods, what they are charged together, and how many were planned on which node."""
+
+    count: int
+    usage: Amounts = {}
+    nodes: dict[str, int] = {}
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    epoch: int = 0
+    """How often this AppWrapper was admitted; never repeats."""
+    generation: int = 0
+    at: int = 0
+    """Moment of the admission."""
+    by: str = ""
+    """The user whose right to create the objects was asked for."""
+    seats: dict[str, Seat] = {}
+    sets: dict[str, Given] = {}
+    objects: tuple[Name, ...] = ()
+    stopping: str = ""
+    """Why the gang is being taken back; set until the last of its objects is gone."""
+    stopping_for: str = ""
+    """UID of the gang that gets the room; stays until this one starts again."""
+    setbacks: int = 0
+    """How often in a row a start came to nothing, through no fault of the queue."""
+    resume_at: int = 0
+    """Moment before which it is not tried again."""
+
+
+_decoder = msgspec.json.Decoder(Admission)
+
+
+def read(text: str) -> Admission:
+    if not text:
+        return Admission()
+    try:
+        return _decoder.decode(text)
+    except msgspec.MsgspecError:
+        return Admission()
+
+
+def write(admission: Admission) -> str:
+    text = msgspec.json.encode(admission).decode()
+    return "" if text == "{}" else text
+
+
+def given(assignment: tuple[PodSetAssignment, ...]) -> dict[str, Given]:
+    return {one.name: Given(one.count, one.usage, one.nodes) for one in assignment}
+
+
+def assignment(admission: Admission) -> tuple[PodSetAssignment, ...]:
+    return tuple(
+        PodSetAssignment(name=name, count=one.count, usage=one.usage, nodes=one.nodes)
+        for name, one in admission.sets.items()
+    )
+
+
+def admitted_pod_sets(admission: Admission) -> tuple[PodSet, ...]:
+    """The pod sets as they were admitted, for a gang whose spec was edited since: its charge stays what it was."""
+    return tuple(
+        PodSet(
+            name=name,
+            count=one.count,
+            requests={resource: amount // one.count for resource, amount in one.usage.items()} if one.count else {},
+            opaque=True,
+        )
+        for name, one in admission.sets.items()
+    )
+
+
+def ended(admission: Admission) -> Admission:
+    """What is kept once the objects are gone: its number, for whom it left, and how often it was set back."""
+    return Admission(
+        epoch=admission.epoch,
+        stopping_for=admission.stopping_for,
+        setbacks=admission.setbacks,
+        resume_at=admission.resume_at,
+    )

@@ -1,0 +1,98 @@
+"""A v1beta2 AppWrapper's components as they are created: label, owner, gang marks, and what a queue injected.
+
+Pure. A label, annotation or node selector that a template sets differently from what must be injected is a conflict
+and fails the start; nothing of the user's is overwritten.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.api.appwrapper import AppWrapper, Component, PodSetInfo
+from shoal.api.codec import opened, plain
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper.demand import component_templates
+from shoal.controllers.appwrapper.wrapped import (
+    SERVER_OWNED,
+    changed_at,
+    fixed_name,
+    marked,
+    marks_of,
+    owner_reference,
+    without_reserved,
+)
+from shoal.errors import BadInput
+
+LABEL = "workload.codeflare.dev/appwrapper"
+
+
+def component_objects(wrapper: AppWrapper) -> list[Json]:
+    """Every component in list order, ready to create. Raises BadInput with the component at fault."""
+    components = wrapper.spec.components or ()
+    size = expected_pods(wrapper)
+    made = []
+    for index, component in enumerate(components):
+        try:
+            made.append(_object(wrapper, component, index, marks_of(wrapper, size)))
+        except BadInput as error:
+            raise BadInput(f"spec.components[{index}].template: {error}") from error
+    return made
+
+
+def expected_pods(wrapper: AppWrapper) -> int:
+    return sum(
+        template.count for component in wrapper.spec.components or () for template in component_templates(component)
+    )
+
+
+def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[str, str]) -> Json:
+    obj = opened(component.template)
+    if not obj.get("apiVersion") or not obj.get("kind"):
+        raise BadInput("apiVersion and kind are required")
+    metadata = dict(obj.get("metadata") or {})
+    name = fixed_name(wrapper, index, obj)
+    if not name:
+        raise BadInput("metadata.name or metadata.generateName is required")
+    namespace = metadata.get("namespace") or wrapper.metadata.namespace
+    if namespace != wrapper.metadata.namespace:
+        raise BadInput(f"AppWrappers can not create objects in other namespaces: {namespace}")
+    own = {LABEL: wrapper.metadata.name}
+    for server_owned in (*SERVER_OWNED, "generateName"):
+        metadata.pop(server_owned, None)
+    metadata.update(
+        name=name,
+        namespace=namespace,
+        labels=_merged(without_reserved(metadata.get("labels")), own, "label"),
+        annotations=marked(metadata.get("annotations"), marks),
+        ownerReferences=[owner_reference(wrapper)],
+    )
+    made = {**obj, "metadata": metadata}
+    made.pop("status", None)
+    infos = component.pod_set_infos or ()
+    for number, template in enumerate(component_templates(component)):
+        info = infos[number] if number < len(infos) else PodSetInfo()
+        made = changed_at(made, template.path, lambda content, info=info: _template(content, own, marks, info))
+    return made
+
+
+def _template(content: Json, own: dict[str, str], marks: dict[str, str], info: PodSetInfo) -> Json:
+    metadata, spec = dict(content.get("metadata") or {}), dict(content.get("spec") or {})
+    labels = _merged(without_reserved(metadata.get("labels")), {**own, **(info.labels or {})}, "label")
+    annotations = _merged(marked(metadata.get("annotations"), marks), info.annotations or {}, "annotation")
+    metadata.update(labels=labels, annotations=annotations)
+    if info.node_selector:
+        spec["nodeSelector"] = _merged(spec.get("nodeSelector") or {}, info.node_selector, "node selector")
+    if info.tolerations:
+        spec["tolerations"] = [*(spec.get("tolerations") or []), *plain(info.tolerations)]
+    if info.scheduling_gates:
+        known = {gate.get("name") for gate in spec.get("schedulingGates") or []}
+        fresh = [{"name": gate.name} for gate in info.scheduling_gates if gate.name not in known]
+        spec["schedulingGates"] = [*(spec.get("schedulingGates") or []), *fresh]
+    return {**content, "metadata": metadata, "spec": spec}
+
+
+def _merged(known: dict[str, Any], more: dict[str, str], what: str) -> dict[str, Any]:
+    for name, value in more.items():
+        if known.get(name, value) != value:
+            raise BadInput(f"conflict: {what} {name} is {known[name]!r} in the template and should become {value!r}")
+    return {**known, **more}

@@ -1,0 +1,324 @@
+"""One v1beta2 AppWrapper, phase by phase: suspended, resumed, watched, reset or ended.
+
+Without a queue label our own queue decides when it is resumed; with one, whoever clears `spec.suspend`. Quota is kept
+while it is reset. What is stored comes first here too: a finalizer and the phase, then the objects.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.api.appwrapper import CONTROLLER_NAME, FINALIZER, AppWrapper, AppWrapperStatus
+from shoal.api.kind import Key, Kind
+from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper import component_status as phases
+from shoal.controllers.appwrapper import monitor
+from shoal.controllers.appwrapper.admission import Admission
+from shoal.controllers.appwrapper.component_limits import Patience, patience_of
+from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
+from shoal.controllers.appwrapper.dispatch import names_of
+from shoal.controllers.appwrapper.facts import admission_of, is_queued_here
+from shoal.controllers.appwrapper.house import SECOND, House
+from shoal.controllers.appwrapper.words import why_waiting
+from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.errors import BadInput
+from shoal.kube.errors import Conflict, NotFound
+
+RETRY = 1.0
+LOOK_AGAIN = 5.0
+READY_AGAIN = 60.0
+NOT_FINAL = frozenset({"RayCluster", "RayJob", "RayService"})
+"""Kinds whose "failed" may pass."""
+
+
+class Components:
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    async def reconcile(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        if wrapper.spec.managed_by not in ("", CONTROLLER_NAME):
+            return None
+        if wrapper.metadata.deletion_timestamp:
+            return await self._terminate(kind, wrapper)
+        patience = patience_of(wrapper, self.house.settings.patience)
+        match wrapper.status.phase:
+            case "":
+                await self._store(kind, wrapper, phases.suspended(wrapper))
+                return 0.0
+            case "Suspended":
+                return await self._suspended(kind, wrapper)
+            case "Resuming":
+                return await self._resume(kind, wrapper, patience)
+            case "Running":
+                return await self._run(kind, wrapper, patience)
+            case "Suspending":
+                return await self._suspend(kind, wrapper)
+            case "Resetting":
+                return await self._reset(kind, wrapper, patience)
+            case "Failed":
+                return await self._failed(kind, wrapper, patience)
+            case "Succeeded":
+                return await self._succeeded(kind, wrapper, patience)
+        return None
+
+    # --- waiting and starting
+
+    async def _suspended(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        house, key, uid = self.house, gang_key(wrapper), wrapper.metadata.uid
+        if wrapper.spec.suspend:
+            return None
+        if not is_queued_here(wrapper):
+            return await self._start(kind, wrapper, Admission())
+        told = house.planner.engine.gang(key)
+        if told is not None and told.state in ("held", "stopping"):
+            house.intake.tell(wrapper)
+        admit = house.planner.admit(key, uid)
+        if admit is not None:
+            refused = await house.objects.forbidden(wrapper)
+            if refused is not None:
+                return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
+            return await self._start(kind, wrapper, admission_of(admit, wrapper, house.clock.now()))
+        hold = house.planner.hold(key, uid)
+        if hold is not None:
+            text = why_waiting(house.planner.engine.brief(key, hold.explanation, house.clock.now()))
+            if not phases.is_waiting(wrapper.status):
+                waiting = phases.waiting(wrapper.status, text, house.clock.now())
+                await self._store(kind, wrapper, waiting)
+                house.tell_people(wrapper, "Normal", "Waiting", text)
+        return None
+
+    async def _start(self, kind: Kind, wrapper: AppWrapper, record: Admission) -> float | None:
+        """Finalizer, then the phase with the admission, then the objects."""
+        house, now = self.house, self.house.clock.now()
+        before = admissions.read(wrapper.status.admission)
+        numbered = msgspec.structs.replace(
+            record, epoch=before.epoch + 1, at=now, generation=wrapper.metadata.generation
+        )
+        try:
+            if FINALIZER not in (wrapper.metadata.finalizers or ()):
+                wrapper = await house.store.finalizers(kind, wrapper, [*(wrapper.metadata.finalizers or ()), FINALIZER])
+            status = msgspec.structs.replace(phases.resuming(wrapper.status, now), admission=admissions.write(numbered))
+            await self._store(kind, wrapper, status)
+        except (Conflict, NotFound):
+            fresh = await house.store.refreshed(kind, wrapper)
+            house.planner.withdraw(gang_key(wrapper))
+            if fresh is not None:
+                house.intake.tell(fresh)
+            return 0.0
+        return 0.0
+
+    async def _resume(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
+        house = self.house
+        if wrapper.spec.suspend:
+            return await self._to_suspending(kind, wrapper)
+        try:
+            objects = component_objects(wrapper)
+        except BadInput as error:
+            return await self._give_up(
+                kind, wrapper, wrapper.status, "CreateFailed", f"error creating components: {error}"
+            )
+        for obj in objects:
+            found = await house.objects.kinds.kind_of(obj["apiVersion"], obj["kind"])
+            if found is not None and found.namespaced:
+                house.world.watch(found)
+        refused = await house.objects.create(wrapper, objects)
+        now = house.clock.now()
+        if not refused:
+            await self._store(kind, wrapper, phases.running(wrapper.status, now))
+            return 0.0
+        worst = next((one for one in refused if one.permanent), refused[0])
+        message = f"error creating components: {worst.name}: {worst.message}"
+        if worst.permanent:
+            return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", message)
+        if now < phases.since(wrapper.status, phases.DEPLOYED) + int(patience.admission * SECOND):
+            return RETRY
+        return await self._reset_or_fail(kind, wrapper, patience, "CreateFailed", message)
+
+    # --- running
+
+    async def _run(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
+        house, now, status = self.house, self.house.clock.now(), wrapper.status
+        if wrapper.spec.suspend:
+            return await self._to_suspending(kind, wrapper)
+        if house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid) is not None:
+            house.metrics.preempted("priority")
+            return await self._to_suspending(kind, wrapper, "Preempted")
+        found, failed = await self._deployed(wrapper)
+        wanted = len(wrapper.spec.components or ())
+        if found < wanted:
+            message = f"Only found {found} deployed components, but was expecting {wanted}"
+            return await self._give_up(kind, wrapper, status, "MissingComponent", message)
+        if failed:
+            return await self._reset_or_fail(
+                kind, wrapper, patience, "FailedComponent", f"Found {failed} failed components"
+            )
+        counts, expected = monitor.count(house.intake.pods(wrapper.metadata.uid)), expected_pods(wrapper)
+        if counts.succeeded >= expected > 0 and not counts.live and not counts.failed:
+            return await self._succeed(kind, wrapper, counts)
+        if counts.failed:
+            status = phases.unhealthy(status, "FoundFailedPods", "", now)
+            await self._store(kind, wrapper, status)
+            left = phases.since(status, phases.UNHEALTHY) + int(patience.failure * SECOND) - now
+            if left > 0:
+                return left / SECOND
+            return await self._reset_or_fail(kind, self._current(kind, wrapper), patience, "FoundFailedPods", "")
+        if phases.is_true(status, phases.UNHEALTHY):
+            status = phases.with_condition(status, phases.UNHEALTHY, False, "FoundNoFailedPods", "", now)
+        told = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
+        if counts.running + counts.succeeded >= expected:
+            ready = phases.with_condition(status, phases.READY, True, "SufficientPodsReady", told, now)
+            await self._store(kind, wrapper, ready)
+            return READY_AGAIN
+        told = f"{counts.pending} pods pending; {told}"
+        status = phases.with_condition(status, phases.READY, False, "InsufficientPodsReady", told, now)
+        await self._store(kind, wrapper, status)
+        all_there = counts.pending + counts.running + counts.succeeded >= expected
+        grace = patience.warm_up if all_there else patience.admission
+        left = phases.since(status, phases.DEPLOYED) + int(grace * SECOND) - now
+        if left > 0:
+            return min(LOOK_AGAIN, left / SECOND)
+        return await self._reset_or_fail(kind, self._current(kind, wrapper), patience, "InsufficientPodsReady", told)
+
+    async def _deployed(self, wrapper: AppWrapper) -> tuple[int, int]:
+        """How many components are there and not being deleted, and how many of them say that they failed."""
+        found = failed = 0
+        for name in names_of(wrapper):
+            kind = await self.house.objects.kinds.kind_of(name[0], name[1])
+            if kind is None:
+                continue
+            live = await self.house.objects.find(wrapper, kind, name[2])
+            if live is None or (live["metadata"].get("deletionTimestamp")):
+                continue
+            found += 1
+            if kind.kind not in NOT_FINAL and "Failed" in monitor.true_conditions(live):
+                failed += 1
+        return found, failed
+
+    async def _succeed(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
+        now = self.house.clock.now()
+        message = f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
+        status = phases.with_condition(wrapper.status, phases.RESERVED, False, "Succeeded", message, now)
+        status = phases.with_condition(status, phases.DEPLOYED, True, "Succeeded", message, now)
+        await self._store(kind, wrapper, msgspec.structs.replace(status, phase="Succeeded"))
+        return 0.0
+
+    # --- stopping
+
+    async def _to_suspending(self, kind: Kind, wrapper: AppWrapper, reason: str = "Suspending") -> float | None:
+        await self._store(kind, wrapper, msgspec.structs.replace(wrapper.status, phase="Suspending"))
+        self.house.tell_people(wrapper, "Normal", reason, "Suspend is true" if reason == "Suspending" else reason)
+        return 0.0
+
+    async def _suspend(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        if (again := await self._remove(wrapper)) is not None:
+            return again
+        now = self.house.clock.now()
+        status = phases.undeployed(wrapper.status, "Suspended", "Suspended", "Suspend is true", now)
+        status = phases.with_condition(status, phases.RESERVED, False, "Suspended", "Suspend is true", now)
+        status = phases.without_condition(status, phases.READY, phases.UNHEALTHY)
+        kept = admissions.write(admissions.ended(admissions.read(status.admission)))
+        await self._store(kind, wrapper, msgspec.structs.replace(status, admission=kept))
+        return 0.0
+
+    async def _reset_or_fail(
+        self, kind: Kind, wrapper: AppWrapper, patience: Patience, reason: str, message: str
+    ) -> float | None:
+        """Another try while there is one left; its quota stays reserved meanwhile."""
+        now, status = self.house.clock.now(), wrapper.status
+        if status.resetting_count >= patience.retry_limit:
+            return await self._give_up(kind, wrapper, status, reason, message)
+        status = phases.unhealthy(status, reason, message, now)
+        status = msgspec.structs.replace(status, phase="Resetting", resetting_count=status.resetting_count + 1)
+        await self._store(kind, wrapper, status)
+        self.house.metrics.requeued(reason)
+        self.house.tell_people(wrapper, "Normal", "Unhealthy", message or reason)
+        return 0.0
+
+    async def _reset(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
+        if wrapper.spec.suspend:
+            return await self._to_suspending(kind, wrapper)
+        if (again := await self._remove(wrapper)) is not None:
+            return again
+        now = self.house.clock.now()
+        left = phases.since(wrapper.status, phases.UNHEALTHY) + int(patience.retry_pause * SECOND) - now
+        if left > 0:
+            return left / SECOND
+        status = phases.undeployed(
+            wrapper.status, "Resetting", "Resetting", "Resources deleted for resetting AppWrapper", now
+        )
+        await self._store(kind, wrapper, phases.resuming(status, now, "Reset complete; resuming"))
+        return 0.0
+
+    # --- ending
+
+    async def _give_up(
+        self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus, reason: str, message: str
+    ) -> float | None:
+        ended = phases.unhealthy(status, reason, message, self.house.clock.now())
+        await self._store(kind, wrapper, msgspec.structs.replace(ended, phase="Failed", message=message))
+        self.house.metrics.failed()
+        self.house.tell_people(wrapper, "Warning", "Unhealthy", message or reason)
+        return 0.0
+
+    async def _failed(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
+        status, now = wrapper.status, self.house.clock.now()
+        if not phases.is_true(status, phases.DEPLOYED) and not phases.is_true(status, phases.RESERVED):
+            return None
+        left = phases.since(status, phases.UNHEALTHY) + int(patience.deletion_on_failure * SECOND) - now
+        if left > 0 and not wrapper.spec.suspend:
+            paused = phases.with_condition(status, phases.DELETING, False, "DeletionPaused", "", now)
+            await self._store(kind, wrapper, paused)
+            return left / SECOND
+        if (again := await self._remove(wrapper)) is not None:
+            return again
+        message = "Resources deleted for failed AppWrapper"
+        if wrapper.spec.suspend:
+            message = "Kueue forced resource deletion by suspending AppWrapper"
+        status = phases.undeployed(status, "Failed", "Failed", message, now)
+        status = phases.with_condition(status, phases.RESERVED, False, "Failed", "No resources deployed", now)
+        await self._store(kind, wrapper, status)
+        return None
+
+    async def _succeeded(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
+        status, now = wrapper.status, self.house.clock.now()
+        if not phases.is_true(status, phases.DEPLOYED):
+            return None
+        left = phases.since(status, phases.RESERVED) + int(patience.success_ttl * SECOND) - now
+        if left > 0:
+            return left / SECOND
+        if (again := await self._remove(wrapper)) is not None:
+            return again
+        message = f"Time to live after success of {int(patience.success_ttl)}s expired"
+        await self._store(kind, wrapper, phases.undeployed(status, "Succeeded", "Succeeded", message, now))
+        return None
+
+    async def _terminate(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """Our finalizer goes when nothing is left; anyone else's stays."""
+        finalizers = list(wrapper.metadata.finalizers or ())
+        if FINALIZER not in finalizers:
+            return None
+        again = await self._remove(wrapper)
+        if again is not None:
+            if wrapper.status.phase != "Terminating":
+                await self._store(kind, wrapper, msgspec.structs.replace(wrapper.status, phase="Terminating"))
+            return again
+        finalizers.remove(FINALIZER)
+        try:
+            await self.house.store.finalizers(kind, wrapper, finalizers)
+        except NotFound:
+            return None
+        return None
+
+    async def _remove(self, wrapper: AppWrapper) -> float | None:
+        if not await self.house.objects.remove(wrapper):
+            return RETRY / 10
+        if any(pod.is_live for pod in self.house.intake.pods(wrapper.metadata.uid)):
+            return LOOK_AGAIN
+        return None
+
+    async def _store(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:
+        return await self.house.store.status(kind, wrapper, status)
+
+    def _current(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper:
+        key = Key(wrapper.metadata.namespace, wrapper.metadata.name)
+        return self.house.world.wrapper(kind, key) or wrapper

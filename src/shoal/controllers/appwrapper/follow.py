@@ -1,0 +1,168 @@
+"""A gang that runs: completion, limits, counts, in that order of weight.
+
+Called by the reconciler whenever a pod or a wrapped object of the gang changed, or a limit falls due. What ends a run
+is stored first; the objects go in the next step.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, wrapped_items
+from shoal.api.codec import opened
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper import monitor
+from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.dispatch import is_ours
+from shoal.controllers.appwrapper.facts import supply_of
+from shoal.controllers.appwrapper.house import House
+from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.engine.model import Preempt
+
+COUNTS_PAUSE = 2.0
+"""Least seconds between two writes of one AppWrapper's pod counts."""
+
+
+class Follow:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._counted_at: dict[str, float] = {}
+        self._enough_until: dict[str, int] = {}
+
+    def forget(self, uid: str) -> None:
+        self._counted_at.pop(uid, None)
+        self._enough_until.pop(uid, None)
+
+    async def run(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """One look at a running gang; returns when to look again if nothing happens."""
+        house, uid = self.house, wrapper.metadata.uid
+        key, now = gang_key(wrapper), house.clock.now()
+        preempt = house.planner.preempt(key, uid)
+        if preempt is not None:
+            return await self._preempt(kind, wrapper, preempt)
+        wrapper = await self._reseat(kind, wrapper)
+        counts = monitor.count(house.intake.pods(uid))
+        completed_by = monitor.completion(wrapped_items(wrapper), await self._watched(wrapper))
+        if completed_by is not None:
+            return await self._complete(kind, wrapper, counts, completed_by)
+        verdicts = self._judge(wrapper, counts, now)
+        for verdict in verdicts:
+            if verdict.action != "none":
+                return await self._end(kind, wrapper, verdict)
+        pause = await self._publish(kind, wrapper, counts)
+        waits = [wait for wait in (pause, *(verdict.again for verdict in verdicts)) if wait is not None]
+        return min(waits) if waits else None
+
+    def _judge(self, wrapper: AppWrapper, counts: monitor.PodCounts, now: int) -> list[monitor.Verdict]:
+        uid, least = wrapper.metadata.uid, wrapper.spec.scheduling_spec.min_available
+        if least > 0 and counts.running + counts.succeeded >= least:
+            self._enough_until[uid] = now
+        verdicts = [
+            monitor.judge_duration(wrapper, now),
+            monitor.judge_minimum(wrapper, counts, self._enough_until.get(uid, 0), now),
+        ]
+        if supply_of(wrapper, self.house.settings) == "fit":
+            verdicts.append(monitor.judge_binding(wrapper, counts, self.house.settings.bind_seconds, now))
+        return verdicts
+
+    async def _watched(self, wrapper: AppWrapper) -> list[Json | None]:
+        """The live objects of items that name a completion status, as far as they are ours; None for all others."""
+        found: list[Json | None] = []
+        for item in wrapped_items(wrapper):
+            template = opened(item.generic_template) if item.completion_status.strip() else {}
+            name = str((template.get("metadata") or {}).get("name") or "")
+            kind = None
+            if name:
+                kind = await self.house.objects.kinds.kind_of(str(template["apiVersion"]), str(template["kind"]))
+            live = self._live(wrapper, kind, name) if kind is not None else None
+            found.append({**live, "kind": kind.kind} if live is not None and kind is not None else None)
+        return found
+
+    def _live(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:
+        world, key = self.house.world, Key(wrapper.metadata.namespace, name)
+        if kind == kinds.POD:
+            pod = world.pods.get(key)
+            return {"status": {"phase": pod.status.phase}} if pod is not None and is_ours(pod, wrapper) else None
+        world.watch(kind)
+        obj = world.between[kind].get(key) if kind in world.between else None
+        return {"status": opened(obj.status)} if obj is not None and is_ours(obj, wrapper) else None
+
+    async def _complete(
+        self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts, completed_by: str
+    ) -> float | None:
+        house, status = self.house, monitor.with_counts(wrapper.status, counts)
+        if counts.live == 0:
+            ended = statuses.completed(status, house.clock.now, message=f"completed by {completed_by}")
+            await house.store.status(kind, wrapper, ended)
+            house.tell_people(wrapper, "Normal", "Completed", f"All watched items are done ({completed_by}).")
+        elif status.state != "RunningHoldCompletion":
+            await house.store.status(kind, wrapper, statuses.held_for_completion(status, house.clock.now))
+        return None
+
+    async def _end(self, kind: Kind, wrapper: AppWrapper, verdict: monitor.Verdict) -> float | None:
+        """A limit was passed: the decision is stored first, the objects go next."""
+        house = self.house
+        stored = await house.store.status(kind, wrapper, self._ended(wrapper, verdict))
+        reason = verdict.reason or "DispatchDeadlineExceeded"
+        house.metrics.requeued(reason)
+        house.tell_people(wrapper, "Warning", reason, stored.status.message)
+        return 0.0
+
+    def _ended(self, wrapper: AppWrapper, verdict: monitor.Verdict) -> AppWrapperStatus:
+        clock, scheduling = self.house.clock, wrapper.spec.scheduling_spec
+        if verdict.action == "deadline":
+            return statuses.deadline_exceeded(wrapper.status, clock.now, limit=scheduling.dispatch_duration.limit)
+        if verdict.action == "give up":
+            return statuses.given_up(wrapper.status, message=verdict.message)
+        sender = f"before PreemptQueueJobs - CanRun: false -- {verdict.reason}"
+        status = statuses.preempt_candidate(
+            wrapper.status, clock.now, reason=verdict.reason, message=verdict.message, sender=sender
+        )
+        if verdict.reason != "MinPodsNotRunning":
+            return statuses.set_back(status, self.house.resume_at(wrapper))
+        requeued = wrapper.status.number_of_requeueings + 1
+        return msgspec.structs.replace(
+            status,
+            number_of_requeueings=requeued,
+            requeueing_time_in_seconds=monitor.next_wait(scheduling.requeuing, requeued),
+        )
+
+    async def _preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
+        house = self.house
+        message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
+        status = statuses.preempt_candidate(
+            wrapper.status,
+            house.clock.now,
+            reason="Preempted",
+            message=message,
+            sender="before preemptAWJobs - CanRun: false",
+        )
+        await house.store.status(kind, wrapper, statuses.making_room_for(status, decision.preemptor_uid))
+        house.metrics.preempted(decision.cause)
+        house.tell_people(wrapper, "Warning", "Preempted", message)
+        return 0.0
+
+    async def _reseat(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper:
+        """Its quota seats moved while it runs: stored, because where it sits depends on history."""
+        moved = self.house.planner.reseat(gang_key(wrapper), wrapper.metadata.uid)
+        if moved is None:
+            return wrapper
+        record = msgspec.structs.replace(admissions.read(wrapper.status.admission), seats=moved.seats)
+        return await self.house.store.status(kind, wrapper, statuses.reseated(wrapper.status, record))
+
+    async def _publish(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
+        """Counts change often while pods come up: one write in a while, and the last state always told."""
+        status = monitor.with_counts(wrapper.status, counts)
+        if status == wrapper.status:
+            return None
+        house, uid = self.house, wrapper.metadata.uid
+        moment = house.clock.monotonic()
+        since = self._counted_at.setdefault(uid, moment)
+        if moment - since < COUNTS_PAUSE:
+            return COUNTS_PAUSE - (moment - since)
+        self._counted_at[uid] = moment
+        await house.store.status(kind, wrapper, status)
+        return None

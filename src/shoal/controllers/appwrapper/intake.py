@@ -1,0 +1,196 @@
+"""Facts in: every change that the caches bring is told to the engine, and wakes whoever it concerns.
+
+Holds what is known of each gang's pods. Decides nothing and writes nothing; an object that cannot be read is left out
+with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.api.appwrapper import AppWrapper
+from shoal.api.kind import Key, Kind
+from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.planner import Planner
+from shoal.controllers.appwrapper.pods import GangPod, SeenPod, read_fact, refusals
+from shoal.controllers.appwrapper.quota import subtree_fact
+from shoal.controllers.appwrapper.world import World
+from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.engine.facts import node_fact
+from shoal.errors import BadInput
+from shoal.kube.cache import Change
+from shoal.kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+Address = tuple[Kind, Key]
+
+FIRST_LOOK = 0.02
+"""Seconds after which a new AppWrapper gets its first status even if no plan was made yet."""
+PODS_PAUSE = 0.05
+"""Pods of one gang change together: look at it once for all that come within this time."""
+
+
+class Intake:
+    """`wake(address, after)` asks for a look at one AppWrapper, `replan()` for a plan; `gone(uid)` tells of an end."""
+
+    def __init__(
+        self,
+        world: World,
+        facts: Facts,
+        planner: Planner,
+        clock: Clock,
+        wake: Callable[[Address, float], None],
+        replan: Callable[[], None],
+        gone: Callable[[str], None],
+    ) -> None:
+        self.world = world
+        self.facts = facts
+        self.planner = planner
+        self._clock = clock
+        self._wake = wake
+        self._replan = replan
+        self._gone = gone
+        self.addresses: dict[str, Address] = {}
+        self.cleaned: set[str] = set()
+        """UIDs of AppWrappers that ended and of whose objects none is left."""
+        self._gang_of_pod: dict[str, str] = {}
+        self._pods: dict[str, dict[str, GangPod]] = {}
+
+    def subscribe(self) -> None:
+        """Once every cache is filled: AppWrappers first, so that their pods find them."""
+        for kind, cache in self.world.wrappers.items():
+            cache.subscribe(lambda change, kind=kind: self._wrapper_changed(kind, change))  # type: ignore[misc]
+        for subtree_kind, subtrees in self.world.subtrees.items():
+            subtrees.subscribe(lambda change, kind=subtree_kind: self._subtree_changed(kind, change))  # type: ignore[misc]
+        self.world.nodes.subscribe(self._node_changed)
+        self.world.pods.subscribe(self._pod_changed)
+
+    def pods(self, gang_uid: str) -> list[GangPod]:
+        return list(self._pods.get(gang_uid, {}).values())
+
+    def tell(self, wrapper: AppWrapper) -> None:
+        """Tell the engine what is stored of this AppWrapper."""
+        uid = wrapper.metadata.uid
+        holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
+        self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds))
+        self._replan()
+
+    def mark_clean(self, wrapper: AppWrapper) -> None:
+        if wrapper.metadata.uid not in self.cleaned:
+            self.cleaned.add(wrapper.metadata.uid)
+            self.tell(wrapper)
+
+    def look(self, address: Address) -> None:
+        self._wake(address, 0.0)
+
+    def wake_gang(self, uid: str, after: float = 0.0) -> None:
+        wrapper = self.world.wrapper_by_uid(uid) if uid else None
+        address = self.addresses.get(gang_key(wrapper)) if wrapper is not None else None
+        if address is not None:
+            self._wake(address, after)
+
+    # --- changes
+
+    def _wrapper_changed(self, kind: Kind, change: Change) -> None:
+        address = (kind, change.key)
+        if change.new is None:
+            self._forget(change.old)
+            return
+        wrapper: AppWrapper = change.new
+        self.addresses[gang_key(wrapper)] = address
+        self.tell(wrapper)
+        if change.old is None:
+            for pod in self.world.pods_below(wrapper.metadata.uid):
+                self._tell_pod(pod)
+        # A new one is looked at once the plan has judged it, so that its first status already tells the decision.
+        unseen = not wrapper.status.queue_job_state and not wrapper.status.phase
+        self._wake(address, FIRST_LOOK if unseen else 0.0)
+
+    def _forget(self, wrapper: AppWrapper) -> None:
+        key, uid = gang_key(wrapper), wrapper.metadata.uid
+        self.planner.forget(key)
+        self.addresses.pop(key, None)
+        self._gone(uid)
+        self.facts.forget(uid)
+        self.cleaned.discard(uid)
+        for pod in list(self.world.pods_below(uid)):  # what was orphaned stands on its node for itself
+            self._tell_pod(pod)
+        self._replan()
+
+    def _node_changed(self, change: Change) -> None:
+        name = f"Node/{change.key.name}"
+        if change.new is None:
+            self.planner.engine.remove(name)
+        else:
+            try:
+                self.planner.engine.update(node_fact(change.new))
+            except (BadInput, AttributeError, TypeError, ValueError) as error:
+                log.warning("node %s is left out: %s", change.key.name, error)
+                self.planner.engine.remove(name)
+        self._replan()
+
+    def _pod_changed(self, change: Change) -> None:
+        if change.new is None:
+            uid = change.old.metadata.uid
+            self.planner.engine.remove(f"Pod/{uid}")
+            self._let_go(uid)
+        else:
+            self._tell_pod(change.new)
+        self._replan()
+
+    def _tell_pod(self, pod: SeenPod) -> None:
+        uid = pod.metadata.uid
+        gang = self.world.gang_of(pod)
+        fact = read_fact(pod, gang)
+        self.planner.engine.update(fact)
+        if self._gang_of_pod.get(uid, "") != gang:
+            self._let_go(uid)
+        if not gang:
+            return
+        self._gang_of_pod[uid] = gang
+        pods = self._pods.setdefault(gang, {})
+        known = pods.get(uid) or GangPod(fact)
+        now = self._clock.now()
+        pods[uid] = msgspec.structs.replace(
+            known,
+            fact=fact,
+            refusals=refusals(pod),
+            unbound_since=known.unbound_since or (0 if fact.node else now),
+            bound_since=known.bound_since or (now if fact.node else 0),
+        )
+        self.wake_gang(gang, PODS_PAUSE)
+
+    def _let_go(self, uid: str) -> None:
+        gang = self._gang_of_pod.pop(uid, "")
+        if gang:
+            pods = self._pods.get(gang, {})
+            pods.pop(uid, None)
+            if not pods:
+                self._pods.pop(gang, None)
+            self.wake_gang(gang, PODS_PAUSE if pods else 0.0)
+
+    def _subtree_changed(self, kind: Kind, change: Change) -> None:
+        key = f"{kind.group}/{change.key}"
+        if change.new is None:
+            self.planner.engine.remove(f"QuotaSubtree/{key}")
+        else:
+            try:
+                self.planner.engine.update(subtree_fact(key, change.new))
+            except BadInput as error:
+                log.warning("QuotaSubtree %s is left out: %s", change.key, error)
+                self.planner.engine.remove(f"QuotaSubtree/{key}")
+        self._replan()
+
+    def between_changed(self, kind: Kind, change: Change) -> None:
+        """A wrapped object (or one between it and its pods) changed: its AppWrapper looks again."""
+        obj = change.new if change.new is not None else change.old
+        for reference in obj.metadata.owner_references or ():
+            self.wake_gang(reference.uid)
+        if change.new is not None and change.old is None:
+            for pod in self.world.pods_below(obj.metadata.uid):
+                self._tell_pod(pod)
+                self._replan()

@@ -1,0 +1,102 @@
+"""Counts for Prometheus: kept as plain numbers, turned into its format only when somebody asks.
+
+The Prometheus library is imported on the first call of `registry`, so that a controller nobody scrapes pays nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shoal.engine.model import Amounts
+
+WAIT_BOUNDS = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
+DISPATCH_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+
+
+class Spread:
+    """A histogram: how many values fell below each bound."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """Cumulative, as Prometheus wants them."""
+        total, found = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.wait = Spread(WAIT_BOUNDS)
+        self.dispatch = Spread(DISPATCH_BOUNDS)
+        self.requeues: dict[str, int] = {}
+        self.preemptions: dict[str, int] = {}
+        self.failures = 0
+        self._live: Callable[[], tuple[int, Amounts, Amounts]] = lambda: (0, {}, {})
+
+    def measure(self, live: Callable[[], tuple[int, Amounts, Amounts]]) -> None:
+        """`live` gives the queue's length, and what is reserved and used by resource, at the moment of asking."""
+        self._live = live
+
+    def admitted(self, waited: float) -> None:
+        self.wait.add(max(0.0, waited))
+
+    def dispatched(self, seconds: float) -> None:
+        self.dispatch.add(max(0.0, seconds))
+
+    def requeued(self, reason: str) -> None:
+        self.requeues[reason] = self.requeues.get(reason, 0) + 1
+
+    def preempted(self, cause: str) -> None:
+        self.preemptions[cause] = self.preemptions.get(cause, 0) + 1
+
+    def failed(self) -> None:
+        self.failures += 1
+
+    def registry(self) -> Any:
+        """A prometheus_client registry that shows these numbers."""
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return registry
+
+    def collect(self) -> Iterator[Any]:
+        """What prometheus_client calls on a scrape."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        waiting, reserved, used = self._live()
+        yield GaugeMetricFamily("shoal_appwrappers_waiting", "AppWrappers in the queue.", value=waiting)
+        for name, text, amounts in (
+            ("shoal_reserved", "Room kept for pods of admitted gangs that do not exist yet.", reserved),
+            ("shoal_used", "What the pods of admitted gangs request.", used),
+        ):
+            gauge = GaugeMetricFamily(name, text + " cpu in milli.", labels=["resource"])
+            for resource, amount in sorted(amounts.items()):
+                gauge.add_metric([resource], amount)
+            yield gauge
+        for name, text, spread in (
+            ("shoal_appwrapper_wait_seconds", "From first sight to admission.", self.wait),
+            ("shoal_appwrapper_dispatch_seconds", "From admission to the last object created.", self.dispatch),
+        ):
+            yield HistogramMetricFamily(name, text, buckets=spread.buckets(), sum_value=spread.sum)
+        for name, text, label, counts in (
+            ("shoal_appwrapper_requeues", "Gangs taken back to the queue.", "reason", self.requeues),
+            ("shoal_appwrapper_preemptions", "Gangs stopped for another.", "cause", self.preemptions),
+        ):
+            counter = CounterMetricFamily(name, text, labels=[label])
+            for value, count in sorted(counts.items()):
+                counter.add_metric([value], count)
+            yield counter
+        yield CounterMetricFamily("shoal_appwrapper_failures", "AppWrappers that ended as Failed.", value=self.failures)

@@ -1,0 +1,113 @@
+"""Decisions between the moment they are made and the moment they are stored.
+
+The engine assumes its own plans; whatever is told about a gang meanwhile must not make it forget. A decision stays
+pending here until the stored status shows it, or until it is withdrawn because it could not be stored.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from shoal.engine import Engine
+from shoal.engine.model import Admit, Gang, Hold, Plan, PodSet, Preempt, Reseat
+
+log = logging.getLogger(__name__)
+replace = msgspec.structs.replace
+
+
+class Planner:
+    """One engine and the decisions that are on their way into the API server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.holds: dict[str, Hold] = {}
+        self._admits: dict[str, Admit] = {}
+        self._judged: dict[str, tuple[PodSet, ...]] = {}
+        """The demand that a pending admission was decided on."""
+        self._preempts: dict[str, Preempt] = {}
+        self._reseats: dict[str, Reseat] = {}
+        self._warned: frozenset[str] = frozenset()
+
+    # --- facts
+
+    def tell(self, gang: Gang) -> None:
+        """What is stored; a decision about this very gang that is being written stays in force until then."""
+        self._settle(gang)
+        self.engine.update(self._assumed(gang))
+
+    def forget(self, key: str) -> None:
+        self.engine.remove(key)
+        for pending in (self.holds, self._admits, self._judged, self._preempts, self._reseats):
+            pending.pop(key, None)
+
+    def _settle(self, gang: Gang) -> None:
+        """Forget decisions that are stored, or that what is stored has overtaken."""
+        if gang.state != "waiting" or gang.problem or self._judged.get(gang.key) != gang.pod_sets:
+            self.withdraw(gang.key)
+        if gang.state != "waiting":
+            self.holds.pop(gang.key, None)
+        if gang.state != "admitted":
+            self._preempts.pop(gang.key, None)
+            self._reseats.pop(gang.key, None)
+        reseat = self._reseats.get(gang.key)
+        if reseat is not None and reseat.seats == gang.seats:
+            del self._reseats[gang.key]
+
+    def _assumed(self, gang: Gang) -> Gang:
+        admit, preempt, reseat = (
+            self._admits.get(gang.key),
+            self._preempts.get(gang.key),
+            self._reseats.get(gang.key),
+        )
+        if admit is not None and admit.uid == gang.uid:
+            gang = replace(gang, state="admitted", seats=admit.seats, assignment=admit.assignment, stopping_for="")
+        if reseat is not None and reseat.uid == gang.uid:
+            gang = replace(gang, seats=reseat.seats)
+        if preempt is not None and preempt.uid == gang.uid:
+            gang = replace(gang, state="stopping", stopping_for=preempt.preemptor_uid)
+        return gang
+
+    # --- plans
+
+    def plan(self, now: int) -> Plan:
+        plan = self.engine.plan(now)
+        for warning in plan.warnings:
+            if warning not in self._warned:
+                log.warning("%s", warning)
+        self._warned = frozenset(plan.warnings)
+        for admit in plan.admits:
+            judged = self.engine.gang(admit.gang)
+            self._admits[admit.gang] = admit
+            self._judged[admit.gang] = judged.pod_sets if judged is not None else ()
+            self.holds.pop(admit.gang, None)
+        for preempt in plan.preempts:
+            self._preempts[preempt.gang] = preempt
+            self.withdraw(preempt.gang)
+        for hold in plan.holds:
+            self.holds[hold.gang] = hold
+        for reseat in plan.reseats:
+            self._reseats[reseat.gang] = reseat
+        return plan
+
+    def admit(self, key: str, uid: str) -> Admit | None:
+        found = self._admits.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def preempt(self, key: str, uid: str) -> Preempt | None:
+        found = self._preempts.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def reseat(self, key: str, uid: str) -> Reseat | None:
+        found = self._reseats.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def hold(self, key: str, uid: str) -> Hold | None:
+        found = self.holds.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def withdraw(self, key: str) -> None:
+        """The admission could not be stored and certainly was not: the caller tells what is stored now."""
+        self._admits.pop(key, None)
+        self._judged.pop(key, None)

@@ -1,0 +1,112 @@
+"""A pod as the AppWrapper controller needs it: what the engine counts, and why the scheduler could not place it.
+
+Read once when the pod changes; counting a gang's pods then costs no decoding. Bad amounts make a pod count as nothing,
+with a warning, never an exception.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from shoal.api import gang
+from shoal.api.codec import opened
+from shoal.api.fields import ABSENT
+from shoal.api.kind import Key
+from shoal.api.meta import Json, Object, Part
+from shoal.engine.facts import pod_fact
+from shoal.engine.model import PodFact
+from shoal.errors import BadInput
+
+log = logging.getLogger(__name__)
+
+# Messages of co-scheduling plug-ins that only say "my siblings are not there yet": all words of one row.
+_WAITING_FOR_SIBLINGS = (
+    ("pgName", "last", "failed", "deny"),
+    ("optimistic", "rejection", "PostFilter"),
+    ("cannot", "find", "enough", "sibling"),
+)
+
+
+class SeenStatus(Part):
+    phase: str = "Pending"
+    conditions: msgspec.Raw = ABSENT
+
+
+class SeenPod(Object):
+    """As it is cached: metadata, the raw spec, phase and conditions. Everything else is not kept."""
+
+    spec: msgspec.Raw = ABSENT
+    status: SeenStatus = SeenStatus()
+
+
+class GangPod(msgspec.Struct, frozen=True):
+    """A pod of a gang. Moments are of our own clock: when it was first seen without a node, and first seen on one."""
+
+    fact: PodFact
+    refusals: tuple[Json, ...] = ()
+    unbound_since: int = 0
+    bound_since: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        return not self.fact.is_terminal
+
+
+def key_of(pod: SeenPod) -> Key:
+    return Key(pod.metadata.namespace, pod.metadata.name)
+
+
+def owner_uid(pod: Object) -> str:
+    """UID of the controller, or an empty text."""
+    return next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
+
+
+def mark_of(pod: SeenPod) -> str:
+    return (pod.metadata.annotations or {}).get(gang.GANG_UID, "")
+
+
+def read_fact(pod: SeenPod, gang_uid: str) -> PodFact:
+    """What the engine is told. The gang is the one found by owner, never what an annotation claims by itself."""
+    metadata = {
+        "uid": pod.metadata.uid,
+        "namespace": pod.metadata.namespace,
+        "name": pod.metadata.name,
+        "labels": pod.metadata.labels or {},
+        "deletionTimestamp": pod.metadata.deletion_timestamp,
+    }
+    spec = opened(pod.spec)
+    try:
+        fact = pod_fact({"metadata": metadata, "spec": spec, "status": {"phase": pod.status.phase}}, gang=gang_uid)
+    except (BadInput, AttributeError, TypeError, ValueError) as error:
+        log.warning("pod %s: its amounts cannot be read and count as nothing: %s", key_of(pod), error)
+        fact = PodFact(
+            uid=pod.metadata.uid,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            node=str(spec.get("nodeName") or ""),
+            gang=gang_uid,
+            phase=pod.status.phase,
+            deleting=pod.metadata.deletion_timestamp is not None,
+        )
+    return fact
+
+
+def refusals(pod: SeenPod) -> tuple[Json, ...]:
+    """The scheduler's conditions that say it cannot be placed, without those that only wait for siblings."""
+    if pod.status.phase != "Pending" or not pod.status.conditions:
+        return ()
+    conditions = msgspec.json.decode(pod.status.conditions)
+    if not isinstance(conditions, list):
+        return ()
+    return tuple(one for one in conditions if isinstance(one, dict) and _is_refusal(one))
+
+
+def _is_refusal(condition: Json) -> bool:
+    if condition.get("type") != "PodScheduled" or condition.get("status") != "False":
+        return False
+    if condition.get("reason") != "Unschedulable":
+        return False
+    message = str(condition.get("message") or "")
+    return not any(all(word in message for word in row) for row in _WAITING_FOR_SIBLINGS)

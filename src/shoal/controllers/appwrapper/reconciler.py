@@ -1,0 +1,237 @@
+"""One v1beta1 AppWrapper, brought to where its stored status says it should be.
+
+What is stored decides what is created, never the other way round: an admission is written before the first object
+exists, a run is called off in the status before the first object goes, and every step may be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+from shoal.api.appwrapper import AppWrapper, dialect
+from shoal.api.kind import Kind
+from shoal.api.times import parse_time
+from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.components import Components
+from shoal.controllers.appwrapper.dispatch import Refused
+from shoal.controllers.appwrapper.facts import NEITHER, admission_of
+from shoal.controllers.appwrapper.follow import Follow
+from shoal.controllers.appwrapper.house import SECOND, House
+from shoal.controllers.appwrapper.intake import Address
+from shoal.controllers.appwrapper.messages import Messages
+from shoal.controllers.appwrapper.quota import missing_labels
+from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
+from shoal.controllers.templates import templates
+from shoal.engine.model import Admit
+from shoal.errors import BadInput
+from shoal.kube.errors import Conflict, NotFound
+
+CREATE_AGAIN = 0.5
+REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0)
+SAFETY = 20.0
+"""Seconds after which a wait for an event is checked all the same."""
+
+
+class Reconciler:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.follow = Follow(house)
+        self.messages = Messages(house)
+        self.components = Components(house)
+        self._removals: dict[str, int] = {}
+
+    async def reconcile(self, address: Address) -> float | None:
+        """Safe to call at any time, as often as one likes. Returns seconds until it wants to be called again."""
+        kind, key = address
+        wrapper = await self.house.store.settled(kind, key)
+        if wrapper is None:
+            return None
+        match dialect(wrapper):
+            case "v1beta2":
+                return await self.components.reconcile(kind, wrapper)
+            case None:
+                return await self._refuse(kind, wrapper)
+        if wrapper.metadata.deletion_timestamp:
+            return None  # what it wrapped goes with it; see the owner references
+        status = wrapper.status
+        if statuses.is_terminal(status):
+            return await self._clean(wrapper)
+        if statuses.is_stopping(status):
+            return await self._take_back(kind, wrapper)
+        if not status.can_run:
+            return await self._wait(kind, wrapper)
+        if status.state in ("", "Pending"):
+            return await self._dispatch(kind, wrapper)
+        return await self.follow.run(kind, wrapper)
+
+    def forget(self, uid: str) -> None:
+        """This AppWrapper is gone."""
+        self.follow.forget(uid)
+        self._removals.pop(uid, None)
+
+    # --- waiting
+
+    async def _wait(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        house, key, uid = self.house, gang_key(wrapper), wrapper.metadata.uid
+        record = admissions.read(wrapper.status.admission)
+        left = record.resume_at - house.clock.now()
+        if left > 0:
+            return left / SECOND
+        strays = [(its_kind, obj) for its_kind, obj in house.world.strays(uid) if not obj.metadata.deletion_timestamp]
+        if strays:  # a create of an earlier start that arrived late
+            await house.objects.remove_these(wrapper, strays)
+            return CREATE_AGAIN
+        told = house.planner.engine.gang(key)
+        if told is not None and told.state in ("held", "stopping"):
+            house.intake.tell(wrapper)
+        labels = missing_labels(wrapper, house.planner.engine.trees)
+        if labels:
+            wrapper = await house.store.labels(kind, wrapper, labels)
+        admit = house.planner.admit(key, uid)
+        if admit is not None:
+            return await self._admit(kind, wrapper, admit)
+        return await self.messages.publish(kind, wrapper)
+
+    async def _admit(self, kind: Kind, wrapper: AppWrapper, admit: Admit) -> float | None:
+        """The decision becomes true when it is stored. If the object changed meanwhile, it is void and made again."""
+        house, now = self.house, self.house.clock.now
+        refused = await house.objects.forbidden(wrapper)
+        if refused is not None:
+            return await self._fail(kind, wrapper, refused)
+        status = wrapper.status
+        if not status.queue_job_state:
+            status = statuses.first_seen(status, wrapper.spec.priority, now)
+        status = statuses.admitted(status, admission_of(admit, wrapper, now()), now)
+        try:
+            stored = await house.store.status(kind, wrapper, status)
+        except (Conflict, NotFound):
+            await self._withdraw(kind, wrapper)
+            return None
+        first = stored.status.controller_first_timestamp
+        house.metrics.admitted((now() - parse_time(first)) / SECOND if first else 0.0)
+        return await self._dispatch(kind, stored)
+
+    async def _withdraw(self, kind: Kind, wrapper: AppWrapper) -> None:
+        """The admission was certainly not stored: the engine hears what is, and decides again."""
+        fresh = await self.house.store.refreshed(kind, wrapper)
+        self.house.planner.withdraw(gang_key(wrapper))
+        if fresh is not None:
+            self.house.intake.tell(fresh)
+
+    # --- starting
+
+    async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """The admission is stored: create everything. Creating twice is harmless."""
+        house = self.house
+        record = admissions.read(wrapper.status.admission)
+        if record.generation != wrapper.metadata.generation:
+            return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
+        try:
+            objects = wrapped_objects(wrapper)
+        except BadInput as error:
+            return await self._fail(kind, wrapper, Refused(_name(wrapper), str(error), permanent=True))
+        await self._watch_kinds(objects)
+        refused = await house.objects.create(wrapper, objects)
+        current = house.world.wrapper_by_uid(wrapper.metadata.uid)
+        if current is None or current.metadata.deletion_timestamp:
+            await house.objects.remove(wrapper)  # deleted while we created: nothing of it stays
+            return None
+        if refused:
+            return await self._refused(kind, wrapper, record, refused)
+        try:
+            await house.store.status(kind, wrapper, statuses.dispatched(wrapper.status, house.clock.now))
+        except NotFound:
+            await house.objects.remove(wrapper)
+            return None
+        house.metrics.dispatched((house.clock.now() - record.at) / SECOND)
+        return None
+
+    async def _watch_kinds(self, objects: list[dict[str, object]]) -> None:
+        """Objects that make pods stand between these and the gang: follow them."""
+        for obj in objects:
+            if templates(obj):
+                kind = await self.house.objects.kinds.kind_of(str(obj["apiVersion"]), str(obj["kind"]))
+                if kind is not None and kind.namespaced:
+                    self.house.world.watch(kind)
+
+    async def _refused(
+        self, kind: Kind, wrapper: AppWrapper, record: admissions.Admission, refused: list[Refused]
+    ) -> float | None:
+        """A permanent refusal ends it; others are tried again for a bounded time, then the gang goes back whole."""
+        permanent = next((one for one in refused if one.permanent), None)
+        if permanent is not None:
+            return await self._fail(kind, wrapper, permanent)
+        if self.house.clock.now() < record.at + int(self.house.settings.create_seconds * SECOND):
+            return CREATE_AGAIN
+        message = f"{refused[0].name} creation failure: {refused[0].message}"
+        return await self._call_off(kind, wrapper, "ItemCreationFailure.", message)
+
+    async def _call_off(self, kind: Kind, wrapper: AppWrapper, reason: str, message: str) -> float | None:
+        """Admitted, but it cannot start: back to the queue, whole."""
+        house = self.house
+        status = statuses.preempt_candidate(
+            wrapper.status,
+            house.clock.now,
+            reason=reason,
+            message=message,
+            sender=f"before PreemptQueueJobs - CanRun: false -- {reason.rstrip('.')}",
+        )
+        if reason != "SpecChanged":
+            status = statuses.set_back(status, house.resume_at(wrapper))
+        await house.store.status(kind, wrapper, status)
+        house.metrics.requeued(reason)
+        house.tell_people(wrapper, "Warning", reason.rstrip("."), message)
+        return 0.0
+
+    # --- ending
+
+    async def _fail(self, kind: Kind, wrapper: AppWrapper, refused: Refused) -> float | None:
+        house = self.house
+        message = f"{refused.name} creation failure: {refused.message}"
+        status = wrapper.status
+        if not status.queue_job_state:
+            status = statuses.first_seen(status, wrapper.spec.priority, house.clock.now)
+        stored = await house.store.status(kind, wrapper, statuses.failed(status, house.clock.now, message=message))
+        house.metrics.failed()
+        house.tell_people(wrapper, "Warning", "ItemCreationFailure", message)
+        return await self._clean(stored)
+
+    async def _refuse(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """Neither dialect, or both: it can never work."""
+        if not statuses.is_terminal(wrapper.status) and not wrapper.metadata.deletion_timestamp:
+            return await self._fail(kind, wrapper, Refused(_name(wrapper), NEITHER, permanent=True))
+        return None
+
+    async def _clean(self, wrapper: AppWrapper) -> float | None:
+        """Failed and Deleted leave nothing behind; Completed leaves its objects for the user to read."""
+        uid = wrapper.metadata.uid
+        if wrapper.status.state == "Completed" or uid in self.house.intake.cleaned:
+            return None
+        again = await self._remove(wrapper)
+        if again is None:
+            self.house.intake.mark_clean(wrapper)
+        return again
+
+    async def _take_back(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """Back to the queue, once every object and every pod of the last run is gone."""
+        again = await self._remove(wrapper)
+        if again is None:
+            status = statuses.back_in_queue(wrapper.status, self.house.clock.now)
+            await self.house.store.status(kind, wrapper, status)
+            return 0.0
+        return again
+
+    async def _remove(self, wrapper: AppWrapper) -> float | None:
+        """One more attempt to remove everything; None once nothing is left, else when to look again."""
+        uid = wrapper.metadata.uid
+        if not await self.house.objects.remove(wrapper):
+            tries = self._removals.get(uid, 0)
+            self._removals[uid] = tries + 1
+            return REMOVE_AGAIN[min(tries, len(REMOVE_AGAIN) - 1)]
+        self._removals.pop(uid, None)
+        if any(pod.is_live for pod in self.house.intake.pods(uid)):
+            return SAFETY  # the pods' own end wakes us
+        return None
+
+
+def _name(wrapper: AppWrapper) -> str:
+    return f"{wrapper.metadata.namespace}/{wrapper.metadata.name}"

@@ -1,0 +1,121 @@
+"""No right is lent: an object is created for an AppWrapper only if its creator could create it alone.
+
+Who created an AppWrapper stands in one annotation that admission writes and nobody else can. Each wrapped kind is asked
+for with a SubjectAccessReview, at admission and again at dispatch. Kinds whose own creation the server judges by who
+asks (roles, bindings, nested AppWrappers, …) are refused, unless objects are created as the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper
+from shoal.api.gang import CREATED_BY
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+
+UNSTAMPED = (
+    "nothing recorded who created this AppWrapper, so nobody's rights can be checked: install the admission webhook "
+    "(shoal install) and create it again, or start the controller with --trust-unstamped"
+)
+MASTERS = "system:masters"
+
+_JUDGED_BY_CREATOR = frozenset(
+    {
+        "rbac.authorization.k8s.io",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+    }
+)
+_NESTED = frozenset({("workload.codeflare.dev", "AppWrapper"), ("mcad.ibm.com", "AppWrapper")})
+
+
+class Creator(msgspec.Struct, frozen=True):
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, list[str]] = {}
+
+
+def creator_of(wrapper: AppWrapper) -> Creator | None:
+    """Whom admission recorded; None when nothing did, or the record cannot be read."""
+    return read_creator((wrapper.metadata.annotations or {}).get(CREATED_BY, ""))
+
+
+def read_creator(text: str) -> Creator | None:
+    try:
+        found = msgspec.json.decode(text, type=Creator) if text else None
+    except msgspec.MsgspecError:
+        return None
+    return found if found is not None and found.user else None
+
+
+def is_judged_by_creator(group: str, kind: str) -> bool:
+    """Would the server ask who creates such an object? Then our own rights may not answer for the user's."""
+    return group in _JUDGED_BY_CREATOR or (group, kind) in _NESTED
+
+
+def refused_kind(group: str, kind: str) -> str:
+    """Why an AppWrapper may not wrap this kind, or an empty text."""
+    if not is_judged_by_creator(group, kind):
+        return ""
+    return f"{kind} in {group} cannot be wrapped: what it grants depends on who creates it; create it yourself"
+
+
+class Rights:
+    """Asks the API server what a creator may do. Equal questions at the same time share one request."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked: dict[tuple[bytes, Kind, str], asyncio.Task[bool]] = {}
+
+    async def missing(self, creator: Creator, wanted: Iterable[Kind], namespace: str) -> Kind | None:
+        """The first of these kinds that the creator may not create in the namespace."""
+        if MASTERS in creator.groups:  # allowed everything, by definition, on every API server
+            return None
+        asked = list(dict.fromkeys(wanted))
+        answers = await asyncio.gather(*(self._may_create(creator, kind, namespace) for kind in asked))
+        return next((kind for kind, allowed in zip(asked, answers, strict=True) if not allowed), None)
+
+    async def _may_create(self, creator: Creator, kind: Kind, namespace: str) -> bool:
+        question = (msgspec.json.encode(creator), kind, namespace)
+        task = self._asked.get(question)
+        if task is None:
+            task = asyncio.create_task(self._ask(creator, kind, namespace))
+            self._asked[question] = task
+            task.add_done_callback(lambda _: self._asked.pop(question, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, creator: Creator, kind: Kind, namespace: str) -> bool:
+        review = access_review(creator, kind, namespace)
+        answer: Json = await self._client.create(kinds.SUBJECT_ACCESS_REVIEW, review)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+
+def access_review(creator: Creator, kind: Kind, namespace: str) -> Json:
+    """The SubjectAccessReview that asks whether this person may create such objects there."""
+    attributes = {"verb": "create", "group": kind.group, "version": kind.version, "resource": kind.plural}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": creator.user,
+            "uid": creator.uid,
+            "groups": list(creator.groups),
+            "extra": creator.extra,
+            "resourceAttributes": {**attributes, "namespace": namespace},
+        },
+    }
+
+
+def not_allowed(creator: Creator, kind: Kind, namespace: str) -> str:
+    return f"User {creator.user} is not authorized to create {kind.resource} in {namespace}"

@@ -1,0 +1,110 @@
+"""Writes of AppWrappers: the status on the very revision that was read, and never a guess about what happened.
+
+A write whose fate is unknown is looked up before it is repeated; where nobody could be asked, the AppWrapper is
+remembered as unsure and read from the server before anything else is decided about it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
+from shoal.api.codec import merge_patch, plain
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper.world import World
+from shoal.kube.client import Client
+from shoal.kube.errors import Conflict, LeaseLost, NotFound, ServerError, Unknown
+from shoal.kube.revisions import newer
+from shoal.kube.writes import Writes, would_change
+
+OWNER = "appwrapper"
+
+
+class Store:
+    def __init__(self, client: Client, world: World, writes: Writes) -> None:
+        self._client = client
+        self._world = world
+        self._writes = writes
+        self._unsure: set[str] = set()
+        self._plain_status: set[Kind] = set()
+        """Kinds whose definition has no status subresource, as old releases of the legacy group."""
+
+    async def settled(self, kind: Kind, key: Key) -> AppWrapper | None:
+        """The AppWrapper as it is stored: from the cache, or from the server where an earlier write left doubt."""
+        wrapper = self._world.wrapper(kind, key)
+        if wrapper is None or wrapper.metadata.uid not in self._unsure:
+            return wrapper
+        fresh = await self.refreshed(kind, wrapper)
+        self._unsure.discard(wrapper.metadata.uid)
+        return fresh
+
+    async def refreshed(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper | None:
+        """Read from the server, not from the cache; None when this very object is gone."""
+        cache = self._world.wrappers[kind]
+        try:
+            found: AppWrapper = await self._client.get(
+                kind, wrapper.metadata.name, wrapper.metadata.namespace, type=AppWrapper
+            )
+        except NotFound:
+            cache.note_delete(wrapper)
+            return None
+        cache.note_write(found)
+        return found if found.metadata.uid == wrapper.metadata.uid else None
+
+    async def status(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:
+        """Store the status if it differs. Raises Conflict when the object changed since it was read."""
+        change = merge_patch(wrapper.status, status)
+        return await self._patch(kind, wrapper, {"status": change}, "status") if change else wrapper
+
+    async def labels(self, kind: Kind, wrapper: AppWrapper, labels: dict[str, str]) -> AppWrapper:
+        return await self._patch(kind, wrapper, {"metadata": {"labels": labels}}, None)
+
+    async def finalizers(self, kind: Kind, wrapper: AppWrapper, finalizers: list[str]) -> AppWrapper:
+        return await self._patch(kind, wrapper, {"metadata": {"finalizers": finalizers or None}}, None)
+
+    async def _patch(
+        self, kind: Kind, wrapper: AppWrapper, change: Json, subresource: Literal["status"] | None
+    ) -> AppWrapper:
+        metadata = wrapper.metadata
+        guarded = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {**change, "metadata": {**change.get("metadata", {}), **guarded}}
+
+        async def send() -> AppWrapper:
+            endpoint = None if kind in self._plain_status else subresource
+            try:
+                return await self._send(kind, wrapper, body, endpoint)
+            except NotFound:
+                if endpoint is None or await self.refreshed(kind, wrapper) is None:
+                    raise
+            self._plain_status.add(kind)
+            return await self._send(kind, wrapper, body, None)
+
+        async def look() -> AppWrapper | None:
+            found: AppWrapper = await self._client.get(kind, metadata.name, metadata.namespace, type=AppWrapper)
+            if found.metadata.uid != metadata.uid:
+                raise Conflict(409, "Conflict", f"AppWrapper {metadata.name} was deleted and made again")
+            if not newer(found.metadata.resource_version, metadata.resource_version):
+                return None
+            if would_change(plain(found), change):
+                raise Conflict(409, "Conflict", f"AppWrapper {metadata.name} was changed by someone else meanwhile")
+            return found
+
+        try:
+            stored = await self._writes.run(OWNER, send, look)
+        except LeaseLost:
+            raise
+        except (Unknown, ServerError):
+            self._unsure.add(metadata.uid)
+            raise
+        self._world.wrappers[kind].note_write(stored)
+        # Answers of a list's items carry no kind; what is cached does.
+        return self._world.wrapper(kind, Key(metadata.namespace, metadata.name)) or stored
+
+    async def _send(
+        self, kind: Kind, wrapper: AppWrapper, body: Json, subresource: Literal["status"] | None
+    ) -> AppWrapper:
+        stored: AppWrapper = await self._client.patch(
+            kind, wrapper.metadata.name, wrapper.metadata.namespace, body, subresource=subresource, type=AppWrapper
+        )
+        return stored
