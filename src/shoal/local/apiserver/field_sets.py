@@ -33,10 +33,14 @@ def value_of(item: Any) -> str:
     return "v:" + json.dumps(item, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
-def fields_of(shape: Shape, value: Any, *, added: bool = False) -> Set:
-    """Every field that `value` sets. With `added` it was not there before, and maps and lists are themselves set."""
+def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = False) -> Set:
+    """Every field that `value` sets.
+
+    With `added` it was not there before, and maps and lists are themselves set, save those that exist in every object;
+    `inside` something that is all new, nothing did.
+    """
     if type(value) is dict and shape.granularity == "map":
-        return {f"f:{name}": _member_fields(shape, name, item, added) for name, item in value.items()}
+        return {f"f:{name}": _member_fields(shape, name, item, added, inside) for name, item in value.items()}
     if type(value) is list and value:
         if shape.granularity == "keyed":
             found: Set = {}
@@ -44,16 +48,18 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False) -> Set:
                 key = key_of(shape, item)
                 if key is None:
                     return {}
-                found[key] = {".": {}, **fields_of(shape.item, item, added=added)}  # type: ignore[arg-type]
+                below = fields_of(shape.item, item, added=added, inside=True)  # type: ignore[arg-type]
+                found[key] = {".": {}, **below}
             return found
         if shape.granularity == "set":
             return {value_of(item): {} for item in value}
     return {}
 
 
-def _member_fields(shape: Shape, name: str, item: Any, added: bool) -> Set:
-    found = fields_of(shape.member(name), item, added=added)
-    return {".": {}, **found} if added and found and name not in shape.always else found
+def _member_fields(shape: Shape, name: str, item: Any, added: bool, inside: bool = False) -> Set:
+    inside = inside or name not in shape.always
+    found = fields_of(shape.member(name), item, added=added, inside=inside)
+    return {".": {}, **found} if added and found and inside else found
 
 
 def difference_of(shape: Shape, old: Any, new: Any) -> tuple[Set | None, Set | None]:
@@ -102,7 +108,7 @@ def _items_difference(shape: Shape, old: list[Any], new: list[Any]) -> tuple[Set
     assert shape.item is not None
     for key, item in now.items():
         if key not in was:
-            changed[key] = {".": {}, **fields_of(shape.item, item, added=True)}  # type: ignore[index]
+            changed[key] = {".": {}, **fields_of(shape.item, item, added=True, inside=True)}  # type: ignore[index]
         elif was[key] != item:
             set_, lost = difference_of(shape.item, was[key], item)
             if set_ is not None:

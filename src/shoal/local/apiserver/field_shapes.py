@@ -71,7 +71,7 @@ def _of_type(type_name: str) -> Shape:
     shape = Shape("map")
     _RECURSIVE.setdefault(type_name, shape)
     shape._members = {name: _of_field(field) for name, field in known.items()}
-    shape.always = frozenset(f.name for f in known.values() if f.shape == "one" and not f.pointer)
+    shape.always = frozenset(f.name for f in known.values() if f.required or (f.shape == "one" and not f.pointer))
     shape._closed = True
     return shape
 
