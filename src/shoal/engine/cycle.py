@@ -316,7 +316,10 @@ class Cycle:
             (
                 other
                 for other in state.ledger.holders.values()
-                if other.state == "admitted" and other.preemptable and state.policy.may_preempt(gang, other)
+                if other.state == "admitted"
+                and other.preemptable
+                and gang.dialect == other.dialect == "mcad"  # between queues, quota decides who has to leave
+                and state.policy.may_preempt(gang, other)
             ),
             key=lambda other: (other.priority, -other.admitted_at, -other.queued_at, other.uid),
         )

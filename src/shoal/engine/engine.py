@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from shoal.engine.cycle import Cycle
 from shoal.engine.explain import brief, explain
-from shoal.engine.model import Amounts, Explanation, Fact, Gang, Plan
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue
+from shoal.engine.kueue import Settings as QueueSettings
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Namespace, Plan
+from shoal.engine.queues import QueueFact, Queues
 from shoal.engine.quota_view import NodeUse, quota_use
 from shoal.engine.settings import Settings
 from shoal.engine.state import State
@@ -20,23 +25,51 @@ class Engine:
     """Facts win: whatever `update` says replaces what an earlier plan assumed. Feed it from a cache that has seen your
     own writes, or a gang may be planned twice (harmless, but noisy)."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, queues: QueueSettings | None = None) -> None:
         self._state = State(settings or Settings())
+        self._queues = Queues(queues)
 
-    def update(self, fact: Fact) -> None:
+    def update(self, fact: Fact | QueueFact) -> None:
         """A fact is new or has changed. Telling the same again costs next to nothing."""
+        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor)):
+            self._queues.update(fact)
+            return
+        if isinstance(fact, Namespace):
+            self._queues.update(fact)
+        if isinstance(fact, Gang) and fact.dialect == "kueue":
+            self._queues.update(fact)
+            fact = self._queues.on_flavors(fact)
         self._state.update(fact)
 
     def remove(self, key: str) -> None:
-        """A fact is gone; `key` as `model.key_of` gives it. Unknown keys are ignored."""
-        self._state.remove(key)
+        """A fact is gone; `key` as `model.key_of` or `queues.queue_key` gives it. Unknown keys are ignored."""
+        gang = self._state.gangs.get(key)
+        if gang is not None and gang.dialect == "kueue":
+            self._queues.kueue.remove(gang)
+        if gang is not None or not self._queues.remove(key):
+            self._state.remove(key)
 
     def plan(self, now: int) -> Plan:
         """Decide at this moment. The decisions are assumed carried out until facts say otherwise."""
-        return Cycle(self._state, now).run()
+        if not self._queues.kueue.members:
+            return Cycle(self._state, now).run()
+        quota, reservations = self._queues.decide(self._state, now)
+        room = Cycle(self._state, now).run()
+        wakes = [moment for moment in (room.wake_at, self._queues.next_wake()) if moment]
+        return msgspec.structs.replace(
+            room,
+            reservations=reservations,
+            preempts=quota.preempts + room.preempts,
+            holds=quota.holds + room.holds,
+            warnings=quota.warnings + room.warnings,
+            wake_at=min(wakes, default=0),
+        )
 
     def explain(self, key: str, now: int = 0) -> Explanation | None:
         """Why this gang waits, in full, as of the last plan. None: it is not waiting or not known. Changes nothing."""
+        gang = self._state.gangs.get(key)
+        if gang is not None and gang.dialect == "kueue" and gang.state == "waiting":
+            return self._queues.explain(key)
         return explain(self._state, key, now)
 
     def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
@@ -66,6 +99,7 @@ class Engine:
         """What is known of a gang, assumptions included."""
         return self._state.gangs.get(key)
 
-    def facts(self) -> Iterator[Fact]:
+    def facts(self) -> Iterator[Fact | QueueFact]:
         """Everything known, assumptions included: an engine fed with these decides the same."""
-        return self._state.facts()
+        yield from self._queues.facts.values()
+        yield from self._state.facts()

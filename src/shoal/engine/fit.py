@@ -28,8 +28,12 @@ class Placement(msgspec.Struct, frozen=True):
     pod_sets: tuple[dict[str, int], ...]
 
     def assignment(self, gang: Gang) -> tuple[PodSetAssignment, ...]:
+        """What to store: the nodes, added to what quota assigned before (flavors, usage), if anything."""
+        given = {entry.name: entry for entry in gang.assignment}
         return tuple(
-            PodSetAssignment(
+            msgspec.structs.replace(given[pod_set.name], nodes=nodes)
+            if pod_set.name in given
+            else PodSetAssignment(
                 name=pod_set.name,
                 count=pod_set.count,
                 usage={resource: value * pod_set.count for resource, value in pod_set.requests.items()},

@@ -109,6 +109,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """MCAD's `schedulingSpec.nodeSelector`: only such nodes count."""
     preemptable: bool = True
     state: State = "waiting"
+    checks_done: bool = True
+    """Kueue: every admission check but our own is ready. Before that, a gang with quota does not ask for room."""
     # Facts of an admission, stored with the object and told again after a restart.
     admitted_at: int = 0
     seats: dict[str, Seat] = {}
@@ -251,6 +253,16 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     assignment: tuple[PodSetAssignment, ...] = ()
 
 
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Kueue: quota is reserved for this gang, on these flavors. Store it before its checks are asked."""
+
+    gang: str
+    uid: str
+    queue: str
+    """The ClusterQueue."""
+    assignment: tuple[PodSetAssignment, ...]
+
+
 class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     """Take this gang back, to make room for another. Store `preemptor` with it as `stopping_for`."""
 
@@ -287,6 +299,7 @@ class Reseat(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not everyone who waits."""
 
+    reservations: tuple[Reservation, ...] = ()
     admits: tuple[Admit, ...] = ()
     preempts: tuple[Preempt, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -301,4 +314,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to do; holds alone change nothing."""
-        return not (self.admits or self.preempts or self.reseats)
+        return not (self.reservations or self.admits or self.preempts or self.reseats)

@@ -26,7 +26,9 @@ HOLDS = ("admitted", "stopping")
 
 def wants_room(gang: Gang) -> bool:
     """Does the gang wait here? MCAD's from the start; Kueue's once they have quota, for the last check of all."""
-    return gang.state == "reserved" or (gang.state == "waiting" and gang.dialect == "mcad")
+    if gang.state == "reserved":
+        return gang.checks_done
+    return gang.state == "waiting" and gang.dialect == "mcad"
 
 
 class State:

@@ -252,7 +252,7 @@ class World:
 
     def rebuilt(self) -> Engine:
         """A new engine told the same facts, in another order."""
-        known = {key_of(fact): fact for fact in self.engine.facts()}
+        known = {key_of(fact): fact for fact in self.engine._state.facts()}
         facts = [*self.nodes.values(), *self.pods.values()]
         facts += [fact for key, fact in known.items() if key.startswith("QuotaSubtree")]
         for gang in self.gangs.values():  # seats depend on history: the latest ones are told
