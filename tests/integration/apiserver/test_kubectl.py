@@ -327,3 +327,40 @@ async def test_exec_runs_a_program_and_tells_its_exit_code(embedded: Embedded) -
     assert "exit code 7" in await embedded.kubectl("exec", "p", "--", "sh", "-c", "exit 7", check=False)
     assert await embedded.kubectl("exec", "-i", "p", "--", "wc", "-c", input="12345") == "5\n"
     assert "forbidden" in await embedded.kubectl("exec", "p", "--as=ann", "--", "true", check=False)
+
+
+async def test_port_forward_reaches_a_port_of_the_pod(embedded: Embedded) -> None:
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read(100000)).upper())
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(shout, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    await embedded.kubectl("run", "p", "--image=none", "--overrides", '{"spec":{"nodeName":"n1"}}')
+    await embedded.client.patch(
+        POD, "p", "default", {"status": {"phase": "Running", "podIP": "127.0.0.1"}}, subresource="status"
+    )
+    process = await asyncio.create_subprocess_exec(
+        "kubectl",
+        "--kubeconfig",
+        str(embedded.kubeconfig),
+        "port-forward",
+        "pod/p",
+        f":{port}",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()  # Forwarding from 127.0.0.1:N -> port
+        local = int(line.split("127.0.0.1:")[1].split()[0])
+        for word in (b"hello", b"again" * 1000):
+            reader, writer = await asyncio.open_connection("127.0.0.1", local)
+            writer.write(word)
+            writer.write_eof()
+            assert await asyncio.wait_for(reader.read(), 10) == word.upper()[:100000]
+            writer.close()
+    finally:
+        process.kill()
+        await process.wait()
+        listening.close()

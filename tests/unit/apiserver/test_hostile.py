@@ -127,7 +127,7 @@ def _readable_by_all(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_readable_by_all)
 async def test_f129_credentials_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
-    """F129: the machine has other users. Holds: keys, tokens, kubeconfig, database 0600, their directories 0700 (I49)."""
+    """F129: the machine has other users. Holds: keys, tokens, kubeconfig, database 0600, directories 0700 (I49)."""
     server = Server(tmp_path / "state")
     await server.start()
     await server.serve()
@@ -283,7 +283,7 @@ async def test_f103_a_clock_that_jumps_neither_ends_nor_prolongs_a_watch(client:
 async def test_f100_a_day_of_events_leaves_an_hour_of_them_and_a_failed_round_is_repeated(
     server: Server, client: Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F100: events come for 24 hours, and one round of clearing up fails. Holds: what is kept is bounded; the next round
+    """F100: events come for 24 hours, and one round of upkeep fails. Holds: what is kept is bounded; the next round
     makes up for it."""
     real, failures = Upkeep.round, [WriteFailed("no space left", full=True)]
 

@@ -17,7 +17,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
-from shoal.local.apiserver import bootstrap, terminals
+from shoal.local.apiserver import bootstrap, portforward, terminals
 from shoal.local.apiserver import route as routes
 from shoal.local.apiserver.admission import Admission
 from shoal.local.apiserver.authentication import ADMIN, Authenticator, impersonated, with_authenticated
@@ -35,6 +35,7 @@ from shoal.local.apiserver.hooks import HookCaller
 from shoal.local.apiserver.inprocess import LocalTransport
 from shoal.local.apiserver.kubeconfig import kubeconfig
 from shoal.local.apiserver.openapi import OpenApi
+from shoal.local.apiserver.portforward import Connect
 from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
 from shoal.local.apiserver.reading import Reader
 from shoal.local.apiserver.resources import Registry, Resource
@@ -121,6 +122,7 @@ class Server:
         self.discovery = Discovery(self.registry)
         self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
+        self.set_port_forward(portforward.to_pod_address)
         self.custom_kinds.empty = self._delete_all
         self.custom_kinds.finish = self._release_definition
         self.custom_kinds.load()
@@ -195,6 +197,10 @@ class Server:
     def set_exec(self, start: Start | None) -> None:
         """Who starts programs in pods, for `kubectl exec`."""
         self.set_terminal("exec", partial(terminals.run, start) if start is not None else None)
+
+    def set_port_forward(self, connect: Connect) -> None:
+        """How ports of pods are reached, for `kubectl port-forward`; at the pod's address unless told otherwise."""
+        self.set_terminal("portforward", partial(portforward.run, connect))
 
     # --- requests
 

@@ -20,6 +20,7 @@ from shoal.local.apiserver.body import decode, decode_object, media_of
 from shoal.local.apiserver.call import Answer, Call, StreamAnswer, Upgrade, decoded, object_answer
 from shoal.local.apiserver.deleting import Deleter, Options, Preconditions
 from shoal.local.apiserver.patch import PatchError, json_patch, merge_patch
+from shoal.local.apiserver.portforward import PROTOCOL
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.selectors import label_selector
 from shoal.local.apiserver.status import (
@@ -324,7 +325,7 @@ class Subresources:
         async def run(socket: Any) -> None:
             await terminal(pod, query, socket)
 
-        return Upgrade(run, PROTOCOLS)
+        return Upgrade(run, (PROTOCOL,) if call.route.subresource == "portforward" else PROTOCOLS)
 
 
 def _steps(path: str) -> list[str]:
