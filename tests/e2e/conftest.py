@@ -1,26 +1,178 @@
-"""Clusters of this machine for the end-to-end tests: started by command, gone afterwards whatever happened."""
+"""A whole one-machine cluster with real Ray, one per test, in each sandbox that this machine allows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
-from tests.e2e.machine import Machine
+pytest.importorskip("ray", reason="real Ray is not installed")
+
+from shoal.api.kinds import POD, RAY_CLUSTER  # noqa: E402
+from shoal.api.meta import Json  # noqa: E402
+from shoal.cli.cluster import LocalCluster  # noqa: E402
+from shoal.kube.errors import NotFound  # noqa: E402
+from shoal.local import machine  # noqa: E402
+from shoal.local.agent import NodeShape  # noqa: E402
+from shoal.local.home import Home  # noqa: E402
+from shoal.local.runtime import shim  # noqa: E402
+from shoal.local.settings import Settings  # noqa: E402
+
+READY_SECONDS = 120.0
 
 
-@pytest.fixture
-def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Machine]]:
-    """`machine("--node", …)` starts a cluster with these arguments and returns it."""
-    started: list[Machine] = []
+class Whole:
+    """A running cluster, and the few things that tests do with it."""
 
-    def start(*arguments: str) -> Machine:
-        made = Machine(f"t{abs(hash(request.node.name)) % 10_000}-{len(started)}", tmp_path)
-        started.append(made)
-        made.up(*arguments)
-        return made
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.client = cluster.client
 
-    yield start
-    for one in started:
-        one.down("--purge")
+    async def ray_cluster(self, name: str, workers: int, hook: bool = False) -> None:
+        lifecycle = {"lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}}} if hook else {}
+
+        def container(role: str, memory: str) -> Json:
+            size = {"cpu": "1", "memory": memory}
+            return {
+                "name": role,
+                "image": "rayproject/ray:2.60.0",
+                "resources": {"limits": size, "requests": size},
+                **lifecycle,
+            }
+
+        groups = (
+            [
+                {
+                    "groupName": "small",
+                    "replicas": workers,
+                    "minReplicas": 0,
+                    "maxReplicas": workers,
+                    "rayStartParams": {},
+                    "template": {"spec": {"containers": [container("ray-worker", "1G")]}},
+                }
+            ]
+            if workers
+            else []
+        )
+        spec = {
+            "rayVersion": "2.60.0",
+            "workerGroupSpecs": groups,
+            "headGroupSpec": {
+                "rayStartParams": {"dashboard-host": "0.0.0.0"},
+                "template": {"spec": {"containers": [container("ray-head", "2G")]}},
+            },
+        }
+        body = {"apiVersion": RAY_CLUSTER.api_version, "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
+        await self.client.create(RAY_CLUSTER, body, "default")
+
+    async def pods(self, cluster: str) -> list[Json]:
+        return await self.client.list(POD, "default", label_selector=f"ray.io/cluster={cluster}")
+
+    async def ready(self, cluster: str, count: int) -> list[Json]:
+        """The cluster's pods when all of them are Ready."""
+
+        async def look() -> list[Json] | None:
+            pods = await self.pods(cluster)
+            return pods if len(pods) == count and all(is_ready(pod) for pod in pods) else None
+
+        return await self.until(look, READY_SECONDS)
+
+    async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+        async with asyncio.timeout(seconds):
+            while not (found := await look()):
+                await asyncio.sleep(0.25)
+            return found
+
+    async def job(self, cluster: str, entrypoint: str, headers: dict[str, str] | None = None) -> Json:
+        """Submit to the head's job API and wait for the end."""
+        head = next(pod for pod in await self.pods(cluster) if pod["metadata"]["labels"]["ray.io/node-type"] == "head")
+        url = f"http://{head['status']['podIP']}:8265/api/jobs/"
+        headers = headers or await self.token(cluster)
+        async with aiohttp.ClientSession(headers=headers) as session:
+            async with session.post(url, json={"entrypoint": entrypoint}) as answer:
+                assert answer.status == 200, await answer.text()
+                name = (await answer.json())["submission_id"]
+
+            async def look() -> Json | None:
+                async with session.get(url + name) as answer:
+                    found: Json = await answer.json()
+                    return found if found["status"] in ("SUCCEEDED", "FAILED", "STOPPED") else None
+
+            found: Json = await self.until(look, 90)
+            async with session.get(f"{url}{name}/logs") as answer:
+                found["logs"] = (await answer.json())["logs"]
+            return found
+
+    async def token(self, cluster: str) -> dict[str, str]:
+        """The cluster's token, where it has one."""
+        import base64
+
+        from shoal.api.kinds import SECRET
+
+        try:
+            secret = await self.client.get(SECRET, cluster, "default")
+        except NotFound:
+            return {}
+        value = next(iter(secret["data"].values()))
+        return {"Authorization": f"Bearer {base64.b64decode(value).decode()}"}
+
+    def processes(self, pod: Json) -> list[int]:
+        """Everything that runs below the shims of one pod."""
+        from shoal.local.runtime.pod import pod_id
+
+        directory = str(self.cluster.home.runtime / "pods" / pod_id(pod["metadata"]["uid"]))
+        shims = [pid for pid in shim.descendants(os.getpid()) if directory.encode() in _command(pid)]
+        return sorted({*shims, *(below for pid in shims for below in shim.descendants(pid))})
+
+    async def gone(self, cluster: str) -> None:
+        async def look() -> bool:
+            return not await self.pods(cluster)
+
+        await self.until(look, 60)
+
+
+def is_ready(pod: Json) -> bool:
+    return any(
+        c["type"] == "Ready" and c["status"] == "True" for c in (pod.get("status") or {}).get("conditions") or ()
+    )
+
+
+def living(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if os.path.exists(f"/proc/{pid}") and b"\nState:\tZ" not in _status(pid)]
+
+
+def _status(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return b"\nState:\tZ"
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture(params=["netns", "loopback"])
+async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Whole]:
+    if request.param == "netns" and not machine.may_use_namespaces():
+        pytest.skip("network namespaces need root and the ip tool")
+    home = Home("e2e", tmp_path)
+    home.create()
+    nodes = (NodeShape(name="node-0", capacity={"cpu": "8", "memory": "16Gi"}),)
+    cluster = LocalCluster(home, Settings(nodes=nodes, sandbox=request.param))
+    await cluster.start()
+    found = Whole(cluster)
+    yield found
+    below = shim.descendants(os.getpid())
+    started = [pid for pid in below if str(tmp_path).encode() in _command(pid)]
+    started += [deeper for pid in started for deeper in shim.descendants(pid)]
+    await cluster.stop(5)
+    assert living(started) == [], "processes of pods outlived `shoal down`"
