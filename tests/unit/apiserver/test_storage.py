@@ -280,3 +280,18 @@ async def test_fifty_thousand_objects_load_in_under_three_seconds(tmp_path: Path
     again = opened(tmp_path.with_name("crashed"))
     assert time.monotonic() - begin < 3.0 and len(again.collection("things")) == 50_000
     await again.close()
+
+
+async def test_stopping_serves_who_waits_and_refuses_who_comes_later(tmp_path: Path) -> None:
+    storage = opened(tmp_path)
+    waiting = [asyncio.ensure_future(write(storage, f"n{index}")) for index in range(20)]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(storage.close())
+    await asyncio.sleep(0)
+    with pytest.raises(WriteFailed, match="stopping"):
+        await write(storage, "late")
+    await closing
+    await asyncio.gather(*waiting)
+    again = opened(tmp_path)
+    assert len(names(again)) == 20
+    await again.close()

@@ -157,10 +157,11 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def to_yaml(raw: bytes) -> bytes:
-    return yaml.dump(
+    text: str = yaml.dump(
         _decoder.decode(raw),
         Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
         default_flow_style=False,
         sort_keys=False,
         allow_unicode=True,
-    ).encode()
+    )
+    return text.encode()

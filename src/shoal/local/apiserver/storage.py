@@ -28,6 +28,7 @@ FILE = "objects.db"
 # After an unclean stop the disk may have lost the newest revisions; none of them may ever be given out again.
 UNCLEAN_STEP = 1_000_000
 WAL_LIMIT = 64 << 20
+STOPPING = "the server is stopping: the write was not made"
 LAYOUT = (
     "CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL, revision INTEGER NOT NULL, clean INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS objects (id INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL,"
@@ -72,6 +73,7 @@ class Storage:
         self._next_id = 1
         self._outbox: list[Write] = []
         self._busy = False
+        self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
@@ -104,6 +106,7 @@ class Storage:
 
     async def close(self) -> None:
         """Wait for what is on its way, mark the stop as clean, let the lock go."""
+        self._closing = True  # who comes later is refused; who waits is served
         if self._thread is not None:
             await self._idle.wait()
             self._batches.put(None)
@@ -207,12 +210,14 @@ class Storage:
     async def _write(self, collection: Collection, record: Record) -> None:
         if self._db is None:
             if self.directory is not None:
-                raise WriteFailed("the server is stopping", full=False)
+                raise WriteFailed(STOPPING, full=False)
             collection.apply(record)
             self.committed = record.revision
             collection.wake()
             return
         assert self._loop is not None
+        if self._closing:
+            raise WriteFailed(STOPPING, full=False)
         done: asyncio.Future[None] = self._loop.create_future()
         collection.pending[(record.namespace, record.name)] = record
         self._outbox.append(Write(collection, record, done))
