@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,19 @@ WAITING = [
     *DISPATCHED[:3],
     ("Backoff", "True", "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper."),
 ]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
+    """`machine("--node", …)` starts a cluster with these arguments; it is gone afterwards, whatever happened."""
+    cluster = Machine(f"tutorial-{tmp_path.parent.name[-3:]}", tmp_path)
+
+    def start(*arguments: str) -> Machine:
+        cluster.up(*arguments)
+        return cluster
+
+    yield start
+    cluster.down("--purge")
 
 
 @pytest.mark.ray
