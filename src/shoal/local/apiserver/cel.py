@@ -17,7 +17,6 @@ import msgspec
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.local.apiserver.field_errors import FieldError, MapKey, Path, shown, text, tokens
-from shoal.local.apiserver.patch import same
 
 Json = dict[str, Any]
 Adapt = Callable[[Any], Any]
@@ -138,7 +137,7 @@ def _compile(schema: Json, where: str, problems: list[Problem], transitions: lis
     def check(value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
         if value is None:
             return
-        unchanged = old is not _ABSENT and same(value, old)
+        unchanged = old is not _ABSENT and value == old
         run = steady if unchanged else rules
         if run:
             _run(run, adapt, value, old, path, kind, errors)

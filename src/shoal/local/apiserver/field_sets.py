@@ -20,6 +20,10 @@ def key_of(shape: Shape, item: Any) -> str | None:
     """The path element of a keyed item, or None for an item that lacks a key."""
     if type(item) is not dict:
         return None
+    if len(shape.keys) == 1:  # by far the most: containers, variables and volumes by name
+        value = item.get(shape.keys[0])
+        if type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+            return f'k:{{"{shape.keys[0]}":"{value}"}}'
     found = {}
     for key in shape.keys:
         value = item.get(key, shape.defaults.get(key))

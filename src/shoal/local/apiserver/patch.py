@@ -147,8 +147,10 @@ _OPERATIONS = {"add": _add, "remove": _remove, "replace": _replace, "move": _mov
 
 def same(left: Any, right: Any) -> bool:
     """Equal as JSON: true is not 1, and order matters in lists only."""
+    if left is right:
+        return True
     if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
+        return False
     if type(left) is dict and type(right) is dict:
         return left.keys() == right.keys() and all(same(value, right[name]) for name, value in left.items())
     if type(left) is list and type(right) is list:

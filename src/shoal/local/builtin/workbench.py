@@ -56,7 +56,12 @@ class Workbench:
     async def patch(self, kind: Kind, obj: Json, change: Json, *, status: bool = False) -> Json:
         """Merge into what we saw; a write that would change nothing is not sent. Raises Conflict when overtaken."""
         subresource: Literal["status"] | None = "status" if status else None
-        patched = await self._writer.patch(kind, obj, change, subresource=subresource)
+        try:
+            patched = await self._writer.patch(kind, obj, change, subresource=subresource)
+        except NotFound:
+            if not status:
+                raise
+            return obj  # its status is nobody's concern any more
         self._note(kind, patched)
         return patched
 
