@@ -210,7 +210,12 @@ def optional_parts(client: Client, settings: Settings, cluster: str, isolated: b
     add(
         "shoal.controllers.ray",
         lambda found: (
-            lambda: found.run(client, found.Settings(dashboard_by_pod_address=True, default_auth_token=not isolated))
+            lambda: found.run(
+                client,
+                found.Settings(
+                    dashboard_by_pod_address=True, default_auth_token=not isolated, mount_autoscaler_token=True
+                ),
+            )
         ),
     )
     add(

@@ -14,6 +14,8 @@ from shoal.controllers.ray.settings import Settings
 CONTAINER = "autoscaler"
 START = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 START_VARIABLE = "KUBERAY_GEN_AUTOSCALER_START_CMD"
+TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+TOKEN_VOLUME = "autoscaler-api-access"
 LOGS = "/tmp/ray"
 LOGS_VOLUME = "ray-logs"
 
@@ -37,6 +39,19 @@ def add_autoscaler(pod: Json, cluster: Json, settings: Settings, shell: list[str
         put_env(ray, "RAY_enable_autoscaler_v2", "false")
     if view.uses_autoscaler_v2(cluster):
         spec["restartPolicy"] = "Never"
+
+
+def mount_token(pod: Json) -> None:
+    """The API token, CA and namespace for the autoscaler alone, as Kubernetes' own admission would mount them."""
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    for container in pod["spec"]["containers"]:
+        if container.get("name") == CONTAINER:
+            add_volume(pod["spec"], {"name": TOKEN_VOLUME, "projected": {"sources": sources}})
+            mount(container, TOKEN_VOLUME, TOKEN_PATH, readOnly=True)
 
 
 def _container(cluster: Json, settings: Settings, shell: list[str], image: str) -> Json:

@@ -16,6 +16,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.ray import counts, deletion, names, observed, pods, status, upgrade, validation, view
+from shoal.controllers.ray.autoscaler import mount_token
 from shoal.controllers.ray.backoff import Replacements
 from shoal.controllers.ray.belongings import AccountMissing, Belongings
 from shoal.controllers.ray.caches import Caches
@@ -259,6 +260,8 @@ class ClusterReconciler:
     def _finish(self, pod: Json, cluster: Json, group: Json) -> None:
         mark(pod, gang_of(cluster, self._caches.maker_of(cluster)))
         pod["metadata"]["annotations"][status.TEMPLATE_HASH] = status.group_hash(group)
+        if self._settings.mount_autoscaler_token:
+            mount_token(pod)
         if self._settings.scheduler_name and not pod["spec"].get("schedulerName"):
             pod["spec"]["schedulerName"] = self._settings.scheduler_name
 

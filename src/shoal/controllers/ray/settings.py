@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that suspend and deadlines wait for Ray to stop a job."""
     drain_workers: bool = False
     """Workers drain their Ray node before they stop (a preStop hook); off keeps the published pod shape."""
+    mount_autoscaler_token: bool = False
+    """Mount the autoscaler's API token by an explicit volume, where no admission plugin adds one."""
     scheduler_name: str = ""
     """`schedulerName` for Ray pods whose template names none."""
     status_delay: float = 2.0
