@@ -15,6 +15,8 @@ from shoal.local.apiserver.field_shapes import Shape
 Set = dict[str, Any]
 Json = dict[str, Any]
 
+_CONTAINERS = frozenset((dict, list))
+
 
 def key_of(shape: Shape, item: Any) -> str | None:
     """The path element of a keyed item, or None for an item that lacks a key."""
@@ -44,7 +46,10 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
     `inside` something that is all new, nothing did.
     """
     if type(value) is dict and shape.granularity == "map":
-        return {f"f:{name}": _member_fields(shape, name, item, added, inside) for name, item in value.items()}
+        return {
+            "f:" + name: _member_fields(shape, name, item, added, inside) if type(item) in _CONTAINERS else {}
+            for name, item in value.items()
+        }
     if type(value) is list and value:
         if shape.granularity == "keyed":
             found: Set = {}
