@@ -162,7 +162,7 @@ class Guests:
             mask &= ~self._where(term, self._matching_flags(term))
             reason = "node(s) didn't match pod anti-affinity rules"
         if company.wants:
-            first = self._is_first_of_its_kind(company)
+            first = self.is_first_of_its_kind(company)
             for term in company.wants:
                 if first:
                     mask &= self.around.room.column(term.topology_key)[0] >= 0
@@ -171,7 +171,7 @@ class Guests:
             reason = "node(s) didn't match pod affinity rules"
         return mask, reason
 
-    def _is_first_of_its_kind(self, company: Company) -> bool:
+    def is_first_of_its_kind(self, company: Company) -> bool:
         """As Kubernetes: a pod that wants to be near its own kind may be the first of them, anywhere."""
         return all(
             self.around.matches(term, company.namespace, company.labels) and not self._matching_flags(term).any()

@@ -7,14 +7,16 @@ back and decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import msgspec
 
 from shoal.engine.fit import Placement, demand_of
-from shoal.engine.model import Amounts, Explanation, Gang, Shortfall
+from shoal.engine.increase import least_increase
+from shoal.engine.model import Explanation, Gang, Shortfall
 from shoal.engine.state import State, wants_room
 from shoal.engine.supply import explanation_of, find_room
-from shoal.engine.victims import smallest_release
+from shoal.engine.victims import shortest_list
 
 
 def explain(state: State, key: str, now: int) -> Explanation | None:
@@ -30,8 +32,9 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
         found,
         position=position(state, gang, now),
         queue_length=len(state.waiting),
-        holders=_holders(state, found.shortfalls),
-        release=_release(state, gang),
+        holders=found.holders or _holders(state, found.shortfalls),
+        least_increase=least_increase(state.forest, state.consumer(gang)) if _is_by_quota(found) else None,
+        release=_release(state, gang) if found.shortfalls else (),
     )
 
 
@@ -49,10 +52,27 @@ def brief(state: State, key: str, explanation: Explanation, now: int) -> Explana
 
 
 def _why(state: State, gang: Gang) -> Explanation:
-    found = find_room(gang, state.ledger)
+    stopping = sorted(state.keys[uid] for uid in state.still_stopping(gang.uid))
+    if stopping:
+        message = f"waits for {', '.join(stopping)} to stop"
+        return Explanation(message=message, place="nodes", holders=tuple(stopping))
+    if _has_quota(state, gang):
+        refused = state.forest.refusal(state.consumer(gang))
+        if refused:
+            return explanation_of(refused)
+    with state.ledger.without([gang.uid]):  # its own claim does not stand in its way
+        found = find_room(gang, state.ledger)
     if isinstance(found, Placement):
         return Explanation(message="there is room; waits for its turn", place="queue")
     return explanation_of(found)
+
+
+def _has_quota(state: State, gang: Gang) -> bool:
+    return state.settings.quota and gang.dialect == "mcad" and bool(state.forest.trees)
+
+
+def _is_by_quota(explanation: Explanation) -> bool:
+    return any(shortfall.kind == "quota" for shortfall in explanation.shortfalls)
 
 
 def position(state: State, gang: Gang, now: int) -> int:
@@ -72,24 +92,31 @@ def position(state: State, gang: Gang, now: int) -> int:
 def _holders(state: State, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
     """Gangs that hold what is short, the largest first."""
     short = {shortfall.resource for shortfall in shortfalls if shortfall.resource}
+    places = [shortfall.place for shortfall in shortfalls if shortfall.kind == "quota"]
+    inside = None if not places else {uid for place in places for uid in state.forest.members(place)}
     held: list[tuple[int, str]] = []
     for other in state.ledger.holders.values():
         demand = demand_of(other.pod_sets)
         amount = sum(demand.get(resource, 0) for resource in short)
-        if amount:
+        if amount and (inside is None or other.uid in inside):
             held.append((-amount, other.key))
     return tuple(key for _, key in sorted(held))
 
 
 def _release(state: State, gang: Gang) -> tuple[str, ...]:
+    """The shortest list of running gangs whose end would admit this one, by quota and by room."""
     demand = demand_of(gang.pod_sets)
+    consumer = state.consumer(gang) if _has_quota(state, gang) else None
 
-    def helps(other: Gang) -> Amounts:
-        return {name: min(value, demand.get(name, 0)) for name, value in demand_of(other.pod_sets).items()}
+    def helps(other: Gang) -> int:
+        return sum(min(value, demand.get(name, 0)) for name, value in demand_of(other.pod_sets).items())
 
-    largest_first = sorted(
-        (other for other in state.ledger.holders.values() if any(helps(other).values())),
-        key=lambda other: (-sum(helps(other).values()), other.uid),
-    )
-    found = smallest_release(gang, largest_first, state.ledger)
-    return () if found is None else tuple(state.keys[uid] for uid in found.gangs)
+    def suffices(chosen: Sequence[str]) -> bool:
+        if consumer is not None and state.forest.refusal(consumer, without=chosen):
+            return False
+        with state.ledger.without([*chosen, gang.uid]):
+            return isinstance(find_room(gang, state.ledger, say_why=False), Placement)
+
+    running = [other for other in state.ledger.holders.values() if helps(other)]
+    running.sort(key=lambda other: (-helps(other), other.uid))
+    return tuple(state.keys[uid] for uid in shortest_list([other.uid for other in running], suffices))

@@ -217,6 +217,8 @@ def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | No
 def _pack_singly(part: Part, holding: Ints, field: Field, guests: Guests) -> list[tuple[int, int]] | None:
     """Pods that look at other pods: each placement may open or close nodes for the next."""
     chosen: dict[int, int] = {}
+    if part.company.wants and guests.is_first_of_its_kind(part.company):
+        holding = _one_domain(part, holding, field)
     for _ in range(part.count):
         open_nodes, _ = guests.open_to(part.company)
         able = np.flatnonzero((holding > 0) & open_nodes[field.nodes])
@@ -228,6 +230,18 @@ def _pack_singly(part: Part, holding: Ints, field: Field, guests: Guests) -> lis
         holding[best] -= 1
         guests.add(field.name(best), part.company)
     return list(chosen.items())
+
+
+def _one_domain(part: Part, holding: Ints, field: Field) -> Ints:
+    """Pods that want to be together start in the domain that just holds them all, not in the first that comes."""
+    domains = field.room.column(part.company.wants[0].topology_key)[0][field.nodes]
+    able = domains >= 0
+    if not able.any():
+        return holding
+    totals = np.bincount(domains[able], weights=holding[able])
+    enough = np.flatnonzero(totals >= part.count)
+    best = enough[np.argmin(totals[enough])] if len(enough) else np.argmax(totals)
+    return np.where(domains == best, holding, 0)
 
 
 def _preference(part: Part, able: Ints, field: Field) -> Ints:

@@ -6,7 +6,7 @@ seats and the same victims. A seat depends on who came before; it is stored with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -129,6 +129,36 @@ class Forest:
         if victims:
             self.version += 1
         return Seating(self.seats(consumer.uid), tuple(victims))
+
+    def refusal(self, consumer: Consumer, without: Iterable[str] = ()) -> tuple[Shortfall, ...]:
+        """Why there would be no seat, were those `without` gone; empty where there would be one. Changes nothing."""
+        version = self.version
+        moved = {name: set(tree.moved) for name, tree in self._trees.items()}
+        for tree in self._trees.values():
+            tree.journal.clear()
+        for uid in [*without, consumer.uid]:
+            for tree in self._trees.values():
+                tree.release(uid)
+        reasons: tuple[Shortfall, ...] = ()
+        for name in self.trees:
+            answer = self._trees[name].allocate(consumer, self.minimal_victims)
+            if not isinstance(answer, list):
+                reasons = self._reasons(self._trees[name], answer, consumer)
+                break
+        self.undo()
+        self.version = version
+        for name, tree in self._trees.items():
+            tree.moved = moved[name]
+        return reasons
+
+    def members(self, place: str) -> list[str]:
+        """Those who sit at or below a node, given as `tree/node`."""
+        name, _, node_name = place.partition("/")
+        tree = self._trees.get(name)
+        node = tree.nodes.get(node_name) if tree is not None else None
+        if tree is None or node is None:
+            return []
+        return [uid for uid, seat in tree.seats.items() if node in seat.path()]
 
     def undo(self) -> None:
         """Take back the last `allocate`, exactly. Nothing else may have changed in between."""

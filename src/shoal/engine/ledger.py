@@ -162,6 +162,13 @@ class Ledger:
     def claimants(self) -> list[str]:
         return list(self._claimants)
 
+    def own_reservation(self, uid: str) -> Amounts:
+        """What is kept for this gang itself, and so does not stand in its way."""
+        total = dict(self.reserved.get(uid, {}))
+        for resource, amount in self.reserved.get(_claim_key(uid), {}).items():
+            total[resource] = total.get(resource, 0) + amount
+        return total
+
     @contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
         """The room as if these gangs were gone, pods and plans; put back exactly afterwards."""
@@ -174,10 +181,13 @@ class Ledger:
             for kind, book in (("planned", self._planned), ("ghost", self._ghosts), ("claim", self._claims))
             for place_key, charge in book.get(uid, {}).items()
         ]
+        kept = {key: self.reserved.get(key, {}) for uid in gone for key in (uid, _claim_key(uid))}
         for pod in pods:
             self._uncharge_pod(pod)
         for charge, key in plans:
             self.plan_pods(charge, key, -1)
+        for holder in kept:
+            self._reserve(holder, {})
         self.room.flush()
         try:
             yield
@@ -186,6 +196,8 @@ class Ledger:
                 self._charge_pod(pod)
             for charge, key in plans:
                 self.plan_pods(charge, key, 1)
+            for holder, amounts in kept.items():
+                self._reserve(holder, amounts)
             self.room.flush()
             self.given_back = given_back
             self.room.take_helped()

@@ -43,7 +43,7 @@ def aggregate_shortfalls(gang: Gang, ledger: Ledger, extra: Amounts) -> tuple[Sh
     usable = np.zeros_like(room.alive)
     for row in rows:
         usable |= room.eligible[row]
-    own = ledger.reserved.get(gang.uid, {})
+    own = ledger.own_reservation(gang.uid)
     found = []
     for resource, needed in sorted(demand_of(gang.pod_sets).items()):
         idle = max(0, room.sum_idle(resource, usable))

@@ -6,7 +6,8 @@ everything back; decides about nobody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -22,6 +23,39 @@ class Release(msgspec.Struct, frozen=True):
     gangs: tuple[str, ...]
     placement: Placement
     steps: int = 0
+
+
+_TRIES = 400  # singles and pairs tried before a short list is accepted as short enough
+
+
+def shortest_list(candidates: Sequence[str], suffices: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
+    """One candidate that suffices, else two, else the first few without anyone who need not be among them.
+
+    Exact for one and two within the number of tries. Empty when not even all together suffice.
+    """
+    if not candidates or not suffices(candidates):
+        return ()
+    tries = 0
+    for size in (1, 2):
+        for chosen in combinations(candidates, size):
+            tries += 1
+            if tries > _TRIES:
+                break
+            if suffices(chosen):
+                return chosen
+    low, high = 1, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(candidates[:middle]) else (middle + 1, high)
+    return _without_spare(list(candidates[:high]), suffices)
+
+
+def _without_spare(chosen: list[str], suffices: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
+    for one in reversed(chosen):  # the last ones are the dearest: they are spared first
+        rest = [other for other in chosen if other != one]
+        if rest and suffices(rest):
+            chosen = rest
+    return tuple(chosen)
 
 
 def smallest_release(gang: Gang, candidates: Sequence[Gang], ledger: Ledger) -> Release | None:
@@ -45,10 +79,6 @@ def smallest_release(gang: Gang, candidates: Sequence[Gang], ledger: Ledger) -> 
             low = middle + 1
         else:
             high = middle
-    chosen = uids[:high]
-    for uid in reversed(uids[:high]):  # the last ones are the dearest: they are spared first
-        rest = [other for other in chosen if other != uid]
-        if rest and room_after(rest) is not None:
-            chosen = rest
+    chosen = _without_spare(uids[:high], lambda rest: room_after(rest) is not None)
     placement = room_after(chosen)
-    return None if placement is None else Release(tuple(chosen), placement, steps)
+    return None if placement is None else Release(chosen, placement, steps)
