@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from multidict import CIMultiDict
@@ -45,7 +46,8 @@ class HttpTransport:
         self._connections = connections
         self._fixed_headers = dict(headers or {})
         self._server_name = server_name or None
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
+        """Without and with a guard to ask (asking costs a little at every step), over the same connections."""
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         limit = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_LIMIT)
@@ -78,13 +80,14 @@ class HttpTransport:
             raise self._named(error, request) from error
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._sessions is not None:
+            for session in self._sessions:
+                await session.close()
+            self._sessions = None
 
     @asynccontextmanager
     async def _request(self, request: Request, limit: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with self._opened().request(
+        async with self._opened(request.guard is not None).request(
             request.method,
             self._url(request),
             headers=await self._headers(request),
@@ -108,17 +111,20 @@ class HttpTransport:
             return Unknown(f"no answer from {self.server} to {what} in time")
         return Unknown(f"{self.server} broke off during {what}: {error or type(error).__name__}")
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
+    def _opened(self, guarded: bool) -> aiohttp.ClientSession:
+        if self._sessions is None or self._sessions[0].closed:
             connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._connections, ssl=self._tls or True)
-            session = aiohttp.ClientSession(connector=connector, auto_decompress=True, trace_configs=[_guarded()])
-            # aiohttp sends PUT and DELETE a second time when a kept connection breaks; we must know.
-            session._retry_connection = False
-            self._session = session
-        return self._session
+            plain = aiohttp.ClientSession(connector=connector)
+            asking = aiohttp.ClientSession(connector=connector, connector_owner=False, trace_configs=[_guarded()])
+            for session in (plain, asking):
+                # aiohttp sends PUT and DELETE a second time when a kept connection breaks; we must know.
+                session._retry_connection = False
+            self._sessions = (plain, asking)
+        return self._sessions[guarded]
 
     def _url(self, request: Request) -> URL:
-        return URL(self.server + request.path, encoded=True).with_query(request.query)
+        query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
+        return URL(f"{self.server}{request.path}{query}", encoded=True)
 
     async def _headers(self, request: Request) -> CIMultiDict[str]:
         headers: CIMultiDict[str] = CIMultiDict()
