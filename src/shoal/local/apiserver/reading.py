@@ -18,7 +18,7 @@ from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
 from shoal.local.apiserver.call import Answer, Call, StreamAnswer, json_answer
-from shoal.local.apiserver.collection import Event, Record
+from shoal.local.apiserver.collection import Collection, Event, Record
 from shoal.local.apiserver.route import truth
 from shoal.local.apiserver.selectors import Selection, selection
 from shoal.local.apiserver.status import Refused, bad_request, cause, gone, invalid, not_found, revision_too_large
@@ -252,21 +252,14 @@ class Reader:
         alarm = Alarm(self.clock)
         deadline = self.clock.monotonic() + timeout
         try:
-            while not self._stopping.is_set():
-                waiting = collection.changed()
+            while not self._stopping.is_set() and (now := self.clock.monotonic()) < deadline:
                 if sequence == collection.end:
-                    now = self.clock.monotonic()
-                    if now >= deadline:
-                        break
                     alarm.set(min(deadline - now, BOOKMARK_SECONDS) if bookmarks else deadline - now)
-                    rang = await alarm.wait(waiting)
+                    rang = await alarm.wait(collection)
+                    if rang and bookmarks and sequence == collection.end and self.clock.monotonic() < deadline:
+                        yield self._bookmark(call, self.storage.committed)
                     if rang:
-                        collection.forget(waiting)
-                        if bookmarks and sequence == collection.end and self.clock.monotonic() < deadline:
-                            yield self._bookmark(call, self.storage.committed)
                         continue
-                else:
-                    collection.forget(waiting)
                 if sequence < collection.first:
                     yield _error_line(gone(f"too old resource version: {told} ({collection.floor})"))
                     return
@@ -345,11 +338,16 @@ class Alarm:
         if self._sleeper is None or self._sleeper.done():
             self._sleeper = asyncio.ensure_future(self._clock.sleep(seconds))
 
-    async def wait(self, event: asyncio.Future[None]) -> bool:
-        """True when the time came before the event."""
+    async def wait(self, collection: Collection) -> bool:
+        """Until something changes there. True when the time came first."""
         assert self._sleeper is not None
-        await asyncio.wait((event, self._sleeper), return_when=asyncio.FIRST_COMPLETED)
-        return not event.done()
+        change = collection.changed()
+        try:
+            await asyncio.wait((change, self._sleeper), return_when=asyncio.FIRST_COMPLETED)
+            return not change.done()
+        finally:
+            if not change.done():
+                collection.forget(change)
 
     def cancel(self) -> None:
         if self._sleeper is not None:
