@@ -29,7 +29,7 @@ from shoal.engine.model import (
 )
 from shoal.engine.policies import Rank
 from shoal.engine.state import State
-from shoal.engine.supply import explanation_of, find_room
+from shoal.engine.supply import explanation_of, few, find_room
 from shoal.engine.victims import smallest_release
 from shoal.engine.waiting import Kind
 
@@ -131,7 +131,7 @@ class Cycle:
 
     def _being_stopped(self, victims: Iterable[str]) -> Explanation:
         keys = tuple(sorted(self.state.keys[uid] for uid in victims))
-        shortfall = Shortfall(kind="stopping", place="nodes", message=f"waits for {', '.join(keys)} to stop")
+        shortfall = Shortfall(kind="stopping", place="nodes", message=f"waits for {few(keys, ', ')} to stop")
         return Explanation(message=shortfall.message, shortfalls=(shortfall,), place="nodes", holders=keys)
 
     # The front of the queue, where the policy gives it a privilege

@@ -15,7 +15,7 @@ from shoal.engine.fit import Placement, demand_of
 from shoal.engine.increase import least_increase
 from shoal.engine.model import Explanation, Gang, Shortfall
 from shoal.engine.state import State, wants_room
-from shoal.engine.supply import explanation_of, find_room
+from shoal.engine.supply import explanation_of, few, find_room
 from shoal.engine.victims import shortest_list
 
 
@@ -54,7 +54,7 @@ def brief(state: State, key: str, explanation: Explanation, now: int) -> Explana
 def _why(state: State, gang: Gang) -> Explanation:
     stopping = sorted(state.keys[uid] for uid in state.still_stopping(gang.uid))
     if stopping:
-        message = f"waits for {', '.join(stopping)} to stop"
+        message = f"waits for {few(stopping, ', ')} to stop"
         return Explanation(message=message, place="nodes", holders=tuple(stopping))
     if _has_quota(state, gang):
         refused = state.forest.refusal(state.consumer(gang))

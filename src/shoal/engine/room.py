@@ -182,6 +182,8 @@ class Room:
         """The row of a shape, made on first sight. Rows that nobody pins are forgotten when they become many."""
         found = self._shape_rows.get(shape)
         if found is not None:
+            if found in self._unused:
+                self._unused[found] = self._unused.pop(found)  # the longest unused goes first
             return found
         self.flush()
         row = self._vacant_rows.pop() if self._vacant_rows else len(self.shapes)
@@ -194,7 +196,8 @@ class Room:
         self._shape_rows[shape] = row
         self._wanted[:, row] = 0
         for resource, value in shape.requests:
-            self._wanted[self._resource_row(resource), row] = min(value, LARGEST + 1)
+            resource_row = self._resource_row(resource)  # may grow the matrix
+            self._wanted[resource_row, row] = min(value, LARGEST + 1)
         if shape.host_ports:
             self._port_rows.add(row)
         self.eligible[row] = self._eligibility(shape)

@@ -5,7 +5,7 @@ Called by the planner once quota said yes, and by `explain`. Reads the ledger, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -64,10 +64,23 @@ def aggregate_shortfalls(gang: Gang, ledger: Ledger, extra: Amounts) -> tuple[Sh
     return tuple(found)
 
 
+MOST_REASONS = 5
+LONGEST_MESSAGE = 1000
+
+
 def explanation_of(shortfalls: Iterable[Shortfall], place_name: str = "nodes") -> Explanation:
+    """Written anew each time and bounded: a status may carry it for years."""
     found = tuple(shortfalls)
     return Explanation(
-        message="; ".join(shortfall.message for shortfall in found) or "waits for room",
+        message=few([shortfall.message for shortfall in found], "; ") or "waits for room",
         shortfalls=found,
         place=found[0].place if found else place_name,
     )
+
+
+def few(texts: Sequence[str], between: str) -> str:
+    """The first few, and how many more there are."""
+    shown = between.join(texts[:MOST_REASONS])
+    if len(texts) > MOST_REASONS:
+        shown += f"{between}and {len(texts) - MOST_REASONS} more"
+    return shown if len(shown) <= LONGEST_MESSAGE else shown[: LONGEST_MESSAGE - 1] + "…"

@@ -159,7 +159,8 @@ def test_running_pods_keep_others_away():
         (gang("g", pods(3)), [node("a", cpu=1), node("b", cpu=1)], "aggregate", "cpu", 1000),
         (gang("g", pods(1, cpu=2)), [node("a", cpu=1), node("b", cpu=1)], "fragmentation", "cpu", 1),
         (gang("g", pods(1, node_selector={"x": "y"})), [node("a")], "selector", "pods", 1),
-        (gang("g", pods(2, node_selector={"x": "y"})), [node("a"), node("b", 1, labels={"x": "y"})], "selector", "cpu", 1000),
+        (gang("g", pods(2, node_selector={"x": "y"})), [node("a"), node("b", 1, labels={"x": "y"})], "selector", "cpu",
+         1000),
         (gang("g", pods(1, gpu=1)), [node("a")], "aggregate", "nvidia.com/gpu", 1),
     ],
 )  # fmt: skip

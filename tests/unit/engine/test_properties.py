@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.engine.waiting import Waiting
+from tests.faults import proven
+
 from .build import SECOND, admitted, engine, gang, node, pods, quota, subtree
 from .world import World
 
@@ -56,6 +59,7 @@ def test_never_over_a_nodes_capacity_and_gangs_stay_whole(seed, policy, preempti
         world.check()
 
 
+@proven(without=lambda patch: patch.setattr(Waiting, "reopen", lambda self, kind: None))
 @given(SEEDS, st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):
