@@ -97,6 +97,13 @@ class Server:
     async def start(self) -> None:
         """Open the storage, serve what is in it, create what every cluster has."""
         self.storage.open()
+        try:
+            await self._start()
+        except BaseException:
+            await self.storage.close()  # whoever tries again must find the directory free
+            raise
+
+    async def _start(self) -> None:
         self.identity = Identity(self.directory, self.hosts)
         self.registry = Registry(self.storage)
         self.authorizer = Authorizer(self.registry)
@@ -126,7 +133,7 @@ class Server:
         self.custom_kinds.empty = self._delete_all
         self.custom_kinds.finish = self._release_definition
         self.custom_kinds.load()
-        for obj in bootstrap.objects():
+        for obj in bootstrap.objects(self.registry):
             await self._ensure(obj)
         self._upkeep = Upkeep(self.storage, self.registry, self.clock)
         self._upkeep.start()

@@ -73,8 +73,23 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
         case _:
             if resource.has_status and resource.kind not in _KEEPS_STATUS_ON_CREATE:
                 obj.pop("status", None)
-                if resource.group in ("apps", "batch", "networking.k8s.io", "policy"):
+                if resource.kind == "APIService":
+                    obj["status"] = {"conditions": [_served_here(obj)]}
+                elif resource.group in ("apps", "batch", "networking.k8s.io", "policy"):
                     obj["status"] = dict(_FIRST_STATUS.get(resource.kind, {}))
+
+
+def _served_here(obj: Json) -> Json:
+    local = not (obj.get("spec") or {}).get("service")
+    return {
+        "type": "Available",
+        "status": "True" if local else "False",
+        "reason": "Local" if local else "ServiceNotFound",
+        "message": "Local APIServices are always available"
+        if local
+        else "aggregated API servers are not supported here",
+        "lastTransitionTime": obj["metadata"]["creationTimestamp"],
+    }
 
 
 def prepare_update(resource: Resource, version: Version, new: Json, old: Json, subresource: str) -> Json:
