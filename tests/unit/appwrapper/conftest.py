@@ -1,4 +1,4 @@
-"""An in-memory cluster with one node and the AppWrapper controller."""
+"""An in-memory cluster with one node; the AppWrapper controller runs with the settings that a test asks for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from tests.cluster import Cluster, running
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def quiet() -> AsyncIterator[Cluster]:
+    """The cluster alone: 4 cpu, 8Gi, nobody who decides."""
     async with running() as started:
         await started.add_node("node-1", cpu="4", memory="8Gi")
-        started.start(appwrapper.run(started.client))
         yield started
+
+
+@pytest.fixture
+async def cluster(quiet: Cluster) -> Cluster:
+    quiet.start(appwrapper.run(quiet.client))
+    return quiet

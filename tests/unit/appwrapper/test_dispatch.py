@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from shoal.api import kinds
-from shoal.api.meta import Json
 from tests.cluster import Cluster
-from tests.unit.appwrapper.build import app_wrapper, config_map, needs, pod
-
-
-def dispatched(wrapper: Json) -> bool:
-    return wrapper.get("status", {}).get("queuejobstate") == "Dispatched"
-
-
-def waits(wrapper: Json) -> bool:
-    return wrapper.get("status", {}).get("queuejobstate") == "Backoff"
-
-
-def trail(wrapper: Json) -> list[tuple[str, str, str]]:
-    return [(one["type"], one.get("reason", ""), one.get("message", "")) for one in wrapper["status"]["conditions"]]
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, trail, waits
 
 
 async def test_what_fits_is_created_and_says_so_in_mcads_words(cluster: Cluster) -> None:

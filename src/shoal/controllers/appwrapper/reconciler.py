@@ -60,7 +60,7 @@ class Reconciler:
         if not status.can_run:
             return await self._wait(kind, wrapper)
         if status.state in ("", "Pending"):
-            return await self._dispatch(kind, wrapper)
+            return await self._go_on(kind, wrapper)
         return await self.follow.run(kind, wrapper)
 
     def forget(self, uid: str) -> None:
@@ -118,6 +118,10 @@ class Reconciler:
             self.house.intake.tell(fresh)
 
     # --- starting
+
+    async def _go_on(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """Admitted, and not known to be started: by us a moment ago, or by one who died."""
+        return await self._dispatch(kind, wrapper)
 
     async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """The admission is stored: create everything. Creating twice is harmless."""

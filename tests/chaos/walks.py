@@ -1,0 +1,115 @@
+"""Short lives of AppWrappers, driven by a user who does not know whether the controller is alive.
+
+Each walk ends when the cluster has reached its end state; `end_state` is what is compared with an undisturbed walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper import AppWrapperSettings
+from tests.cluster import Cluster
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, waits
+
+Walk = Callable[[Cluster], Awaitable[None]]
+
+PREEMPTING = AppWrapperSettings(preemption=True, trust_unstamped=True)
+PLAIN = AppWrapperSettings(trust_unstamped=True)
+
+
+def brief_pod(name: str, **requests: str) -> Json:
+    """Ends at once when it is deleted."""
+    made = pod(name, **requests)
+    made["spec"]["terminationGracePeriodSeconds"] = 0
+    return made
+
+
+async def dispatch(cluster: Cluster) -> None:
+    gang = app_wrapper("gang", brief_pod("a", cpu="1"), brief_pod("b", cpu="1"), config_map("settings", rate="1"))
+    await cluster.create(kinds.APP_WRAPPER, gang)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("late", brief_pod("c", cpu="3")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.until(kinds.APP_WRAPPER, "late", waits)
+
+
+async def requeue(cluster: Cluster) -> None:
+    """Pods that never run: one requeue, then the budget is used up."""
+    again = {"timeInSeconds": 0, "maxNumRequeuings": 1}
+    gang = app_wrapper(
+        "gang", brief_pod("a", cpu="1"), config_map("b"), schedulingSpec={"minAvailable": 1, "requeuing": again}
+    )
+    await cluster.create(kinds.APP_WRAPPER, gang)
+    await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Deleted"))
+    await cluster.until_gone(kinds.POD, "a")
+    await cluster.until_gone(kinds.CONFIG_MAP, "b")
+
+
+async def preempt(cluster: Cluster) -> None:
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("low", brief_pod("low", cpu="3"), config_map("of-low")))
+    await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("high", brief_pod("high", cpu="3"), priority=5))
+    await cluster.until(kinds.APP_WRAPPER, "high", dispatched)
+    await cluster.until(kinds.APP_WRAPPER, "low", lambda one: waits(one) and has_state("Pending")(one))
+
+
+async def delete(cluster: Cluster) -> None:
+    first = app_wrapper("first", config_map("of-first"), brief_pod("first", cpu="3"))
+    await cluster.create(kinds.APP_WRAPPER, first)
+    await cluster.until(kinds.APP_WRAPPER, "first", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("second", brief_pod("second", cpu="3")))
+    await cluster.until(kinds.APP_WRAPPER, "second", waits)
+    await cluster.client.delete(kinds.APP_WRAPPER, "first", "default")
+    await cluster.until(kinds.APP_WRAPPER, "second", dispatched)
+    await cluster.until_gone(kinds.POD, "first")
+    await cluster.until_gone(kinds.CONFIG_MAP, "of-first")
+
+
+async def refuse(cluster: Cluster) -> None:
+    """One of three objects is invalid: the others go, and it stays Failed."""
+    bad = brief_pod("bad", cpu="1")
+    bad["spec"]["restartPolicy"] = "Sometimes"
+    gang = app_wrapper("gang", config_map("a"), bad, config_map("b"), needs=[needs(1, cpu="1")])
+    await cluster.create(kinds.APP_WRAPPER, gang)
+    await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
+    await cluster.until_gone(kinds.CONFIG_MAP, "a")
+    await cluster.until_gone(kinds.CONFIG_MAP, "b")
+
+
+WALKS: dict[str, tuple[Walk, AppWrapperSettings]] = {
+    "dispatch": (dispatch, PLAIN),
+    "requeue": (requeue, PLAIN),
+    "preempt": (preempt, PREEMPTING),
+    "delete": (delete, PLAIN),
+    "refuse": (refuse, PLAIN),
+}
+
+
+async def end_state(cluster: Cluster) -> Json:
+    """Everything that users see, without times and UIDs."""
+    found: Json = {}
+    for kind in (kinds.APP_WRAPPER, kinds.POD, kinds.CONFIG_MAP):
+        for obj in await cluster.client.list(kind, "default"):
+            if obj["metadata"]["name"] != "kube-root-ca.crt":
+                found[f"{kind.kind}/{obj['metadata']['name']}"] = _seen(obj)
+    return found
+
+
+def _seen(obj: Json) -> Json:
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    owners = [one["name"] for one in metadata.get("ownerReferences") or ()]
+    if obj["kind"] != "AppWrapper":
+        return {"labels": metadata.get("labels"), "owners": owners, "deleted": "deletionTimestamp" in metadata}
+    admission = msgspec.json.decode(status.get("admission") or "{}")
+    kept = ("state", "queuejobstate", "canrun", "sender", "numberOfRequeueings", "requeueingTimeInSeconds", "message")
+    return {
+        **{name: status.get(name) for name in kept},
+        "epoch": admission.get("epoch"),
+        "conditions": [
+            (one["type"], one["status"], one.get("reason"), one.get("message"))
+            for one in status.get("conditions") or ()
+        ],
+    }
