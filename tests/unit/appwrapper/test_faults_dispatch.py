@@ -270,10 +270,11 @@ async def test_f050_an_admission_whose_answer_is_lost_keeps_its_room(quiet: Clus
 
     start(quiet, Meddler(quiet.server.transport(), before, after, drops))
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("first", pod("first", cpu="3")))
-    await asyncio.wait_for(given_up.wait(), 20)
-    await quiet.settled()
+    await asyncio.wait_for(cut.wait(), 10)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("second", pod("second", cpu="3"), priority=5))
     await quiet.until(kinds.APP_WRAPPER, "second", waits)
+    await asyncio.wait_for(given_up.wait(), 20)
+    await quiet.settled()
     assert await quiet.names(kinds.POD) == []
     healed.set()
     await quiet.until(kinds.APP_WRAPPER, "first", dispatched)
