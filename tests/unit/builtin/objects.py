@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.api import kinds
+from shoal.kube.errors import NotFound
 
 
 def container(**more):
@@ -43,13 +44,13 @@ async def report(cluster, pod, phase="Running", *, ready=None, **more):
     """Say what the node would say of a pod."""
     ready = phase == "Running" if ready is None else ready
     condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": "2024-01-01T00:00:00Z"}
-    await cluster.client.patch(
-        kinds.POD,
-        pod["metadata"]["name"],
-        "default",
-        {"status": {"phase": phase, "conditions": [condition], **more}},
-        subresource="status",
-    )
+    status = {"phase": phase, "conditions": [condition], **more}
+    try:
+        await cluster.client.patch(
+            kinds.POD, pod["metadata"]["name"], "default", {"status": status}, subresource="status"
+        )
+    except NotFound:
+        return  # a rollout took it away meanwhile
 
 
 async def report_all(cluster, phase="Running", **labels):

@@ -74,7 +74,11 @@ async def test_indexes(cluster):
     found = await pods_of(cluster, **{"job-name": "j"})
     assert [rules.index_of(pod) for pod in found] == [0, 1, 2]
     assert found[1]["spec"]["hostname"] == "j-1"
-    assert {"name": "JOB_COMPLETION_INDEX", "value": "1"} in found[1]["spec"]["containers"][0]["env"]
+    [variable] = found[1]["spec"]["containers"][0]["env"]
+    assert variable["name"] == "JOB_COMPLETION_INDEX"
+    assert (
+        variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-completion-index']"
+    )
     await report(cluster, found[0], "Succeeded")
     await report(cluster, found[2], "Succeeded")
     half = await cluster.until(kinds.JOB, "j", lambda o: o["status"].get("succeeded") == 2)
@@ -126,7 +130,7 @@ async def test_a_deleted_pod_is_replaced_and_counted_once(cluster):
     await cluster.client.delete(kinds.POD, pod["metadata"]["name"], "default")
     found = await cluster.until(kinds.JOB, "j", lambda o: o["status"].get("failed") == 1)
     assert not found["status"].get("uncountedTerminatedPods")
-    await cluster.settled()
+    await active(cluster, 1)
     [other] = await pods_of(cluster, **{"job-name": "j"})
     assert other["metadata"]["name"] != pod["metadata"]["name"]
     await report(cluster, other, "Succeeded")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
+
 from shoal.api import kinds
 from tests.unit.builtin.objects import container, pods_of, report, template, workload
 
@@ -85,32 +89,46 @@ def service(**spec):
     }
 
 
+async def filled_slice(cluster):
+    """The slice of the service, once it shows a ready pod."""
+    async with asyncio.timeout(20):
+        selector = "kubernetes.io/service-name=s"
+        async for event in cluster.client.watch(
+            kinds.ENDPOINT_SLICE, "default", label_selector=selector, send_initial_events=True
+        ):
+            if event.type in ("ADDED", "MODIFIED"):
+                found = msgspec.json.decode(event.object)
+                if any(endpoint["conditions"]["ready"] for endpoint in found.get("endpoints") or ()):
+                    return found
+
+
 async def test_endpoints_follow_pods(cluster):
     await cluster.create(kinds.SERVICE, service())
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p", "labels": {"app": "x"}},
-        "spec": {"containers": [container(ports=[{"name": "web", "containerPort": 8080}])]},
+        "spec": {"nodeName": "n", "containers": [container(ports=[{"name": "web", "containerPort": 8080}])]},
     }
     made = await cluster.create(kinds.POD, pod)
     await report(cluster, made, "Running", ready=False, podIP="10.1.0.1", podIPs=[{"ip": "10.1.0.1"}])
     waiting = await cluster.until(kinds.ENDPOINTS, "s", lambda o: o.get("subsets"))
     assert waiting["subsets"][0]["notReadyAddresses"][0]["ip"] == "10.1.0.1"
-    assert waiting["subsets"][0]["ports"] == [{"name": "", "port": 8080, "protocol": "TCP"}]
+    assert waiting["subsets"][0]["ports"] == [{"port": 8080, "protocol": "TCP"}]
     await report(cluster, made, "Running", podIP="10.1.0.1", podIPs=[{"ip": "10.1.0.1"}])
     await cluster.until(kinds.ENDPOINTS, "s", lambda o: "addresses" in (o.get("subsets") or [{}])[0])
-    await cluster.settled()
-    [slice_] = [s for s in await cluster.client.list(kinds.ENDPOINT_SLICE, "default") if s["endpoints"]]
+    slice_ = await filled_slice(cluster)
     assert slice_["endpoints"][0]["addresses"] == ["10.1.0.1"]
     assert slice_["endpoints"][0]["conditions"] == {"ready": True, "serving": True, "terminating": False}
     assert slice_["metadata"]["labels"]["kubernetes.io/service-name"] == "s"
-    await cluster.client.delete(kinds.POD, "p", "default")
+    await cluster.client.delete(kinds.POD, "p", "default", grace_seconds=0)
     await cluster.until(kinds.ENDPOINTS, "s", lambda o: not o.get("subsets"))
     await cluster.client.delete(kinds.SERVICE, "s", "default")
     await cluster.until_gone(kinds.ENDPOINTS, "s")
     await cluster.settled()
-    assert await cluster.client.list(kinds.ENDPOINT_SLICE, "default") == []
+    assert (
+        await cluster.client.list(kinds.ENDPOINT_SLICE, "default", label_selector="kubernetes.io/service-name=s") == []
+    )
 
 
 async def test_nothing_is_written_when_nothing_changes(cluster):

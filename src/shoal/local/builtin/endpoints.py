@@ -85,7 +85,8 @@ class Endpoints:
             if ready or waiting:
                 subset: Json = {"addresses": ready} if ready else {}
                 subset.update({"notReadyAddresses": waiting} if waiting else {})
-                subsets.append({**subset, "ports": ports} if ports else subset)
+                named = [{k: v for k, v in port.items() if v != ""} for port in ports]
+                subsets.append({**subset, "ports": named} if ports else subset)
         metadata = service["metadata"]
         labels = {**(metadata.get("labels") or {}), **(_HEADLESS if service["spec"].get("clusterIP") == "None" else {})}
         held = self._endpoints.get(key_of(service))

@@ -222,11 +222,12 @@ class Jobs:
         if job["spec"].get("backoffLimitPerIndex") is not None:
             annotations[rules.FAILURES] = str(failures)
         body["spec"].setdefault("hostname", f"{name}-{index}"[:63])
+        place = f"metadata.labels['{rules.INDEX}']"
         for group in ("containers", "initContainers"):
             for container in body["spec"].get(group) or ():
                 known = container.setdefault("env", [])
                 if all(one.get("name") != "JOB_COMPLETION_INDEX" for one in known):
-                    known.append({"name": "JOB_COMPLETION_INDEX", "value": str(index)})
+                    known.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": place}}})
         return body
 
     # --- status
