@@ -153,9 +153,10 @@ class State:
                 self.fresh[gang.uid] = None
             self.problems[gang.uid] = problem
             return
-        self.problems.pop(gang.uid, None)
+        was_bad = self.problems.pop(gang.uid, None) is not None
         if wants_room(gang):
-            if known is None or not wants_room(known) or self.standing(known) != self.standing(gang):
+            new = known is None or was_bad or not wants_room(known)
+            if new or (known is not None and self.standing(known) != self.standing(gang)):
                 self.fresh[gang.uid] = None
             self.enqueue(gang)
         else:
