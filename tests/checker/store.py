@@ -11,7 +11,7 @@ def watches(records: list[Record]) -> Iterator[Violation]:
     """I26: every watch is ordered, unique and gapless, and its bookmarks promise only what was delivered."""
     events: dict[int, list[Record]] = {}
     for record in records:
-        if record.verb == "event":
+        if record.verb == "event" and record.event != "ERROR":
             events.setdefault(record.watch, []).append(record)
     for opened in (record for record in records if record.verb == "watch" and record.outcome == "done"):
         came = events.get(opened.order, [])

@@ -8,6 +8,7 @@ loop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import heapq
 import itertools
 import logging
@@ -24,6 +25,14 @@ from shoal.kube.errors import Conflict, KubeError
 
 K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)
+
+
+def spare_collector() -> None:
+    """Call once after the first lists: what is held then lives long, and looking through it again and again costs most
+    of the time of decoding."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1000)
 
 
 class WorkQueue(Generic[K]):

@@ -14,7 +14,9 @@ from shoal.api.kinds import CRD
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
+from shoal.kube.history import History, RecordingTransport
 from shoal.kube.kubeconfig import load
+from tests.checker import assert_holds
 from tests.controlplane.plane import ControlPlane
 
 WIDGET = Kind("example.test", "v1", "Widget", "widgets")
@@ -30,9 +32,12 @@ def hands() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
+    """Every request is recorded, and the whole history judged when the test has ended."""
+    history = History()
     transport = load(control_plane.kubeconfig)
-    yield Client(transport)
+    yield Client(RecordingTransport(transport, history, replica="test"))
     await transport.close()
+    assert_holds(history.entries)
 
 
 @pytest.fixture

@@ -49,12 +49,11 @@ async def run(control_plane: ControlPlane) -> AsyncIterator[Run]:
     started: list[Process] = []
     # Switched off by the environment, because a monkeypatch does not reach another process.
     unfenced = (
-        "from shoal.kube.lease import Term\n"
-        "Term.check = lambda self: None\n"
-        "Term.left = property(lambda self: 30.0)\n"
+        "from shoal.kube.lease import Term\nTerm.check = lambda self: None\nTerm.left = property(lambda self: 30.0)\n"
     )
     code = "import asyncio, sys\n" + (unfenced if os.environ.get(UNFENCED) else "")
-    code += "from tests.integration.kube.replica import main\nasyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))"
+    code += "from tests.integration.kube.replica import main\n"
+    code += "asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))"
 
     async def begin(name: str) -> Process:
         arguments = ["-c", code, str(control_plane.kubeconfig), name, str(SECONDS)]

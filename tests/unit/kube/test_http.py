@@ -34,9 +34,9 @@ async def place() -> AsyncIterator[Place]:
     place = Place()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", place.handle)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1).start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     place.port = runner.addresses[0][1]
     yield place
     await runner.cleanup()
