@@ -28,7 +28,7 @@ from shoal.kube.errors import Forbidden, Unauthorized
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver import Server
 from tests.unit.apiserver.builders import config_map, pod
-from tests.unit.apiserver.conftest import ManualClock
+from tests.unit.apiserver.conftest import ManualClock, turns
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -243,6 +243,18 @@ async def test_quota_counts_what_runs(client: Client) -> None:
         await client.create(POD, pod("c"), "default")
     await client.patch(POD, "a", "default", {"status": {"phase": "Succeeded"}}, subresource="status")
     await client.create(POD, pod("b", requests={"cpu": "1"}), "default")
+
+
+async def test_quota_shows_what_is_used(client: Client) -> None:
+    hard = {"requests.cpu": "4", "requests.memory": "8Gi", "pods": "3"}
+    await client.create(RESOURCE_QUOTA, {"metadata": {"name": "q"}, "spec": {"hard": hard}}, "default")
+    await client.create(POD, pod("a", requests={"cpu": "1500m", "memory": "2Gi"}), "default")
+    await turns()
+    status = (await client.get(RESOURCE_QUOTA, "q", "default"))["status"]
+    assert status == {"hard": hard, "used": {"requests.cpu": "1500m", "requests.memory": "2Gi", "pods": "1"}}
+    await client.delete(POD, "a", "default")
+    await turns()
+    assert (await client.get(RESOURCE_QUOTA, "q", "default"))["status"]["used"]["pods"] == "0"
 
 
 async def test_limit_ranges_fill_in_and_bound(client: Client) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
 from shoal.local.apiserver import bootstrap, portforward, terminals
@@ -28,7 +27,7 @@ from shoal.local.apiserver.certificates import Identity
 from shoal.local.apiserver.checks import Checks
 from shoal.local.apiserver.conversion import Converter
 from shoal.local.apiserver.crds import CustomKinds
-from shoal.local.apiserver.deleting import Deleter, Options
+from shoal.local.apiserver.deleting import Deleter
 from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
 from shoal.local.apiserver.front import Front
 from shoal.local.apiserver.hooks import HookCaller
@@ -37,8 +36,9 @@ from shoal.local.apiserver.kubeconfig import kubeconfig
 from shoal.local.apiserver.openapi import OpenApi
 from shoal.local.apiserver.portforward import Connect
 from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
+from shoal.local.apiserver.quota_status import QuotaStatus
 from shoal.local.apiserver.reading import Reader
-from shoal.local.apiserver.resources import Registry, Resource
+from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.reviews import Reviews
 from shoal.local.apiserver.route import Route, User
 from shoal.local.apiserver.status import (
@@ -55,6 +55,7 @@ from shoal.local.apiserver.status import (
 )
 from shoal.local.apiserver.storage import Durability, Storage, WriteFailed
 from shoal.local.apiserver.subresources import LogSource, Subresources, Terminal
+from shoal.local.apiserver.system_writes import SystemWrites
 from shoal.local.apiserver.terminals import Start
 from shoal.local.apiserver.tokens import Tokens
 from shoal.local.apiserver.upkeep import Upkeep
@@ -66,7 +67,6 @@ log = logging.getLogger(__name__)
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
 _CONNECTIONS = frozenset(("exec", "attach", "portforward"))
-SYSTEM = User(ADMIN, (MASTERS, "system:authenticated"))
 
 
 class Server:
@@ -90,6 +90,7 @@ class Server:
         self._extended_resource_toleration = extended_resource_toleration
         self._fronts: list[Front] = []
         self._upkeep: Upkeep | None = None
+        self._quota_status: QuotaStatus | None = None
         self.ready = False
 
     # --- life
@@ -130,13 +131,16 @@ class Server:
         self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
         self.set_port_forward(portforward.to_pod_address)
-        self.custom_kinds.empty = self._delete_all
-        self.custom_kinds.finish = self._release_definition
+        system = SystemWrites(self.registry, self.writer, self.deleter)
+        self.custom_kinds.empty = system.delete_all
+        self.custom_kinds.finish = system.release_definition
         self.custom_kinds.load()
         for obj in bootstrap.objects(self.registry):
-            await self._ensure(obj)
+            await system.ensure(obj)
         self._upkeep = Upkeep(self.storage, self.registry, self.clock)
         self._upkeep.start()
+        self._quota_status = QuotaStatus(self.registry, system.write_quota_status)
+        self._quota_status.start()
         self.ready = True
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
@@ -157,6 +161,8 @@ class Server:
         self._fronts.clear()
         if self._upkeep is not None:
             await self._upkeep.stop()
+        if self._quota_status is not None:
+            await self._quota_status.stop()
         if hasattr(self, "custom_kinds"):
             await self.custom_kinds.stop()
             await self.hook_caller.close()
@@ -346,8 +352,6 @@ class Server:
             raise no_such_resource()
         return object_answer(found)
 
-    # --- what the server does by itself
-
     async def _old_binding(self, call: Call) -> Answer:
         """POST …/bindings names its pod in the body."""
         pods = self.registry.find("", "pods")
@@ -358,45 +362,6 @@ class Server:
             raise no_such_resource() from None
         where = msgspec.structs.replace(call.route, plural="pods", name=name, subresource="binding")
         return await self.subresources.answer(Call(call.request, call.user, where, pods, pods.versions["v1"]))
-
-    async def _ensure(self, obj: Json) -> None:
-        """Create an object that every cluster has, unless it is there."""
-        group, _, version = obj["apiVersion"].rpartition("/")
-        resource = self.registry.by_kind(group, obj["kind"])
-        assert resource is not None
-        metadata = obj["metadata"]
-        if resource.collection.head(metadata.get("namespace", ""), metadata["name"]) is not None:
-            return
-        request = Request(method="POST", path="", body=msgspec.json.encode(obj))
-        where = Route("create", group, version, resource.plural, metadata.get("namespace", ""))
-        await self.writer.create(Call(request, SYSTEM, where, resource, resource.versions[version]))
-
-    async def _delete_all(self, resource: Resource) -> None:
-        """For a custom kind that is going."""
-        version = resource.versions[resource.storage_version]
-        for record in list(resource.collection.records()):
-            where = Route("delete", resource.group, version.name, resource.plural, record.namespace, record.name)
-            call = Call(Request(method="DELETE", path=""), SYSTEM, where, resource, version)
-            current = resource.collection.head(record.namespace, record.name)
-            if current is not None:
-                await self.deleter.delete_record(call, current, Options())
-
-    async def _release_definition(self, name: str) -> None:
-        """The last object of a custom kind is gone: its definition may go."""
-        resource = self.custom_kinds.definitions
-        where = Route("update", resource.group, "v1", resource.plural, "", name)
-        call = Call(Request(method="PUT", path=""), SYSTEM, where, resource, resource.versions["v1"])
-
-        def produce(old: Json | None) -> Json:
-            assert old is not None
-            old["metadata"]["finalizers"] = [
-                one
-                for one in old["metadata"].get("finalizers") or ()
-                if one != "customresourcecleanup.apiextensions.k8s.io"
-            ]
-            return old
-
-        await self.writer.change(call, produce)
 
 
 def _refused(refusal: Refused) -> Response:
