@@ -12,6 +12,7 @@ from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.controllers.ray import Operator, Settings, names, view
+from shoal.controllers.ray.dashboard import Target
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.kubeconfig import load
@@ -22,12 +23,24 @@ Json = dict[str, Any]
 GROUPS = ("ray.io", "ray.k8s.io")
 
 
+class WaitableDashboard(ScriptedDashboard):
+    """Tells when a job was handed over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received = asyncio.Event()
+
+    async def submit(self, target: Target) -> None:
+        await super().submit(target)
+        self.received.set()
+
+
 class Site:
     """A server with the operator at work on it. Pods do what the test says."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.dashboard = ScriptedDashboard()
+        self.dashboard = WaitableDashboard()
         self.operator = Operator(client, Settings(status_delay=0.1, cluster_lost_grace=0.1), dashboard=self.dashboard)
 
     async def until(self, kind: Kind, name: str, holds: Callable[[Json], bool], seconds: float = 30) -> Json:
@@ -68,6 +81,15 @@ class Site:
                 if len(alive) == wanted:
                     return alive
                 await asyncio.sleep(0.05)
+
+    async def end_pods(self, cluster: str) -> None:
+        """Nobody else ends terminating pods here."""
+        for pod in await self.client.list(kinds.POD, "default", label_selector=f"{names.CLUSTER}={cluster}"):
+            if view.deleting(pod):
+                try:
+                    await self.client.delete(kinds.POD, view.name(pod), "default", grace_seconds=0)
+                except NotFound:
+                    continue
 
     async def make_ready(self, cluster: str, wanted: int) -> list[Json]:
         pods = await self.pods(cluster, wanted)

@@ -26,12 +26,12 @@ async def test_a_cluster_comes_up_scales_suspends_and_resumes(site: Site):
     patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 1}]
     await site.client.patch(kinds.RAY_CLUSTER, "demo", "default", patch, patch_type="json")
     await site.pods("demo", 2)
+    await site.end_pods("demo")
 
     await site.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"suspend": True}})
-    for pod in await site.client.list(kinds.POD, "default", label_selector=f"{names.CLUSTER}=demo"):
-        if view.deleting(pod):  # nobody else ends pods here
-            await site.client.delete(kinds.POD, view.name(pod), "default", grace_seconds=0)
+    await site.until(kinds.RAY_CLUSTER, "demo", lambda obj: bool(view.suspended(obj)))
     await site.pods("demo", 0)
+    await site.end_pods("demo")
     await site.until(kinds.RAY_CLUSTER, "demo", state("suspended"))
 
     await site.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"suspend": False}})
@@ -72,11 +72,11 @@ async def test_a_job_runs_to_its_end_and_takes_its_cluster_along(site: Site):
     name = begun["status"]["rayClusterName"]
     await site.make_ready(name, 2)
     await site.until(kinds.RAY_JOB, "train", stage("Running"))
+    await site.dashboard.received.wait()
     site.dashboard.info = {"status": "SUCCEEDED", "message": "done", "start_time": 1_700_000_000_000}
     done = await site.until(kinds.RAY_JOB, "train", stage("Complete"))
     assert done["status"]["succeeded"] == 1
     assert done["status"]["rayJobInfo"]["startTime"] == "2023-11-14T22:13:20Z"
-    assert site.dashboard.submitted
     await _gone_or_going(site, name)
 
 

@@ -11,6 +11,7 @@ import logging
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.api.times import seconds_text
 from shoal.controllers.ray import launcher, ray_status, view
 from shoal.controllers.ray.caches import BY_OWNER, Caches
 from shoal.controllers.ray.launcher import launcher_pod
@@ -142,9 +143,8 @@ class RayReconciler:
         old = ray.get("status") or {}
         if ray_status.same(old, new):
             return
-        await self._writes.write_status(
-            kinds.RAY, ray, new, self._clock.now(), self._caches.rays, stamp="lastReconcileTime"
-        )
+        new["lastReconcileTime"] = seconds_text(self._clock.now())
+        await self._writes.replace_status(kinds.RAY, ray, new, self._caches.rays)
         told = {one["type"] for one in old.get("conditions") or [] if one["status"] == "True"}
         for one in new["conditions"]:
             if one["status"] == "True" and one["type"] not in told:

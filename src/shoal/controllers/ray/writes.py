@@ -70,6 +70,12 @@ class Writes:
                 cache.note_delete(thing)
         return True
 
+    async def replace_status(self, kind: Kind, thing: Json, status: Json, cache: Cache[Any]) -> None:
+        """Write the whole status as it is. A merge patch would lose members that are null inside a list."""
+        body = {**thing, "status": status}
+        written = await self.client.update(kind, body, view.name(thing), view.namespace(thing), subresource="status")
+        cache.note_write(written)
+
     async def write_status(
         self, kind: Kind, thing: Json, status: Json, now: int, cache: Cache[Any], stamp: str = "lastUpdateTime"
     ) -> None:
