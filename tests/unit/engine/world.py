@@ -11,12 +11,17 @@ from collections import Counter
 import msgspec
 
 from shoal.engine import Engine, Settings
-from shoal.engine.model import Gang, NodeFact, Plan, PodFact, PodSet, Toleration, key_of
+from shoal.engine.model import Gang, HostPort, NodeFact, Plan, PodFact, PodSet, Toleration, key_of
 from shoal.engine.selectors import untolerated
 
 from .build import SECOND, node
 
 ZONES = ("east", "west")
+
+
+def apart_from(labels):
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 class World:
@@ -83,10 +88,14 @@ class World:
         asked = {"cpu": dice.choice([500, 1000, 2000]), "memory": dice.choice([1, 4]) * 2**30}
         if dice.random() < 0.3:
             asked["nvidia.com/gpu"] = dice.choice([1, 2])
+        apart, labels = dice.random() < 0.12, {"app": dice.choice("xyz")}
         return PodSet(
             name=name,
             count=dice.choice([0, 1, 1, 2, 3, 6]),
             requests=asked,
+            labels=labels,
+            affinity=apart_from(labels) if apart else {},
+            host_ports=(HostPort(dice.choice([80, 443])),) if dice.random() < 0.08 else (),
             node_selector={"zone": dice.choice(ZONES)} if dice.random() < 0.25 else {},
             tolerations=(Toleration("dedicated", "Exists"),) if dice.random() < 0.5 else (),
         )
@@ -112,6 +121,9 @@ class World:
                 name=f"p{self.number}",
                 node=where,
                 requests=wanted.requests,
+                labels=wanted.labels,
+                affinity=wanted.affinity,
+                host_ports=wanted.host_ports,
                 gang=gang.uid,
                 pod_set=pod_set,
                 phase="Running",
@@ -217,6 +229,7 @@ class World:
 
     def check(self):
         self.check_nodes()
+        self.check_neighbours()
         self.check_whole()
 
     def check_nodes(self):
@@ -242,6 +255,31 @@ class World:
                         taken[where, resource] += amount * missing
         for (where, resource), amount in taken.items():
             assert amount <= self.nodes[where].allocatable.get(resource, 0), (where, resource, amount)
+
+    def check_neighbours(self):
+        """Pods that keep others away have their nodes to themselves; a host port is taken once."""
+        here: dict[str, list] = {name: [] for name in self.nodes}
+        for pod in self.pods.values():
+            here[pod.node].append(pod)
+        for gang in self.gangs.values():
+            if gang.state not in ("admitted", "stopping"):
+                continue
+            bound = Counter((pod.pod_set, pod.node) for pod in self.pods.values() if pod.gang == gang.uid)
+            for entry in gang.assignment:
+                wanted = next(pod_set for pod_set in gang.pod_sets if pod_set.name == entry.name)
+                for where, count in entry.nodes.items():
+                    if where in here:
+                        fact = PodFact(
+                            uid="", namespace=gang.namespace, labels=wanted.labels, affinity=wanted.affinity,
+                            host_ports=wanted.host_ports,
+                        )  # fmt: skip
+                        here[where] += [fact] * max(0, count - bound[entry.name, where])
+        for pods in here.values():
+            for index, one in enumerate(pods):
+                for other in pods[:index] + pods[index + 1 :]:
+                    apart = one.affinity and one.namespace == other.namespace
+                    assert not (apart and one.labels == other.labels)
+                    assert not set(one.host_ports) & set(other.host_ports)
 
     def check_whole(self):
         """An admitted gang has every pod planned; a waiting one holds nothing."""
