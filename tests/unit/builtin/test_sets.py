@@ -103,6 +103,7 @@ async def filled_slice(cluster):
 
 
 async def test_endpoints_follow_pods(cluster):
+    await cluster.add_node("n")
     await cluster.create(kinds.SERVICE, service())
     pod = {
         "apiVersion": "v1",
