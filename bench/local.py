@@ -2,8 +2,8 @@
 
     python bench/local.py [--nodes 1000] [--pods 10000] [--gang 1]
 
-Embedded API server in memory, pod scheduler and node agent in one process, simulated runtime. Prints one JSON line: seconds
-from the first create until every pod is Running, and the process's largest resident size.
+Embedded API server in memory, pod scheduler and node agent in one process, simulated runtime. Prints one JSON line:
+seconds from the first create until every pod is Running, and the process's largest resident size.
 """
 
 from __future__ import annotations
@@ -56,10 +56,18 @@ async def main(nodes: int, pods: int, gang: int) -> None:
 
     async def create(index: int) -> None:
         annotations = {marks.GANG_UID: f"gang-{index // gang}", marks.GANG_SIZE: str(gang)} if gang > 1 else {}
-        container = {"name": "c", "image": "busybox", "command": ["sleep", "infinity"],
-                     "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod-{index}", "annotations": annotations},
-                "spec": {"containers": [container]}}
+        container = {
+            "name": "c",
+            "image": "busybox",
+            "command": ["sleep", "infinity"],
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{index}", "annotations": annotations},
+            "spec": {"containers": [container]},
+        }
         async with limit:
             await client.create(POD, body, "default")
 
@@ -68,8 +76,19 @@ async def main(nodes: int, pods: int, gang: int) -> None:
     await all_running.wait()
     seconds = time.monotonic() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"nodes": nodes, "pods": pods, "gang": gang, "nodes_registered_s": round(registered, 1),
-                      "created_s": round(created, 1), "all_running_s": round(seconds, 1), "peak_rss_mib": peak // 1024}))
+    print(
+        json.dumps(
+            {
+                "nodes": nodes,
+                "pods": pods,
+                "gang": gang,
+                "nodes_registered_s": round(registered, 1),
+                "created_s": round(created, 1),
+                "all_running_s": round(seconds, 1),
+                "peak_rss_mib": peak // 1024,
+            }
+        )
+    )
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

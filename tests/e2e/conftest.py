@@ -13,15 +13,15 @@ import pytest
 
 pytest.importorskip("ray", reason="real Ray is not installed")
 
-from shoal.api.kinds import POD, RAY_CLUSTER  # noqa: E402
-from shoal.api.meta import Json  # noqa: E402
-from shoal.cli.cluster import LocalCluster  # noqa: E402
-from shoal.kube.errors import NotFound  # noqa: E402
-from shoal.local import machine  # noqa: E402
-from shoal.local.agent import NodeShape  # noqa: E402
-from shoal.local.home import Home  # noqa: E402
-from shoal.local.runtime import shim  # noqa: E402
-from shoal.local.settings import Settings  # noqa: E402
+from shoal.api.kinds import POD, RAY_CLUSTER
+from shoal.api.meta import Json
+from shoal.cli.cluster import LocalCluster
+from shoal.kube.errors import NotFound
+from shoal.local import machine
+from shoal.local.agent import NodeShape
+from shoal.local.home import Home
+from shoal.local.runtime import shim
+from shoal.local.settings import Settings
 
 READY_SECONDS = 120.0
 
@@ -84,7 +84,7 @@ class Whole:
 
     async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
         async with asyncio.timeout(seconds):
-            while not (found := await look()):
+            while not (found := await look()):  # noqa: ASYNC110 - the other side has no event
                 await asyncio.sleep(0.25)
             return found
 
@@ -94,9 +94,16 @@ class Whole:
         url = f"http://{head['status']['podIP']}:8265/api/jobs/"
         headers = headers or await self.token(cluster)
         async with aiohttp.ClientSession(headers=headers) as session:
-            async with session.post(url, json={"entrypoint": entrypoint}) as answer:
-                assert answer.status == 200, await answer.text()
-                name = (await answer.json())["submission_id"]
+
+            async def submit() -> str | None:
+                try:  # on a busy machine the dashboard may answer later than the agent that the probe asks
+                    async with session.post(url, json={"entrypoint": entrypoint}) as answer:
+                        assert answer.status == 200, await answer.text()
+                        return str((await answer.json())["submission_id"])
+                except aiohttp.ClientConnectorError:
+                    return None
+
+            name = await self.until(submit, 60)
 
             async def look() -> Json | None:
                 async with session.get(url + name) as answer:
@@ -126,7 +133,7 @@ class Whole:
         from shoal.local.runtime.pod import pod_id
 
         directory = str(self.cluster.home.runtime / "pods" / pod_id(pod["metadata"]["uid"]))
-        shims = [pid for pid in shim.descendants(os.getpid()) if directory.encode() in _command(pid)]
+        shims = [pid for pid in shim.descendants(os.getpid()) if directory.encode() in command(pid)]
         return sorted({*shims, *(below for pid in shims for below in shim.descendants(pid))})
 
     async def gone(self, cluster: str) -> None:
@@ -153,7 +160,7 @@ def _status(pid: int) -> bytes:
         return b"\nState:\tZ"
 
 
-def _command(pid: int) -> bytes:
+def command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -172,7 +179,7 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     found = Whole(cluster)
     yield found
     below = shim.descendants(os.getpid())
-    started = [pid for pid in below if str(tmp_path).encode() in _command(pid)]
+    started = [pid for pid in below if str(tmp_path).encode() in command(pid)]
     started += [deeper for pid in started for deeper in shim.descendants(pid)]
     await cluster.stop(5)
     assert living(started) == [], "processes of pods outlived `shoal down`"

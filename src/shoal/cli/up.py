@@ -133,7 +133,7 @@ def _warn_if_larger(settings: Settings) -> None:
     if cpu > machine.cpu_count() * 1000 or memory > machine.memory_bytes():
         click.echo(
             f"warning: the nodes declare {cpu / 1000:g} cores and {memory >> 30} GiB, this machine has "
-            f"{machine.cpu_count()} and {machine.memory_bytes() >> 30}; sizes are bookkeeping, processes share what there is",
+            f"{machine.cpu_count()} and {machine.memory_bytes() >> 30}; processes share what there is",
             err=True,
         )
 

@@ -1,7 +1,7 @@
 """Where a one-machine cluster keeps its state, and who is running it.
 
-One directory per cluster name. Read by every command that names a cluster; the running process is known by pid and start
-time, so that a stale file never leads to a stranger.
+One directory per cluster name. Read by every command that names a cluster; the running process is known by pid and
+start time, so that a stale file never leads to a stranger.
 """
 
 from __future__ import annotations

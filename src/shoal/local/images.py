@@ -1,7 +1,7 @@
 """What an image name means on a machine without images: which environment its containers get.
 
-Asked by the process runtime for every container. Matches the last path component only, whatever registry, tag or digest;
-never pulls anything. Names it does not know are refused with the words that say how to map them.
+Asked by the process runtime for every container. Matches the last path component only, whatever registry, tag or
+digest; never pulls anything. Names it does not know are refused with the words that say how to map them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ def add(source: Path, context: str, target: Path | None = None) -> Path:
     entries = {
         "clusters": {"name": context, "cluster": own["clusters"][0]["cluster"]},
         "users": {"name": context, "user": own["users"][0]["user"]},
-        "contexts": {"name": context, "context": {**own["contexts"][0]["context"], "cluster": context, "user": context}},
+        "contexts": {
+            "name": context,
+            "context": {**own["contexts"][0]["context"], "cluster": context, "user": context},
+        },
     }
     with _locked(path):
         config = _read(path)

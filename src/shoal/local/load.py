@@ -36,9 +36,15 @@ def base_load_pods(load: dict[str, str], node: str) -> list[Json]:
 def _pod(name: str, node: str, requests: dict[str, str], limits: dict[str, str]) -> Json:
     container = {"name": "load", "image": "pause", "resources": {"requests": requests, "limits": limits}}
     return {
-        "apiVersion": "v1", "kind": "Pod",
+        "apiVersion": "v1",
+        "kind": "Pod",
         "metadata": {"name": name, "namespace": "kube-system", "labels": {"shoal.dev/base-load": "true"}},
-        "spec": {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0,
-                 "tolerations": [{"operator": "Exists"}], "priorityClassName": "system-node-critical",
-                 "automountServiceAccountToken": False},
+        "spec": {
+            "nodeName": node,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "system-node-critical",
+            "automountServiceAccountToken": False,
+        },
     }

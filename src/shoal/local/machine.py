@@ -71,7 +71,11 @@ def may_unshare(flags: int) -> bool:
 
 def may_use_namespaces() -> bool:
     """Root's namespaces, and the tool that joins their networks."""
-    return sys.platform == "linux" and shutil.which("ip") is not None and may_unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID)
+    return (
+        sys.platform == "linux"
+        and shutil.which("ip") is not None
+        and may_unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID)
+    )
 
 
 def memory_controller() -> str:
@@ -94,25 +98,60 @@ def findings() -> list[Finding]:
     overlay = "overlay" in _text("/proc/filesystems")
     found = [
         Finding("Linux", sys.platform == "linux", sys.platform, "pods as processes need Linux", required=True),
-        Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0], "use Python 3.11 or newer", required=True),
-        Finding("Ray", ray, "installed beside shoal" if ray else "not found",
-                'pods of Ray images will not start: pip install "shoal-ray[local]"'),
-        Finding("sandbox", namespaces, "netns: own network, PID and mount namespaces" if namespaces
-                else "loopback: an address of 127.0.0.0/8 and a port block per pod",
-                "run as root with the ip tool (iproute2) for standard ports and mount paths; loopback works without rights"),
-        Finding("overlay file system", overlay, "containers see a writable root of their own" if overlay else "missing",
-                "containers see the machine's root read-only; load the overlay module"),
-        Finding("memory limits", bool(controller), f"cgroup {controller}" if controller else "not enforced",
-                "limits are bookkeeping only: run as root, or delegate the cgroup v2 memory controller"),
+        Finding(
+            "Python", sys.version_info >= (3, 11), sys.version.split()[0], "use Python 3.11 or newer", required=True
+        ),
+        Finding(
+            "Ray",
+            ray,
+            "installed beside shoal" if ray else "not found",
+            'pods of Ray images will not start: pip install "shoal-ray[local]"',
+        ),
+        Finding(
+            "sandbox",
+            namespaces,
+            "netns: own network, PID and mount namespaces"
+            if namespaces
+            else "loopback: an address of 127.0.0.0/8 and a port block per pod",
+            "run as root with the ip tool (iproute2) for standard ports and mount paths; loopback works without rights",
+        ),
+        Finding(
+            "overlay file system",
+            overlay,
+            "containers see a writable root of their own" if overlay else "missing",
+            "containers see the machine's root read-only; load the overlay module",
+        ),
+        Finding(
+            "memory limits",
+            bool(controller),
+            f"cgroup {controller}" if controller else "not enforced",
+            "limits are bookkeeping only: run as root, or delegate the cgroup v2 memory controller",
+        ),
         Finding("GPUs", True, str(gpu_count())),
-        Finding("cores and memory", cpu_count() >= 2 and memory_bytes() >= 4 << 30,
-                f"{cpu_count()} cores, {memory_bytes() >> 30} GiB",
-                "one Ray head takes 0.7 GiB and 5 CPU-seconds to start, a worker 0.25 GiB"),
-        Finding("disk", disk.free > 2 << 30, f"{disk.free >> 30} GiB free at home", "free some space: state and logs live there"),
-        Finding("/dev/shm", shared is not None and shared.total >= 1 << 30,
-                f"{shared.total >> 20} MiB" if shared else "missing", "Ray's object store needs it: mount a larger tmpfs"),
-        Finding("kubectl", shutil.which("kubectl") is not None, shutil.which("kubectl") or "not found",
-                "optional: install kubectl to use the cluster from a shell"),
+        Finding(
+            "cores and memory",
+            cpu_count() >= 2 and memory_bytes() >= 4 << 30,
+            f"{cpu_count()} cores, {memory_bytes() >> 30} GiB",
+            "one Ray head takes 0.7 GiB and 5 CPU-seconds to start, a worker 0.25 GiB",
+        ),
+        Finding(
+            "disk",
+            disk.free > 2 << 30,
+            f"{disk.free >> 30} GiB free at home",
+            "free some space: state and logs live there",
+        ),
+        Finding(
+            "/dev/shm",
+            shared is not None and shared.total >= 1 << 30,
+            f"{shared.total >> 20} MiB" if shared else "missing",
+            "Ray's object store needs it: mount a larger tmpfs",
+        ),
+        Finding(
+            "kubectl",
+            shutil.which("kubectl") is not None,
+            shutil.which("kubectl") or "not found",
+            "optional: install kubectl to use the cluster from a shell",
+        ),
     ]
     return found
 

@@ -50,7 +50,9 @@ def parse_node(text: str, runtime: RuntimeName = "process", taken: int = 0) -> l
     name, labels, taints = fields.pop("name", ""), _labels(fields.pop("labels", "")), _taints(fields.pop("taints", ""))
     chosen = _runtime(fields.pop("runtime", runtime), text)
     capacity = _capacity(fields, text)
-    names = [name] if name and count == 1 else [f"{name or 'node'}-{taken * (not name) + index}" for index in range(count)]
+    names = (
+        [name] if name and count == 1 else [f"{name or 'node'}-{taken * (not name) + index}" for index in range(count)]
+    )
     return [NodeShape(name=one, capacity=capacity, labels=labels, taints=taints, runtime=chosen) for one in names]
 
 
@@ -66,8 +68,16 @@ def parse_pool(text: str, runtime: RuntimeName = "process") -> Pool:
     delay = parse_duration(fields.pop("delay", "2s"))
     labels, taints = _labels(fields.pop("labels", "")), _taints(fields.pop("taints", ""))
     chosen = _runtime(fields.pop("runtime", runtime), text)
-    return Pool(name=name, capacity=_capacity(fields, text), labels=labels, taints=taints, least=least, most=most,
-                delay=delay, runtime=chosen)
+    return Pool(
+        name=name,
+        capacity=_capacity(fields, text),
+        labels=labels,
+        taints=taints,
+        least=least,
+        most=most,
+        delay=delay,
+        runtime=chosen,
+    )
 
 
 def parse_base_load(text: str) -> dict[str, str]:
@@ -106,10 +116,13 @@ def read_file(path: Path) -> Settings:
     for entry in found.get("nodes") or []:
         nodes += parse_node(_as_flag(entry), runtime, len(nodes))
     return Settings(
-        nodes=tuple(nodes), pools=tuple(parse_pool(_as_flag(entry), runtime) for entry in found.get("pools") or []),
+        nodes=tuple(nodes),
+        pools=tuple(parse_pool(_as_flag(entry), runtime) for entry in found.get("pools") or []),
         base_load=parse_base_load(_as_flag(found["baseLoad"])) if found.get("baseLoad") else {},
         images={str(name): str(target) for name, target in (found.get("images") or {}).items()},
-        runtime=runtime, sandbox=str(found.get("sandbox") or "auto"), idle_seconds=float(found.get("idleSeconds") or 600.0),
+        runtime=runtime,
+        sandbox=str(found.get("sandbox") or "auto"),
+        idle_seconds=float(found.get("idleSeconds") or 600.0),
     )
 
 

@@ -1,4 +1,4 @@
-"""Pods on this machine, for the tests beside this file: a host over a temporary directory, in each sandbox it allows."""
+"""Pods on this machine, for the tests beside this file: a host over a temporary directory, in each sandbox."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class Machine:
         self.things = things
         self.pods: list[PodRun] = []
         self.events: list[tuple[str, str, str]] = []
-        host.announce = lambda pod, kind, reason, message: self.events.append((pod["metadata"]["name"], reason, message))
+        host.announce = lambda pod, kind, reason, message: self.events.append(
+            (pod["metadata"]["name"], reason, message)
+        )
 
     def start(self, pod: Json, **options: Any) -> PodRun:
         run = PodRun(self.host, pod, lambda: None, **options)
@@ -91,8 +93,14 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
     things = Things()
     name = f"test@{directory}"
     sandbox = NetnsSandbox(name) if kind == "netns" else LoopbackSandbox(name, None, directory / "pods")
-    host = Host(directory=directory, sandbox=sandbox, sources=things, limits=find_limits(name), gate=StartGate(2),
-                restart_base=0.05)
+    host = Host(
+        directory=directory,
+        sandbox=sandbox,
+        sources=things,
+        limits=find_limits(name),
+        gate=StartGate(2),
+        restart_base=0.05,
+    )
     await sandbox.start()
     found = Machine(host, things)
     yield found
@@ -102,10 +110,16 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
     await sandbox.stop()
 
 
-def pod(name: str, *command: str, image: str = "busybox", policy: str = "Never", container: Json | None = None,
-        **spec: Any) -> Json:
+def pod(
+    name: str, *command: str, image: str = "busybox", policy: str = "Never", container: Json | None = None, **spec: Any
+) -> Json:
     """A pod of one container `main` that runs `command` in a shell's words."""
-    main: Json = {"name": "main", "image": image, **({"command": list(command)} if command else {}), **(container or {})}
+    main: Json = {
+        "name": "main",
+        "image": image,
+        **({"command": list(command)} if command else {}),
+        **(container or {}),
+    }
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}}
     return {"metadata": metadata, "spec": {"containers": [main], "restartPolicy": policy, **spec}}
 

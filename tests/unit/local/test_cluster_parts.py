@@ -45,21 +45,32 @@ class Cluster:
                 await part.ready.wait()
 
     async def nodes(self, *sizes: str, **options: Any) -> None:
-        await self.keeper.register(NodeShape(name=f"node-{i}", capacity={"cpu": size, "memory": "64Gi"}, runtime="simulated",
-                                             **options) for i, size in enumerate(sizes))
+        await self.keeper.register(
+            NodeShape(name=f"node-{i}", capacity={"cpu": size, "memory": "64Gi"}, runtime="simulated", **options)
+            for i, size in enumerate(sizes)
+        )
 
     async def pod(self, name: str, cpu: str = "1", gang: tuple[str, int] | None = None, **more: Any) -> Json:
         annotations = dict(more.pop("annotations", {}))
         if gang:
             annotations |= {marks.GANG_UID: gang[0], marks.GANG_SIZE: str(gang[1]), marks.GANG_NAME: gang[0]}
-        container = {"name": "c", "image": "busybox", "command": ["sleep", "infinity"],
-                     "resources": {"requests": {"cpu": cpu}}}
-        body = {"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": name, "annotations": annotations, "labels": more.pop("labels", {})},
-                "spec": {"containers": [container], "restartPolicy": "Never", **more}}
+        container = {
+            "name": "c",
+            "image": "busybox",
+            "command": ["sleep", "infinity"],
+            "resources": {"requests": {"cpu": cpu}},
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations, "labels": more.pop("labels", {})},
+            "spec": {"containers": [container], "restartPolicy": "Never", **more},
+        }
         return await self.client.create(POD, body, "default")
 
-    async def see(self, kind: Any, name: str, namespace: str | None, good: Callable[[Json], bool], seconds: float = 15) -> Json:
+    async def see(
+        self, kind: Any, name: str, namespace: str | None, good: Callable[[Json], bool], seconds: float = 15
+    ) -> Json:
         """The object as soon as it is as wanted."""
         async with asyncio.timeout(seconds):
             while True:
@@ -72,7 +83,9 @@ class Cluster:
                 await asyncio.sleep(0.02)
 
     async def bound(self, name: str) -> str:
-        return str((await self.see(POD, name, "default", lambda pod: bool(pod["spec"].get("nodeName"))))["spec"]["nodeName"])
+        return str(
+            (await self.see(POD, name, "default", lambda pod: bool(pod["spec"].get("nodeName"))))["spec"]["nodeName"]
+        )
 
     async def waits(self, name: str, text: str) -> Json:
         def said(pod: Json) -> bool:
@@ -101,7 +114,9 @@ def phase(wanted: str) -> Callable[[Json], bool]:
 
 
 def condition(kind: str, status: str) -> Callable[[Json], bool]:
-    return lambda obj: any(c["type"] == kind and c["status"] == status for c in (obj.get("status") or {}).get("conditions") or ())
+    return lambda obj: any(
+        c["type"] == kind and c["status"] == status for c in (obj.get("status") or {}).get("conditions") or ()
+    )
 
 
 async def test_a_pod_is_bound_runs_and_is_deleted(cluster: Cluster) -> None:
@@ -113,7 +128,7 @@ async def test_a_pod_is_bound_runs_and_is_deleted(cluster: Cluster) -> None:
     assert condition("Ready", "True")(running) and condition("PodScheduled", "True")(running)
     await cluster.client.delete(POD, "one", "default")
     async with asyncio.timeout(10):
-        while cluster.agent.running("default", "one"):
+        while cluster.agent.running("default", "one"):  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.02)
     with pytest.raises(NotFound):
         await cluster.client.get(POD, "one", "default")
@@ -146,12 +161,17 @@ async def test_a_running_gang_takes_a_replacement_alone(cluster: Cluster) -> Non
 async def test_a_pod_group_is_co_scheduled(cluster: Cluster) -> None:
     from shoal.api.kinds import POD_GROUP
 
-    group = {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "metadata": {"name": "team"}, "spec": {"minMember": 2}}
+    group = {
+        "apiVersion": POD_GROUP.api_version,
+        "kind": "PodGroup",
+        "metadata": {"name": "team"},
+        "spec": {"minMember": 2},
+    }
     await cluster.client.create(POD_GROUP, group, "default")
     await cluster.nodes("4")
     await cluster.begin(cluster.scheduler)
     async with asyncio.timeout(10):
-        while not cluster.scheduler._pod_groups.list():
+        while not cluster.scheduler._pod_groups.list():  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.02)
     await cluster.pod("a", labels={"scheduling.x-k8s.io/pod-group": "team"})
     await cluster.waits("a", "waiting for 1 more")
@@ -166,51 +186,73 @@ async def test_a_pod_too_large_says_why_in_the_schedulers_words(cluster: Cluster
     found = await cluster.waits("huge", "Unschedulable")
     assert "0/2 nodes are available: 2 Insufficient cpu." in str(found["status"]["conditions"])
     async with asyncio.timeout(10):
-        while not [e for e in await cluster.client.list(EVENT, "default") if e["reason"] == "FailedScheduling"]:
+        while not [e for e in await cluster.client.list(EVENT, "default") if e["reason"] == "FailedScheduling"]:  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("spec", "expected"), [
-    ({"nodeSelector": {"disk": "fast"}}, "node-0"),
-    ({"tolerations": [{"key": "only", "operator": "Exists"}], "nodeSelector": {"kubernetes.io/hostname": "node-1"}}, "node-1"),
-])
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"nodeSelector": {"disk": "fast"}}, "node-0"),
+        (
+            {
+                "tolerations": [{"key": "only", "operator": "Exists"}],
+                "nodeSelector": {"kubernetes.io/hostname": "node-1"},
+            },
+            "node-1",
+        ),
+    ],
+)
 async def test_selectors_and_taints_decide(cluster: Cluster, spec: Json, expected: str) -> None:
-    await cluster.keeper.register([
-        NodeShape(name="node-0", capacity={"cpu": "4", "memory": "1Gi"}, labels={"disk": "fast"}),
-        NodeShape(name="node-1", capacity={"cpu": "4", "memory": "1Gi"}, taints=({"key": "only", "effect": "NoSchedule"},)),
-    ])
+    await cluster.keeper.register(
+        [
+            NodeShape(name="node-0", capacity={"cpu": "4", "memory": "1Gi"}, labels={"disk": "fast"}),
+            NodeShape(
+                name="node-1", capacity={"cpu": "4", "memory": "1Gi"}, taints=({"key": "only", "effect": "NoSchedule"},)
+            ),
+        ]
+    )
     await cluster.begin(cluster.scheduler)
     await cluster.pod("choosy", **spec)
     assert await cluster.bound("choosy") == expected
 
 
 async def test_what_pods_request_never_exceeds_a_node(cluster: Cluster) -> None:
-    """More pods than fit, created at once: bound requests stay within allocatable, and a freed place is used at once."""
+    """More pods than fit, created at once: bound requests stay within allocatable; a freed place is used."""
     await cluster.nodes("3", "2")
     await cluster.begin(cluster.agent, cluster.scheduler)
     await asyncio.gather(*(cluster.pod(f"p{n}") for n in range(8)))
     async with asyncio.timeout(10):
-        while sum(bool(pod["spec"].get("nodeName")) for pod in await cluster.client.list(POD, "default")) < 5:
+        while sum(bool(pod["spec"].get("nodeName")) for pod in await cluster.client.list(POD, "default")) < 5:  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.02)
     nodes = [pod["spec"].get("nodeName") for pod in await cluster.client.list(POD, "default")]
     assert (nodes.count("node-0"), nodes.count("node-1"), nodes.count(None)) == (3, 2, 3)
     gone = next(pod for pod in await cluster.client.list(POD, "default") if pod["spec"].get("nodeName"))
     await cluster.client.delete(POD, gone["metadata"]["name"], "default")
     async with asyncio.timeout(10):
-        while sum(bool(p["spec"].get("nodeName")) for p in await cluster.client.list(POD, "default")) < 5:
+        while sum(bool(p["spec"].get("nodeName")) for p in await cluster.client.list(POD, "default")) < 5:  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("annotations", "command", "wanted"), [
-    ({RUN_SECONDS: "0.1"}, ["whatever"], "Succeeded"),
-    ({RUN_SECONDS: "0.1", EXIT_CODE: "2"}, ["whatever"], "Failed"),
-    ({}, ["sh", "-c", "sleep 0.1"], "Succeeded"),
-])
-async def test_simulated_pods_end_as_told(cluster: Cluster, annotations: dict[str, str], command: list[str], wanted: str) -> None:
+@pytest.mark.parametrize(
+    ("annotations", "command", "wanted"),
+    [
+        ({RUN_SECONDS: "0.1"}, ["whatever"], "Succeeded"),
+        ({RUN_SECONDS: "0.1", EXIT_CODE: "2"}, ["whatever"], "Failed"),
+        ({}, ["sh", "-c", "sleep 0.1"], "Succeeded"),
+    ],
+)
+async def test_simulated_pods_end_as_told(
+    cluster: Cluster, annotations: dict[str, str], command: list[str], wanted: str
+) -> None:
     await cluster.nodes("4")
     await cluster.begin(cluster.agent, cluster.scheduler)
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "timed", "annotations": annotations},
-            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "command": command}]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "timed", "annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "command": command}]},
+    }
     await cluster.client.create(POD, body, "default")
     await cluster.see(POD, "timed", "default", phase(wanted))
 
@@ -234,19 +276,37 @@ async def test_f108_a_pod_that_ended_is_never_started_again(cluster: Cluster) ->
 # --- autoscaler
 
 
-GPU = Pool(name="gpu", capacity={"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}, labels={"kind": "gpu"}, most=3,
-           delay=0.05, runtime="simulated")
+GPU = Pool(
+    name="gpu",
+    capacity={"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"},
+    labels={"kind": "gpu"},
+    most=3,
+    delay=0.05,
+    runtime="simulated",
+)
 
 
 async def ask(cluster: Cluster, name: str, count: int, kind: str = "queued-provisioning.gke.io") -> None:
     limits = {"nvidia.com/gpu": "1"}
-    template = {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1", **limits},
-                                                                                   "limits": limits}}]}}
-    await cluster.client.create(POD_TEMPLATE, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name},
-                                               "template": template}, "default")
+    template = {
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1", **limits}, "limits": limits}}
+            ]
+        }
+    }
+    await cluster.client.create(
+        POD_TEMPLATE,
+        {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": template},
+        "default",
+    )
     spec = {"provisioningClassName": kind, "podSets": [{"podTemplateRef": {"name": name}, "count": count}]}
-    body = {"apiVersion": PROVISIONING_REQUEST.api_version, "kind": "ProvisioningRequest", "metadata": {"name": name},
-            "spec": spec}
+    body = {
+        "apiVersion": PROVISIONING_REQUEST.api_version,
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
     await cluster.client.create(PROVISIONING_REQUEST, body, "default")
 
 
@@ -266,9 +326,12 @@ async def test_a_request_is_accepted_provisioned_and_its_pods_land_there(scaled:
     nodes = [node for node in await scaled.client.list(NODE) if node["metadata"]["labels"].get("kind") == "gpu"]
     assert len(nodes) == 2
     limits = {"nvidia.com/gpu": "1"}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {
-        "name": "consumer", "annotations": {"autoscaling.x-k8s.io/consume-provisioning-request": "job"}},
-        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": limits, "limits": limits}}]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "consumer", "annotations": {"autoscaling.x-k8s.io/consume-provisioning-request": "job"}},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": limits, "limits": limits}}]},
+    }
     await scaled.client.create(POD, body, "default")
     assert await scaled.bound("consumer") in {node["metadata"]["name"] for node in nodes}
 
@@ -277,8 +340,12 @@ async def test_held_room_is_for_its_request_only(scaled: Cluster) -> None:
     await ask(scaled, "job", 3)
     await scaled.see(PROVISIONING_REQUEST, "job", "default", condition("Provisioned", "True"))
     limits = {"nvidia.com/gpu": "1"}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
-            "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": limits, "limits": limits}}]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "other"},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": limits, "limits": limits}}]},
+    }
     await scaled.client.create(POD, body, "default")
     await scaled.waits("other", "untolerated taint")
     await scaled.client.delete(PROVISIONING_REQUEST, "job", "default")
@@ -306,5 +373,5 @@ async def test_pending_pods_make_a_pool_grow_and_idle_nodes_go(scaled: Cluster) 
     assert (await scaled.bound("large")).startswith("gpu-")
     await scaled.see(POD, "large", "default", phase("Succeeded"))
     async with asyncio.timeout(20):
-        while len(await scaled.client.list(NODE)) > 1:
+        while len(await scaled.client.list(NODE)) > 1:  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.05)

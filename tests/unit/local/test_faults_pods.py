@@ -26,7 +26,7 @@ from shoal.local.sandbox import loopback as loopback_sandbox
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from tests.faults import proven
 from tests.unit.local.conftest import Machine, pod, state, text
-from tests.unit.local.test_pods import until
+from tests.unit.local.test_pods import command, until
 
 
 def marked(mark: str) -> list[int]:
@@ -57,8 +57,12 @@ async def test_f097_a_restarted_agent_finds_its_pods_again(one_machine: Machine)
     second = PodRun(one_machine.host, manifest, lambda: None)
     second.start()
     try:
-        await until(lambda: second.status()["containerStatuses"][0]["state"] != {"waiting": {"reason": "ContainerCreating"}}
-                    and "PodInitializing" not in str(second.status()))
+        await until(
+            lambda: (
+                second.status()["containerStatuses"][0]["state"] != {"waiting": {"reason": "ContainerCreating"}}
+                and "PodInitializing" not in str(second.status())
+            )
+        )
         status = second.status()["containerStatuses"][0]
         assert "running" in status["state"] and status["restartCount"] == 0
         assert marked("5097") == shims
@@ -101,7 +105,7 @@ def believes_the_pid(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=believes_the_pid)
 async def test_f098_a_reused_pid_is_a_stranger(tmp_path: Path) -> None:
     """F98: the shim's pid now belongs to another process. Holds: it gets no signal from us."""
-    stranger = subprocess.Popen(["sleep", "5098"])
+    stranger = subprocess.Popen(["sleep", "5098"])  # noqa: ASYNC220 - it must not be a child that asyncio reaps
     try:
         run = tmp_path / "containers" / "main" / "0"
         run.mkdir(parents=True)
@@ -123,7 +127,7 @@ def writes_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=writes_plainly)
 def test_f102_a_full_disk_loses_output_and_nothing_else(tmp_path: Path) -> None:
-    """F102: the disk is full while a container prints. Holds: output is drained and dropped; logging resumes with space."""
+    """F102: the disk is full while a container prints. Holds: output is drained and dropped; with space it resumes."""
     log = shim.Log("/dev/full", 1 << 20)
     log.take("stdout", b"lost\n" * 1000)
     log.file = open(tmp_path / "log", "ab", buffering=0)  # noqa: SIM115 - space is back
@@ -137,7 +141,7 @@ def trusts_every_port(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=trusts_every_port)
 async def test_f105_blocks_of_ports_are_free_and_disjoint() -> None:
-    """F105: a port of the next block is taken by someone else. Holds: that block is skipped; no two pods share anything."""
+    """F105: a port of the next block is taken by someone else. Holds: it is skipped; no two pods share anything."""
     sandbox = LoopbackSandbox("ports")
     first = await sandbox.open("a")
     with socket.socket() as stranger:
@@ -170,8 +174,20 @@ async def test_f106_ray_nodes_start_a_few_at_a_time(one_machine: Machine, tmp_pa
     record.mkdir()
     one_machine.host.images = ImageTable({"ray": str(environment)})
     mounts = {"volumeMounts": [{"name": "record", "mountPath": str(record)}]}
-    runs = [one_machine.start(pod(f"node-{n}", "sh", "-c", "ray start --address=10.0.0.1:1", image="ray", container=mounts,
-                                  volumes=[{"name": "record", "hostPath": {"path": str(record)}}])) for n in range(6)]
+    runs = [
+        one_machine.start(
+            pod(
+                f"node-{n}",
+                "sh",
+                "-c",
+                "ray start --address=10.0.0.1:1",
+                image="ray",
+                container=mounts,
+                volumes=[{"name": "record", "hostPath": {"path": str(record)}}],
+            )
+        )
+        for n in range(6)
+    ]
     await asyncio.gather(*(run.finished.wait() for run in runs))
     starting, most = 0, 0
     for mark in (record / "log").read_text().split():
@@ -191,27 +207,43 @@ async def test_f107_the_pod_over_its_limit_is_the_one_that_dies(isolated: Machin
     if isinstance(isolated.host.limits, NoLimits):
         pytest.skip("no memory control group is available on this machine")
     neighbour = isolated.start(pod("neighbour", "sleep", "1000"))
-    hog = await isolated.ended(pod("hog", "python3", "-c", "x = bytearray(256 << 20)", image="python",
-                                   container={"resources": {"limits": {"memory": "64Mi"}}}))
+    hog = await isolated.ended(
+        pod(
+            "hog",
+            "python3",
+            "-c",
+            "x = bytearray(256 << 20)",
+            image="python",
+            container={"resources": {"limits": {"memory": "64Mi"}}},
+        )
+    )
     ended = state(hog)["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     assert "running" in state(neighbour)
 
 
-def leaves_descendants(monkeypatch: pytest.MonkeyPatch, directory: str = "") -> None:
+UNPROTECTED = Path(os.environ.get("TMPDIR", "/tmp")) / f"shim-without-protection-{os.getpid()}.py"
+
+
+def forget_unprotected() -> None:
+    UNPROTECTED.unlink(missing_ok=True)
+
+
+def leaves_descendants(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(shim.__file__).read_text()
     broken = source.replace("def kill_descendants(first):\n", "def kill_descendants(first):\n    return\n")
     assert broken != source
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"shim-without-protection-{os.getpid()}.py"
-    path.write_text(broken)
-    monkeypatch.setattr(process, "SHIM", path)
+    UNPROTECTED.write_text(broken)
+    monkeypatch.setattr(process, "SHIM", UNPROTECTED)
 
 
 @proven(without=leaves_descendants)
 async def test_f109_a_pod_that_misbehaves_in_every_way_still_ends(plain: Machine) -> None:
     """F109: a pod floods its output, ignores SIGTERM and double-forks. Holds: output is capped, nothing outlives it."""
-    script = ('trap "" TERM; (setsid sh -c "trap \\"\\" TERM; sleep 5109; :" &); '
-              'yes 5109-flood-of-output & while true; do sleep 5109; done')
+    script = (
+        'trap "" TERM; (setsid sh -c "trap \\"\\" TERM; sleep 5109; :" &); '
+        "yes 5109-flood-of-output & while true; do sleep 5109; done"
+    )
     run = plain.start(pod("wild", "sh", "-c", script))
     try:
         await until(lambda: len(marked("5109")) >= 3)
@@ -226,7 +258,7 @@ async def test_f109_a_pod_that_misbehaves_in_every_way_still_ends(plain: Machine
     finally:
         for pid in [*marked("5109"), *marked("uid-wild")]:
             os.kill(pid, signal.SIGKILL)
-        Path(os.environ.get("TMPDIR", "/tmp"), f"shim-without-protection-{os.getpid()}.py").unlink(missing_ok=True)
+        forget_unprotected()
 
 
 def never_notices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +273,7 @@ async def test_f110_a_process_killed_from_outside_is_noticed_and_shown(one_machi
     """F110: someone kills a pod's processes by name. Holds: the loss is in the pod's status within 10 s."""
     run = one_machine.start(pod("victim", "sleep", "5110", policy="Always"))
     await until(lambda: "running" in state(run) and bool(marked("5110")))
-    main = next(pid for pid in marked("5110") if b"shim.py" not in Path(f"/proc/{pid}/cmdline").read_bytes())
+    main = next(pid for pid in marked("5110") if b"shim.py" not in command(pid))
     os.kill(main, signal.SIGKILL)
     await until(lambda: run.status()["containerStatuses"][0]["restartCount"] == 1, 10)
     assert run.status()["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
@@ -309,14 +341,20 @@ def resolves_links(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=resolves_links)
 async def test_f121_a_sub_path_swapped_for_a_link_leads_nowhere(plain: Machine, tmp_path: Path) -> None:
-    """F121: a pod replaces its subPath by a link to the machine's files. Holds: the next container does not see them."""
+    """F121: a pod replaces its subPath by a link to other files. Holds: the next container does not see them."""
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     inside.mkdir()
     (outside / "private").write_text("hidden")
     (inside / "sub").symlink_to(outside)
-    run = plain.start(pod("sly", "cat", "/data/private", container={
-        "volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "sub"}]},
-        volumes=[{"name": "data", "hostPath": {"path": str(inside)}}]))
-    await until(lambda: run.finished.is_set() or "waiting" in state(run) and "link" in str(state(run)))
+    run = plain.start(
+        pod(
+            "sly",
+            "cat",
+            "/data/private",
+            container={"volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "sub"}]},
+            volumes=[{"name": "data", "hostPath": {"path": str(inside)}}],
+        )
+    )
+    await until(lambda: run.finished.is_set() or ("waiting" in state(run) and "link" in str(state(run))))
     assert "hidden" not in b"".join([chunk async for chunk in run.logs("main", LogOptions())]).decode()

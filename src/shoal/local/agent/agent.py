@@ -1,7 +1,7 @@
 """The node agent: runs the pods that are bound to its nodes and reports what became of them.
 
-Speaks only `shoal.kube`, so it serves the embedded API server and a real one alike. Level-triggered: every pod is brought
-to where its object says it should be, whatever was missed; a pod that ended is never started again.
+Speaks only `shoal.kube`, so it serves the embedded API server and a real one alike. Level-triggered: every pod is
+brought to where its object says it should be, whatever was missed; a pod that ended is never started again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper, NodeShape
-from shoal.local.runtime import Runtime, RunningPod
+from shoal.local.runtime import RunningPod, Runtime
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_lines
 from shoal.local.runtime.processes import ProcessRuntime
@@ -35,8 +35,16 @@ TERMINAL = ("Succeeded", "Failed")
 class Agent:
     """One agent for any number of nodes. `runtimes` by name; a node's label says which one its pods get."""
 
-    def __init__(self, client: Client, name: str, runtimes: Mapping[str, Runtime], keeper: NodeKeeper, *,
-                 clock: Clock | None = None, workers: int = 16) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        runtimes: Mapping[str, Runtime],
+        keeper: NodeKeeper,
+        *,
+        clock: Clock | None = None,
+        workers: int = 16,
+    ) -> None:
         self._client = client
         self._name = name
         self._runtimes = dict(runtimes)
@@ -187,8 +195,9 @@ class Agent:
         body = {"metadata": {"uid": run.uid}, "status": status}
         key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
         try:
-            written = await self._client.patch(POD, key.name, key.namespace, body, subresource="status",
-                                               patch_type="strategic")
+            written = await self._client.patch(
+                POD, key.name, key.namespace, body, subresource="status", patch_type="strategic"
+            )
         except NotFound:
             return
         self._written[run.uid] = status
@@ -211,9 +220,12 @@ class Agent:
                     self._controller.enqueue(key)
             return
         node = change.new
-        shape = NodeShape(name=change.key.name, capacity=dict((node.get("status") or {}).get("capacity") or {}),
-                          labels=dict(node["metadata"].get("labels") or {}),
-                          runtime=(node["metadata"].get("labels") or {}).get(RUNTIME, "process"))
+        shape = NodeShape(
+            name=change.key.name,
+            capacity=dict((node.get("status") or {}).get("capacity") or {}),
+            labels=dict(node["metadata"].get("labels") or {}),
+            runtime=(node["metadata"].get("labels") or {}).get(RUNTIME, "process"),
+        )
         self.keeper.adopt(shape)
         process = self._runtimes.get("process")
         if isinstance(process, ProcessRuntime):
@@ -264,5 +276,10 @@ def _named(pod: Json | None) -> object:
     if not status.get("podIP"):
         return None
     ready = [c["status"] for c in status.get("conditions") or () if c["type"] == "Ready"]
-    return (status["podIP"], status.get("phase"), ready, pod["metadata"].get("labels"), "deletionTimestamp" in pod["metadata"])
-
+    return (
+        status["podIP"],
+        status.get("phase"),
+        ready,
+        pod["metadata"].get("labels"),
+        "deletionTimestamp" in pod["metadata"],
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.api.kind import Kind
 from shoal.api.kinds import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from shoal.api.meta import Json
 from shoal.kube.client import Client
@@ -16,8 +17,13 @@ from shoal.local.runtime.sources import ConfigError
 class ApiSources:
     """`api` is where pods reach the server, `certificate` its CA; `sizes` tells a node's allocatable."""
 
-    def __init__(self, client: Client, sizes: Callable[[str], dict[str, str]], api: tuple[str, int] | None = None,
-                 certificate: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        sizes: Callable[[str], dict[str, str]],
+        api: tuple[str, int] | None = None,
+        certificate: str = "",
+    ) -> None:
         self._client = client
         self._sizes = sizes
         self._api = api
@@ -50,9 +56,9 @@ class ApiSources:
     def allocatable(self, node: str) -> dict[str, str]:
         return self._sizes(node)
 
-    async def _get(self, kind: object, namespace: str, name: str) -> Json | None:
+    async def _get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         try:
-            return await self._client.get(kind, name, namespace)  # type: ignore[arg-type]
+            return await self._client.get(kind, name, namespace)
         except NotFound:
             return None
         except KubeError as error:

@@ -51,11 +51,16 @@ def node_object(shape: NodeShape, agent: str, address: str, clock: Clock) -> Jso
     machine = platform.machine()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     labels = {
-        "kubernetes.io/hostname": shape.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture,
-        MANAGED: agent, RUNTIME: shape.runtime, **shape.labels,
+        "kubernetes.io/hostname": shape.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture,
+        MANAGED: agent,
+        RUNTIME: shape.runtime,
+        **shape.labels,
     }
     return {
-        "apiVersion": "v1", "kind": "Node",
+        "apiVersion": "v1",
+        "kind": "Node",
         "metadata": {"name": shape.name, "labels": labels},
         "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
         "status": node_status(shape, address, clock, architecture),
@@ -63,23 +68,56 @@ def node_object(shape: NodeShape, agent: str, address: str, clock: Clock) -> Jso
 
 
 def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str) -> Json:
-    capacity = {"pods": "110", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "ephemeral-storage": "100Gi", **shape.capacity}
+    capacity = {
+        "pods": "110",
+        "hugepages-1Gi": "0",
+        "hugepages-2Mi": "0",
+        "ephemeral-storage": "100Gi",
+        **shape.capacity,
+    }
     now = seconds_text(clock.now())
-    calm = [("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-            ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-            ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available")]
-    conditions = [{"type": kind, "status": "False", "reason": reason, "message": message,
-                   "lastHeartbeatTime": now, "lastTransitionTime": now} for kind, reason, message in calm]
-    conditions.append({"type": "Ready", "status": "True", "reason": "KubeletReady",
-                       "message": "the node agent is posting ready status",
-                       "lastHeartbeatTime": now, "lastTransitionTime": now})
+    calm = [
+        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ]
+    conditions = [
+        {
+            "type": kind,
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        for kind, reason, message in calm
+    ]
+    conditions.append(
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "the node agent is posting ready status",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+    )
     return {
-        "capacity": capacity, "allocatable": dict(capacity), "conditions": conditions,
+        "capacity": capacity,
+        "allocatable": dict(capacity),
+        "conditions": conditions,
         "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": shape.name}],
         "nodeInfo": {
-            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": os.uname().release,
-            "osImage": "this machine", "containerRuntimeVersion": f"{shape.runtime}://1", "kubeletVersion": "v1.36.0",
-            "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": architecture,
+            "machineID": "",
+            "systemUUID": "",
+            "bootID": "",
+            "kernelVersion": os.uname().release,
+            "osImage": "this machine",
+            "containerRuntimeVersion": f"{shape.runtime}://1",
+            "kubeletVersion": "v1.36.0",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": architecture,
         },
     }
 
@@ -152,6 +190,10 @@ class NodeKeeper:
             await self._client.patch(LEASE, name, LEASE_NAMESPACE, {"spec": {"renewTime": now}})
         except NotFound:
             spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
-            body = {"apiVersion": LEASE.api_version, "kind": "Lease",
-                    "metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+            body = {
+                "apiVersion": LEASE.api_version,
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+                "spec": spec,
+            }
             await self._client.create(LEASE, body, LEASE_NAMESPACE)

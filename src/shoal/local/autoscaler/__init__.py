@@ -1,4 +1,4 @@
-"""The node autoscaler of the one-machine cluster: pools that grow for requests and pending pods, and shrink when idle."""
+"""The node autoscaler of the one-machine cluster: pools grow for requests and pending pods, and shrink when idle."""
 
 from shoal.local.autoscaler.autoscaler import Autoscaler, run
 

@@ -1,4 +1,4 @@
-"""Grows and shrinks node pools: for ProvisioningRequests all or nothing, for pending pods as a cluster autoscaler would.
+"""Grows and shrinks node pools: for ProvisioningRequests all or nothing, for pending pods as a cluster autoscaler does.
 
 Event-driven, level-triggered: every look starts from the caches. A node is asked for once and appears after its pool's
 delay; what was provisioned for a request is held for that request's pods by a mark on the nodes.
@@ -103,11 +103,17 @@ class Autoscaler:
     # --- requests
 
     async def _serve(self, request: Json) -> None:
-        if (request.get("spec") or {}).get("provisioningClassName") not in requests.CLASSES or requests.settled(request):
+        if (request.get("spec") or {}).get("provisioningClassName") not in requests.CLASSES or requests.settled(
+            request
+        ):
             return
         if requests.condition(request, "Accepted") is None:
-            await self._write(request, Accepted=(True, "Accepted", "Provisioning Request was accepted."),
-                              Provisioned=(False, "Pending", "Waiting for nodes."), Failed=(False, "Pending", ""))
+            await self._write(
+                request,
+                Accepted=(True, "Accepted", "Provisioning Request was accepted."),
+                Provisioned=(False, "Pending", "Waiting for nodes."),
+                Failed=(False, "Pending", ""),
+            )
             return
         if requests.holds(request, "Provisioned"):
             await self._watch_provisioned(request)
@@ -156,7 +162,8 @@ class Autoscaler:
     async def _provisioned(self, request: Json, message: str) -> None:
         held = requests.hold_value(request)
         self._given[request["metadata"]["uid"]] = {
-            node["metadata"]["name"] for node in self._nodes.list() if _held_for(node) == held}
+            node["metadata"]["name"] for node in self._nodes.list() if _held_for(node) == held
+        }
         await self._write(request, Provisioned=(True, "Provisioned", message))
         self._recorder.event(_reference(request), "Normal", "Provisioned", message)
 
@@ -177,9 +184,9 @@ class Autoscaler:
             held = _held_for(node)
             if held and held not in living:
                 await self._hold(node["metadata"]["name"], None)
-        for name, node in self._coming.items():
-            if node.held_for and node.held_for not in living:
-                self._coming[name] = Coming(node.pool)
+        for coming in self._coming.values():
+            if coming.held_for and coming.held_for not in living:
+                coming.held_for = ""
 
     async def _hold(self, name: str, value: str | None) -> None:
         with contextlib.suppress(NotFound):
@@ -194,11 +201,14 @@ class Autoscaler:
     async def _write(self, request: Json, **changes: tuple[bool, str, str]) -> None:
         metadata = request["metadata"]
         conditions = requests.with_conditions(request, self._clock.now(), **changes)
-        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
-                "status": {"conditions": conditions}}
+        body = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "status": {"conditions": conditions},
+        }
         with contextlib.suppress(NotFound):
-            written = await self._client.patch(PROVISIONING_REQUEST, metadata["name"], metadata.get("namespace"), body,
-                                               subresource="status")
+            written = await self._client.patch(
+                PROVISIONING_REQUEST, metadata["name"], metadata.get("namespace"), body, subresource="status"
+            )
             self.requests.note_write(written)
             self._wake.set()
 
@@ -233,7 +243,9 @@ class Autoscaler:
                     room.set_node(pool_fact(pool, self._ask(pool)))
                 for pod in members:
                     message = f"pod triggered scale-up: pool {pool.name} grows by {answer.count}"
-                    self._recorder.event({**pod, "apiVersion": "v1", "kind": "Pod"}, "Normal", "TriggeredScaleUp", message)
+                    self._recorder.event(
+                        {**pod, "apiVersion": "v1", "kind": "Pod"}, "Normal", "TriggeredScaleUp", message
+                    )
 
     def _ask(self, pool: Pool, held_for: str = "") -> str:
         taken = {node["metadata"]["name"] for node in self._nodes.list()} | set(self._coming)
@@ -249,8 +261,13 @@ class Autoscaler:
         coming = self._coming.get(name)
         if coming is None:
             return
-        shape = NodeShape(name=name, capacity=pool.capacity, labels={POOL: pool.name, **pool.labels}, taints=pool.taints,
-                          runtime=pool.runtime)
+        shape = NodeShape(
+            name=name,
+            capacity=pool.capacity,
+            labels={POOL: pool.name, **pool.labels},
+            taints=pool.taints,
+            runtime=pool.runtime,
+        )
         annotations = {HELD_FOR: coming.held_for} if coming.held_for else {}
         while True:
             try:
@@ -282,7 +299,9 @@ class Autoscaler:
         return self._templates.get(Key(namespace, name))
 
     def _size(self, pool: str) -> int:
-        there = {n["metadata"]["name"] for n in self._nodes.list() if (n["metadata"].get("labels") or {}).get(POOL) == pool}
+        there = {
+            n["metadata"]["name"] for n in self._nodes.list() if (n["metadata"].get("labels") or {}).get(POOL) == pool
+        }
         return len(there | {name for name, node in self._coming.items() if node.pool == pool})
 
     def _is_idle(self, node: Json) -> bool:
@@ -291,8 +310,12 @@ class Autoscaler:
         return POOL in (metadata.get("labels") or {}) and not _held_for(node) and not self._pods_on(metadata["name"])
 
     def _pods_on(self, node: str) -> bool:
-        return any(pod["spec"].get("nodeName") == node and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-                   and pod["metadata"].get("namespace") != "kube-system" for pod in self._pods.list())
+        return any(
+            pod["spec"].get("nodeName") == node
+            and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            and pod["metadata"].get("namespace") != "kube-system"
+            for pod in self._pods.list()
+        )
 
 
 def _held_for(node: Json) -> str:
@@ -310,7 +333,8 @@ def _reference(request: Json) -> Json:
 def _consumes(pod: Json, request: Json) -> bool:
     annotations = pod["metadata"].get("annotations") or {}
     return _namespace(pod) == _namespace(request) and any(
-        annotations.get(name) == request["metadata"]["name"] for name in CONSUMES)
+        annotations.get(name) == request["metadata"]["name"] for name in CONSUMES
+    )
 
 
 def _unschedulable(pod: Json) -> bool:
@@ -319,8 +343,10 @@ def _unschedulable(pod: Json) -> bool:
         return False
     if any((pod["metadata"].get("annotations") or {}).get(name) for name in CONSUMES):
         return False
-    return any(c["type"] == "PodScheduled" and c["status"] == "False" and not c.get("message", "").startswith("waiting for")
-               for c in (pod.get("status") or {}).get("conditions") or ())
+    return any(
+        c["type"] == "PodScheduled" and c["status"] == "False" and not c.get("message", "").startswith("waiting for")
+        for c in (pod.get("status") or {}).get("conditions") or ()
+    )
 
 
 async def run(client: Client, settings: Settings, cluster: str, clock: Clock | None = None) -> None:

@@ -45,7 +45,8 @@ class Later(msgspec.Struct, frozen=True):
 def pool_fact(pool: Pool, name: str) -> NodeFact:
     """A node that this pool would add."""
     return NodeFact(
-        name=name, labels={HOSTNAME: name, POOL: pool.name, "kubernetes.io/os": "linux", **pool.labels},
+        name=name,
+        labels={HOSTNAME: name, POOL: pool.name, "kubernetes.io/os": "linux", **pool.labels},
         taints=tuple(Taint(t["key"], t.get("value", ""), t["effect"]) for t in pool.taints),
         allocatable={"pods": 110, **amounts(pool.capacity)},
     )
@@ -62,18 +63,20 @@ def free_room(nodes: Iterable[Json], pods: Iterable[Json], *, without_held: bool
         except BadInput:
             continue
     for pod in pods:
-        node = (pod.get("spec") or {}).get("nodeName")
-        if not node or (pod.get("status") or {}).get("phase") in TERMINAL or node not in room.by_name:
+        where = str((pod.get("spec") or {}).get("nodeName") or "")
+        if not where or (pod.get("status") or {}).get("phase") in TERMINAL or where not in room.by_name:
             continue
         try:
-            room.take(node, pod_requests(pod["spec"]), 1, planned=False)
-            room.take_ports(node, host_ports(pod["spec"]), 1)
+            room.take(where, pod_requests(pod["spec"]), 1, planned=False)
+            room.take_ports(where, host_ports(pod["spec"]), 1)
         except BadInput:
             continue
     return room
 
 
-def growth_for(pod_sets: Sequence[PodSet], namespace: str, pools: Iterable[tuple[Pool, int]], room: Room) -> Growth | Never | Later:
+def growth_for(
+    pod_sets: Sequence[PodSet], namespace: str, pools: Iterable[tuple[Pool, int]], room: Room
+) -> Growth | Never | Later:
     """The smallest growth of one pool after which all pods fit together. `pools` come with their present sizes.
 
     Changes `room`: hand in one of your own.

@@ -46,8 +46,14 @@ def with_conditions(request: Json, moment: int, **changes: tuple[bool, str, str]
         status = "True" if good else "False"
         known = found.get(kind)
         when = known["lastTransitionTime"] if known and known["status"] == status else seconds_text(moment)
-        found[kind] = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": when,
-                       "observedGeneration": request["metadata"].get("generation", 1)}
+        found[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": when,
+            "observedGeneration": request["metadata"].get("generation", 1),
+        }
     return list(found.values())
 
 
@@ -76,4 +82,3 @@ def wanted_pods(request: Json, template: Callable[[str, str], Json | None]) -> l
             raise NotYet(f"pod template {namespace}/{name}: {error}") from error
         found.append(msgspec.structs.replace(wanted, tolerations=(*wanted.tolerations, held)))
     return found
-

@@ -234,7 +234,7 @@ class ContainerRun:
                     process,
                     self._prober,
                     self.host.clock,
-                    lambda verdict: first.done() or first.set_result(verdict),
+                    lambda verdict: None if first.done() else first.set_result(verdict),
                 )
             )
             try:

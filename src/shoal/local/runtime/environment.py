@@ -1,7 +1,7 @@
 """A container's environment and command line, as the kubelet builds them.
 
-Nothing is inherited from the agent but what the image's environment needs: a stray RAY_ADDRESS or PYTHONPATH of the user who
-ran `shoal up` must not reach a pod.
+Nothing is inherited from the agent but what the image's environment needs: a stray RAY_ADDRESS or PYTHONPATH of the
+user who ran `shoal up` must not reach a pod.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def field_value(pod: Json, path: str) -> str:
 
 
 def resource_value(pod: Json, container: Json, reference: Json, sources: Sources) -> str:
-    """A container's own request or limit, in units of the divisor, rounded up; the node's size where no limit is set."""
+    """A container's request or limit in units of the divisor, rounded up; the node's size where no limit is set."""
     named = reference.get("containerName")
     if named:
         spec = pod["spec"]

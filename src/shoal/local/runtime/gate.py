@@ -1,7 +1,7 @@
 """The start gate: how many Ray nodes of this machine may be starting at one time.
 
-A raylet gives its own agent 15 s to come up and nothing can lengthen that; when too many start at once on few cores, all of
-them fail. Admission of a gang is not affected: its pods are bound together and pass through here one after another.
+A raylet gives its own agent 15 s to come up and nothing can lengthen that; when too many start at once on few cores,
+all of them fail. Admission of a gang is not affected: its pods are bound together and pass here one by one.
 """
 
 from __future__ import annotations

@@ -38,8 +38,10 @@ class GpuLedger:
 
     def take(self, node: str, uid: str, pod: Json) -> Environment:
         """Devices for every container that asks for some. Raises NoDevice rather than sharing one."""
-        wanted = {container["name"]: _count((container.get("resources") or {}).get("limits") or {})
-                  for container in pod["spec"].get("containers") or ()}
+        wanted = {
+            container["name"]: _count((container.get("resources") or {}).get("limits") or {})
+            for container in pod["spec"].get("containers") or ()
+        }
         if not any(wanted.values()):
             return {}
         held = self._held.setdefault(node, {})

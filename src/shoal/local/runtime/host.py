@@ -1,4 +1,4 @@
-"""What all pods of one agent share: where state lies, how pods are kept apart, what images mean, who hears of events."""
+"""What all pods of one agent share: where state lies, how pods are kept apart, what images mean, who hears events."""
 
 from __future__ import annotations
 

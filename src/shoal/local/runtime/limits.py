@@ -1,7 +1,7 @@
 """Memory limits by control groups, where this machine lets us.
 
-Version 2 where the memory controller is delegated to us, else version 1's memory hierarchy when writable (root on hybrid
-machines). Without either, limits are bookkeeping only and `shoal doctor` says so.
+Version 2 where the memory controller is delegated to us, else version 1's memory hierarchy when writable (root on
+hybrid machines). Without either, limits are bookkeeping only and `shoal doctor` says so.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def adapt(plan: Plan, address: Address, directory: Path, image: Image, mounts: l
     scratch = sandbox.scratch(address)
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     plan.env.update(
-        SHOAL_POD_DIR=str(pod), SHOAL_POD_IP=address.ip, SHOAL_PORT_BASE=str(address.port_base),
+        SHOAL_POD_DIR=str(pod),
+        SHOAL_POD_IP=address.ip,
+        SHOAL_PORT_BASE=str(address.port_base),
         SHOAL_SCRATCH=str(scratch / str(int(directory.name) % 1000)),
     )
     if image.family == "ray":
@@ -61,14 +63,14 @@ def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:
 
 
 def sandbox_port(port: int, address: Address) -> int:
-    places = {default: place for default, place in rayentry.FLAGS.values()}
+    places = dict(rayentry.FLAGS.values())
     return address.port_base + places[port] if port in places else port
 
 
 def mapped(text: str, paths: list[tuple[str, str]]) -> str:
     """Every mount path in a text, whole components only, by the directory behind it; the longest match wins."""
     for target, source in sorted(paths, key=lambda pair: -len(pair[0])):
-        text = re.sub(rf"(?<![\w.\-/]){re.escape(target)}(?![\w.\-])", lambda _, there=source: there, text)
+        text = re.sub(rf"(?<![\w.\-/]){re.escape(target)}(?![\w.\-])", source.replace("\\", r"\\"), text)
     return text
 
 

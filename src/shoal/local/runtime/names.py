@@ -1,7 +1,7 @@
 """Service names inside pods: every pod's /etc/hosts, rewritten when services or the pods behind them change.
 
-Names lead straight to the pods behind a Service: there is no packet rewriting on one machine. Files are changed in place,
-because they are bind-mounted into running containers.
+Names lead straight to the pods behind a Service: there is no packet rewriting on one machine. Files are changed in
+place, because they are bind-mounted into running containers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,24 @@ def service_lines(services: Iterable[Json], pods: Iterable[Json]) -> ServiceLine
         selector = spec.get("selector")
         if not selector:
             continue
-        addresses = [pod["status"]["podIP"] for pod in by_namespace[namespace]
-                     if _selected(pod, selector) and _reachable(pod, bool(spec.get("publishNotReadyAddresses")))]
+        addresses = [
+            pod["status"]["podIP"]
+            for pod in by_namespace[namespace]
+            if _selected(pod, selector) and _reachable(pod, bool(spec.get("publishNotReadyAddresses")))
+        ]
         if addresses:
             found[namespace].append((metadata["name"], sorted(addresses)))
     return found
 
 
-def hosts_text(own: str, namespace: str, services: ServiceLines,
-               pods: Iterable[Json] = (), api: str = "127.0.0.1") -> str:
-    """A pod's hosts file: its own names, the API server, the services of all namespaces, its own namespace's shortest."""
-    lines = [own.rstrip("\n"), f"{api}\tkubernetes.default.svc.{DOMAIN} kubernetes.default.svc kubernetes.default kubernetes"]
+def hosts_text(
+    own: str, namespace: str, services: ServiceLines, pods: Iterable[Json] = (), api: str = "127.0.0.1"
+) -> str:
+    """A pod's hosts file: its own names, the API server, all services, those of its namespace by short name too."""
+    lines = [
+        own.rstrip("\n"),
+        f"{api}\tkubernetes.default.svc.{DOMAIN} kubernetes.default.svc kubernetes.default kubernetes",
+    ]
     for where, entries in sorted(services.items()):
         for name, addresses in sorted(entries):
             names = [f"{name}.{where}.svc.{DOMAIN}", f"{name}.{where}.svc", f"{name}.{where}"]
@@ -68,9 +75,14 @@ def lookup(name: str, services: ServiceLines, pods: Iterable[Json] = (), api: st
     if (service, namespace) == ("kubernetes", "default"):
         return [api]
     if host:
-        return [pod["status"]["podIP"] for pod in pods
-                if pod["spec"].get("hostname") == host[0] and pod["spec"].get("subdomain") == service
-                and pod["metadata"].get("namespace") == namespace and (pod.get("status") or {}).get("podIP")]
+        return [
+            pod["status"]["podIP"]
+            for pod in pods
+            if pod["spec"].get("hostname") == host[0]
+            and pod["spec"].get("subdomain") == service
+            and pod["metadata"].get("namespace") == namespace
+            and (pod.get("status") or {}).get("podIP")
+        ]
     return next((addresses for short, addresses in services.get(namespace, ()) if short == service), [])
 
 
@@ -94,8 +106,14 @@ def _selected(pod: Json, selector: dict[str, str]) -> bool:
 
 def _reachable(pod: Json, even_unready: bool) -> bool:
     status = pod.get("status") or {}
-    if not status.get("podIP") or status.get("phase") in ("Succeeded", "Failed") or pod["metadata"].get("deletionTimestamp"):
+    if (
+        not status.get("podIP")
+        or status.get("phase") in ("Succeeded", "Failed")
+        or pod["metadata"].get("deletionTimestamp")
+    ):
         return False
     if even_unready:
         return True
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ())
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ()
+    )

@@ -14,7 +14,7 @@ from shoal.api import quantity
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.local.images import Image
-from shoal.local.runtime import echo, loopback, rayenv, rayentry
+from shoal.local.runtime import echo, loopback, rayentry, rayenv
 from shoal.local.runtime.environment import command_line, expand, variables
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.process import ContainerProcess, Plan
@@ -43,7 +43,6 @@ async def plan(
     argv = own_stand_in(command_line(container, image.command, environment), image, container)
     if not argv:
         raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")
-    directory.mkdir(parents=True, exist_ok=True)
     made = Plan(
         argv=argv,
         env=environment,
@@ -51,14 +50,23 @@ async def plan(
         grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
         hostname=pod["spec"].get("hostname") or pod["metadata"]["name"][:63],
     )
+    _make(directory)
     if memory:
         made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
     if host.sandbox.isolates:
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
-        made.mounts = [*_own_mounts(directory, container), *_hidden_programs(image), *volumes.mounts(container, environment)]
+        made.mounts = [
+            *_own_mounts(directory, container),
+            *_hidden_programs(image),
+            *volumes.mounts(container, environment),
+        ]
     else:
         loopback.adapt(made, address, directory, image, volumes.mounts(container, environment), host.sandbox)
     return made
+
+
+def _make(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
 
 
 def own_stand_in(argv: list[str], image: Image, container: Json) -> list[str]:
@@ -119,8 +127,11 @@ def _hidden_programs(image: Image) -> list[Json]:
     """Environments that lie where a pod has directories of its own, such as a virtual environment below /tmp."""
     needed = {sys.prefix, sys.base_prefix, str(Path(echo.__file__).parent)}
     needed |= {os.path.dirname(part) for part in image.path.split(":")}
-    return [{"source": path, "target": path, "readonly": True} for path in sorted(needed)
-            if path.startswith(("/tmp/", "/run/")) and os.path.isdir(path)]
+    return [
+        {"source": path, "target": path, "readonly": True}
+        for path in sorted(needed)
+        if path.startswith(("/tmp/", "/run/")) and os.path.isdir(path)
+    ]
 
 
 def memory_limit(container: Json) -> int | None:

@@ -1,7 +1,7 @@
 """One pod on this machine: sandbox, volumes, init containers in order, containers side by side, the end.
 
-The agent makes one `PodRun` per bound pod and reads `status()`; a restarted agent makes it again over the same directory
-and it goes on where the last one stopped. The pod's manifest is never changed, only its status is reported.
+The agent makes one `PodRun` per bound pod and reads `status()`; a restarted agent makes it again over the same
+directory and it goes on where the last one stopped. The pod's manifest is never changed, only its status is reported.
 """
 
 from __future__ import annotations
@@ -312,10 +312,13 @@ def read_record(directory: Path) -> Record | None:
         return None
 
 
+def _runs_below(directory: Path) -> list[ContainerProcess]:
+    return [ContainerProcess(path) for path in sorted(directory.glob("containers/*/*")) if path.is_dir()]
+
+
 async def stop_stray(directory: Path, grace: float = 0.0) -> None:
     """End the processes of a pod that an earlier agent started."""
-    found = [ContainerProcess(path) for path in sorted(directory.glob("containers/*/*")) if path.is_dir()]
-    living = [process for process in found if process.attach()]
+    living = [process for process in _runs_below(directory) if process.attach()]
     for process in living:
         process.stop(grace)
     for process in living:
@@ -324,8 +327,6 @@ async def stop_stray(directory: Path, grace: float = 0.0) -> None:
 
 async def remove_stray(host: Host, directory: Path, grace: float = 0.0) -> None:
     """End and forget a pod of an earlier agent that nobody knows any more."""
-    if not directory.exists():
-        return
     await stop_stray(directory, grace)
     record = read_record(directory)
     if record is not None and record.address is not None:

@@ -15,12 +15,19 @@ from shoal.local.sandbox import Address
 
 
 class ContainerView(Protocol):
-    name: str
-    spec: Json
-    role: str
-    ready: bool
-    started: bool
-    ever_started: bool
+    """What is read of a container, whichever runtime it belongs to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def ever_started(self) -> bool: ...
 
     def status(self) -> Json: ...
 

@@ -1,7 +1,7 @@
 """Probes, carried out by the agent itself.
 
-An exec probe that only fetches from localhost with wget or curl and greps the answer (as KubeRay's do) is recognised and
-done over a socket: it needs no wget in the environment and costs a millisecond instead of a process tree.
+An exec probe that only fetches from localhost with wget or curl and greps the answer (as KubeRay's do) is recognised
+and done over a socket: it needs no wget in the environment and costs a millisecond instead of a process tree.
 """
 
 from __future__ import annotations

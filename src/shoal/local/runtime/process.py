@@ -61,27 +61,30 @@ class ContainerProcess:
 
     async def start(self, plan: Plan) -> bool:
         """Start the shim and wait until the main process runs (True) or could not be started (False)."""
+        read, write = os.pipe()
+        try:
+            self._spawn(plan, write)
+        finally:
+            os.close(write)
+        return await _first_line(read) == b"started\n"
+
+    def _spawn(self, plan: Plan, notify: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "plan.json").write_bytes(msgspec.json.encode(plan))
         os.chmod(self.directory / "plan.json", 0o600)  # holds the container's environment, secrets included
-        read, write = os.pipe()
-        try:
+        with (self.directory / "shim.err").open("wb") as errors:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SHIM), "run", str(self.directory), str(write)],
+                [sys.executable, "-I", "-S", str(SHIM), "run", str(self.directory), str(notify)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=(self.directory / "shim.err").open("wb"),
-                pass_fds=(write,),
+                stderr=errors,
+                pass_fds=(notify,),
                 start_new_session=True,
                 cwd="/",
                 env={"PATH": os.defpath, "LANG": "C.UTF-8"},
             )
-        finally:
-            os.close(write)
-        started = shim.start_time(self._popen.pid)
-        self.identity = ProcessIdentity(self._popen.pid, started)
-        (self.directory / "shim.json").write_text(json.dumps({"pid": self._popen.pid, "start": started}))
-        return await _first_line(read) == b"started\n"
+        # The shim writes the same into shim.json before it does anything else.
+        self.identity = ProcessIdentity(self._popen.pid, shim.start_time(self._popen.pid))
 
     def attach(self) -> bool:
         """Find the shim of an earlier agent by pid and start time; False when it is gone."""
@@ -164,9 +167,9 @@ class ContainerProcess:
 async def _first_line(descriptor: int) -> bytes:
     """The shim's first word, read without a thread."""
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
+    ready: asyncio.Future[None] = loop.create_future()
     os.set_blocking(descriptor, False)
-    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+    loop.add_reader(descriptor, _settle, ready)
     try:
         await ready
         return os.read(descriptor, 64)
@@ -180,10 +183,15 @@ async def _gone(identity: ProcessIdentity) -> None:
     if descriptor is None:
         return
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+    ended: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, _settle, ended)
     try:
         await ended
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -40,16 +40,16 @@ class ProcessRuntime:
     def create(self, pod: Json, changed: Callable[[], None]) -> PodRun:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         record = read_record(self.host.pods / pod_id(uid))
-        if record is not None and record.uid == uid:
-            environment = record.environment
-        else:
-            environment = self.gpus.take(node, uid, pod)
-        run = PodRun(self.host, pod, changed, environment)
+        known = record is not None and record.uid == uid
+        run = PodRun(self.host, pod, changed, {} if known else self.gpus.take(node, uid, pod))
         run.hosts_changed = self._write_hosts
         self.pods[uid] = run
         run.on_released = lambda: self.gpus.give_back(node, uid)
-        run.on_removed = lambda: self.pods.pop(uid, None)
+        run.on_removed = lambda: self._forget(uid)
         return run
+
+    def _forget(self, uid: str) -> None:
+        self.pods.pop(uid, None)
 
     def refresh_names(self) -> None:
         """Services or the pods behind them changed: every live pod's hosts file follows."""

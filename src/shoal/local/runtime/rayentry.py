@@ -1,8 +1,8 @@
 """The `ray` command of a pod in the loopback sandbox, and the wait for Ray's GCS in both.
 
-Pods of that sandbox share the machine's network, and Ray's daemons bind the wildcard address. So this entry, first on the
-pod's PATH, gives every daemon the pod's own address and ports, and turns the addresses that manifests name (Service names,
-localhost, standard ports) into real ones. Standard library only; run as `python -I -S rayentry.py MODE ARGUMENTS…`.
+Pods of that sandbox share the machine's network, and Ray's daemons bind the wildcard address. So this entry, first on
+the pod's PATH, gives every daemon the pod's own address and ports, and turns the addresses that manifests name (Service
+names, localhost, standard ports) into real ones. Standard library only; run as `python -I -S rayentry.py MODE …`.
 It must never end another pod's Ray: `stop` signals descendants of this pod's own containers alone.
 """
 
@@ -15,9 +15,14 @@ import time
 
 # flag of `ray start`, its default, its place in the pod's block
 FLAGS = {
-    "--port": (6379, 0), "--node-manager-port": (8076, 1), "--object-manager-port": (8077, 2),
-    "--dashboard-agent-grpc-port": (52366, 3), "--dashboard-agent-listen-port": (52365, 4),
-    "--metrics-export-port": (8080, 5), "--runtime-env-agent-port": (52367, 6), "--ray-client-server-port": (10001, 8),
+    "--port": (6379, 0),
+    "--node-manager-port": (8076, 1),
+    "--object-manager-port": (8077, 2),
+    "--dashboard-agent-grpc-port": (52366, 3),
+    "--dashboard-agent-listen-port": (52365, 4),
+    "--metrics-export-port": (8080, 5),
+    "--runtime-env-agent-port": (52367, 6),
+    "--ray-client-server-port": (10001, 8),
 }
 HEAD_ONLY = ("--port", "--ray-client-server-port")
 FORCED = {"--min-worker-port": "0", "--max-worker-port": "0"}

@@ -98,7 +98,7 @@ class Log:
     def __init__(self, path, cap):
         self.path, self.cap = path, cap
         self.rest = {"stdout": b"", "stderr": b""}
-        self.file = open(path, "ab", buffering=0)
+        self.file = open(path, "ab", buffering=0)  # noqa: SIM115 - stays open
         self.size = self.file.tell()
 
     def take(self, stream, data):
@@ -120,7 +120,7 @@ class Log:
             if self.size + len(text) > self.cap:
                 os.replace(self.path, self.path + ".1")
                 self.file.close()
-                self.file = open(self.path, "ab", buffering=0)
+                self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115
                 self.size = 0
             self.size += self.file.write(text)
 
@@ -132,6 +132,7 @@ class Log:
 
 def run(directory, notify):
     os.chdir(directory)
+    write_json(directory, "shim.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
     with open("plan.json", encoding="utf-8") as file:
         plan = json.load(file)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -254,7 +255,10 @@ def reap(inner):
 
 
 def kill_descendants(first):
-    """SIGKILL all that descends from this process until nothing is left. `first` (PID 1 of a namespace) takes its own along."""
+    """SIGKILL all that descends from this process until nothing is left.
+
+    `first`, where given, is signalled alone: PID 1 of a namespace takes its own along, and we adopt what it leaves.
+    """
     if first is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(first, signal.SIGKILL)
@@ -442,7 +446,7 @@ def build_root(work, mounts):
 
 
 def bind_devices(inside):
-    """The devices that containers may expect, and the machine's shared memory; nothing a pod makes here reaches /dev."""
+    """The devices that containers may expect, and the machine's shared memory; what a pod makes here stays here."""
     wanted = (
         "null",
         "zero",

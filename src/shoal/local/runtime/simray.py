@@ -43,14 +43,20 @@ class SimulatedRay:
 
     async def start(self) -> None:
         application = web.Application()
-        application.add_routes([
-            web.get("/api/version", self._version),
-            web.get("/api/gcs_healthz", self._healthy), web.get("/api/local_raylet_healthz", self._healthy),
-            web.get("/api/healthz", self._healthy),
-            web.post("/api/jobs/", self._submit), web.get("/api/jobs/", self._list),
-            web.get("/api/jobs/{id}", self._get), web.get("/api/jobs/{id}/logs", self._logs),
-            web.post("/api/jobs/{id}/stop", self._stop), web.delete("/api/jobs/{id}", self._delete),
-        ])
+        application.add_routes(
+            [
+                web.get("/api/version", self._version),
+                web.get("/api/gcs_healthz", self._healthy),
+                web.get("/api/local_raylet_healthz", self._healthy),
+                web.get("/api/healthz", self._healthy),
+                web.post("/api/jobs/", self._submit),
+                web.get("/api/jobs/", self._list),
+                web.get("/api/jobs/{id}", self._get),
+                web.get("/api/jobs/{id}/logs", self._logs),
+                web.post("/api/jobs/{id}/stop", self._stop),
+                web.delete("/api/jobs/{id}", self._delete),
+            ]
+        )
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
         for port in (DASHBOARD, AGENT):
@@ -73,7 +79,9 @@ class SimulatedRay:
         return web.Response(text="success")
 
     async def _version(self, request: web.Request) -> web.Response:
-        return web.json_response({"version": "4", "ray_version": "simulated", "ray_commit": "", "session_name": "simulated"})
+        return web.json_response(
+            {"version": "4", "ray_version": "simulated", "ray_commit": "", "session_name": "simulated"}
+        )
 
     async def _submit(self, request: web.Request) -> web.Response:
         with contextlib.suppress(ValueError):
@@ -88,10 +96,18 @@ class SimulatedRay:
             return web.Response(status=500, text=f"Job with submission_id {name} already exists.")
         metadata = body.get("metadata") or {}
         self._jobs[name] = {
-            "type": "SUBMISSION", "job_id": None, "submission_id": name, "status": "RUNNING",
-            "entrypoint": body["entrypoint"], "message": "Job is currently running.", "error_type": None,
-            "start_time": self._clock.now() // 1000, "end_time": None, "metadata": metadata,
-            "runtime_env": body.get("runtime_env") or {}, "driver_exit_code": None,
+            "type": "SUBMISSION",
+            "job_id": None,
+            "submission_id": name,
+            "status": "RUNNING",
+            "entrypoint": body["entrypoint"],
+            "message": "Job is currently running.",
+            "error_type": None,
+            "start_time": self._clock.now() // 1000,
+            "end_time": None,
+            "metadata": metadata,
+            "runtime_env": body.get("runtime_env") or {},
+            "driver_exit_code": None,
         }
         self._ends[name] = asyncio.create_task(self._end(name, metadata))
         return web.json_response({"job_id": name, "submission_id": name})
@@ -104,9 +120,12 @@ class SimulatedRay:
 
     def _finish(self, name: str, status: str) -> None:
         message = {"SUCCEEDED": "Job finished successfully.", "STOPPED": "Job was intentionally stopped."}
-        self._jobs[name].update(status=status, end_time=self._clock.now() // 1000,
-                                message=message.get(status, "Job entrypoint command failed with exit code 1"),
-                                driver_exit_code=0 if status == "SUCCEEDED" else 1)
+        self._jobs[name].update(
+            status=status,
+            end_time=self._clock.now() // 1000,
+            message=message.get(status, "Job entrypoint command failed with exit code 1"),
+            driver_exit_code=0 if status == "SUCCEEDED" else 1,
+        )
 
     async def _list(self, request: web.Request) -> web.Response:
         return web.json_response(list(self._jobs.values()))

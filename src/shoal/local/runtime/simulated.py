@@ -1,7 +1,7 @@
 """The runtime without processes: pods run and end by the clock, for thousands of nodes and for tests.
 
-A pod's annotations say how long it runs and how it ends; without them a plain `sleep N` in its command does, and anything
-else runs until it is deleted. A simulated Ray head answers its health and job API over loopback (`simray.py`).
+A pod's annotations say how long it runs and how it ends; without them a plain `sleep N` in its command does, and
+anything else runs until it is deleted. A simulated Ray head answers its health and job API over loopback (`simray.py`).
 """
 
 from __future__ import annotations
@@ -51,13 +51,28 @@ class SimulatedContainer:
     def end(self, moment: int, code: int) -> None:
         began = self.state.get("running", {}).get("startedAt") or seconds_text(moment)
         reason = "Completed" if code == 0 else "Error"
-        self.state = {"terminated": {"exitCode": code, "reason": reason, "startedAt": began,
-                                     "finishedAt": seconds_text(moment), "containerID": self._id}}
+        self.state = {
+            "terminated": {
+                "exitCode": code,
+                "reason": reason,
+                "startedAt": began,
+                "finishedAt": seconds_text(moment),
+                "containerID": self._id,
+            }
+        }
         self.ready = self.started = False
 
     def status(self) -> Json:
-        found = {"name": self.name, "image": self.spec.get("image", ""), "imageID": self.spec.get("image", ""),
-                 "ready": self.ready, "started": self.started, "restartCount": 0, "state": self.state, "lastState": {}}
+        found = {
+            "name": self.name,
+            "image": self.spec.get("image", ""),
+            "imageID": self.spec.get("image", ""),
+            "ready": self.ready,
+            "started": self.started,
+            "restartCount": 0,
+            "state": self.state,
+            "lastState": {},
+        }
         if self.ever_started:
             found["containerID"] = self._id
         return found
@@ -78,8 +93,10 @@ class SimulatedPod:
         self._address = Address(self.uid, runtime.take_address(self.uid))
         self._book = StatusBook(pod, runtime.clock)
         spec = pod["spec"]
-        self._inits = [SimulatedContainer(c, "sidecar" if c.get("restartPolicy") == "Always" else "init", self.uid)
-                       for c in spec.get("initContainers") or ()]
+        self._inits = [
+            SimulatedContainer(c, "sidecar" if c.get("restartPolicy") == "Always" else "init", self.uid)
+            for c in spec.get("initContainers") or ()
+        ]
         self._mains = [SimulatedContainer(c, "main", self.uid) for c in spec.get("containers") or ()]
         self._task: asyncio.Task[None] | None = None
         self._ray: SimulatedRay | None = None

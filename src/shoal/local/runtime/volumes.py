@@ -1,7 +1,7 @@
 """A pod's volumes as directories of the machine, and where each container sees them.
 
-Every volume becomes a directory below the pod's own (host paths aside). Keys and paths come from users: nothing here may
-write outside that directory, whatever they are called.
+Every volume becomes a directory below the pod's own (host paths aside). Keys and paths come from users: nothing here
+may write outside that directory, whatever they are called.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Volumes:
 
 
 def write_files(directory: Path, source: Json, data: dict[str, bytes]) -> None:
-    """Keys as files; `items` choose and rename. Written through directory handles: a link in the way is never followed."""
+    """Keys as files; `items` choose and rename. Written through directory handles: a link is never followed."""
     mode = source.get("defaultMode", 0o644)
     if items := source.get("items"):
         chosen = []

@@ -1,6 +1,6 @@
 """How a pod is kept apart from the others: network namespaces where the machine allows, loopback addresses where not.
 
-The pod's lifecycle opens one sandbox per pod and asks it for sockets; everything that differs between the two ways is here.
+The pod's lifecycle opens one sandbox per pod and asks it for sockets; all that differs between the two ways is here.
 """
 
 from __future__ import annotations

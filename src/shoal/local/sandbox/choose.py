@@ -17,5 +17,7 @@ def choose_sandbox(wanted: str, cluster: str, api: tuple[str, int] | None, pods:
         raise BadInput(f"sandbox {wanted!r} must be auto, netns or loopback")
     able = machine.may_use_namespaces() if wanted != "loopback" else False
     if wanted == "netns" and not able:
-        raise ShoalError("this machine does not let us make network namespaces; run as root with the ip tool, or use loopback")
+        raise ShoalError(
+            "this machine does not let us make network namespaces; run as root with the ip tool, or use loopback"
+        )
     return NetnsSandbox(cluster, api) if able else LoopbackSandbox(cluster, api, pods)

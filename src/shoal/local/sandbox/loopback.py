@@ -1,8 +1,8 @@
 """The sandbox without rights: a loopback address and a block of ports per pod, on the machine's own network.
 
-Ray's daemons bind the wildcard address, so an address of one's own is not enough: every pod also gets ports that nobody else
-has. Ports that a manifest names are translated to the pod's block by whoever connects (the probe runner, port-forward) and
-by the `ray` command placed first on the pod's PATH.
+Ray's daemons bind the wildcard address, so an address of one's own is not enough: every pod also gets ports that
+nobody else has. Ports that a manifest names are translated to the pod's block by whoever connects (the probe runner,
+port-forward) and by the `ray` command placed first on the pod's PATH.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from shoal.local.sandbox import Address
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 31999, 20
 """Above Ray's worker ports and below the kernel's ephemeral range, so that no random bind hits a block."""
 
-RAY_PORTS = {default: place for default, place in rayentry.FLAGS.values()}
-"""Port that manifests and Ray's defaults name, to its place in the pod's block. The dashboard keeps its port: it binds the
-pod's own address only."""
+RAY_PORTS: dict[int, int] = dict(rayentry.FLAGS.values())
+"""Port that manifests and Ray's defaults name, to its place in the pod's block. The dashboard keeps its port: it binds
+the pod's own address only."""
 DASHBOARD_METRICS, AUTOSCALER_METRICS = 9, 10
 
 
@@ -91,7 +91,7 @@ class LoopbackSandbox:
         partial.replace(self._pods / "peers.json")
 
     async def connect(self, address: Address, host: str, port: int) -> socket.socket:
-        target = (address.ip if host in ("localhost", "127.0.0.1", "") else host)
+        target = address.ip if host in ("localhost", "127.0.0.1", "") else host
         for where, number in self._places(address, target, port):
             connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             connection.setblocking(False)

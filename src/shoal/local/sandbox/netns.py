@@ -83,7 +83,7 @@ class NetnsSandbox:
     async def open(self, pod_id: str, taken: Address | None = None) -> Address:
         name = self._name(pod_id)
         path = f"{NETNS_DIRECTORY}/{name}"
-        if taken is not None and os.path.exists(taken.namespace):
+        if taken is not None and _exists(taken.namespace):
             self._given[pod_id] = taken.ip
             await self._serve(pod_id, taken.namespace)
             return taken
@@ -137,7 +137,9 @@ class NetnsSandbox:
             return
         asked = await self._within(namespace, _datagram_socket)
         loop = asyncio.get_running_loop()
-        resolver, _ = await loop.create_datagram_endpoint(lambda: PodResolver(self._look_up, self._upstream), sock=asked)
+        resolver, _ = await loop.create_datagram_endpoint(
+            lambda: PodResolver(self._look_up, self._upstream), sock=asked
+        )
         self._resolvers[pod_id] = resolver
         await self._relay(pod_id, namespace)
 
@@ -157,7 +159,7 @@ class NetnsSandbox:
         self._relays[pod_id] = await asyncio.start_server(serve, sock=listener)
 
     async def _within(self, namespace: str, make: Callable[[], T]) -> T:
-        """Do something in a pod's network namespace. A socket stays where it was made, so only its making happens there."""
+        """Do something in a pod's network namespace. A socket stays where it was made."""
         return await asyncio.get_running_loop().run_in_executor(self._inside, _in_namespace, namespace, make)
 
     def _free(self) -> str:
@@ -194,6 +196,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(path)
 
 
 def _datagram_socket() -> socket.socket:

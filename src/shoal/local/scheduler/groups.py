@@ -16,7 +16,10 @@ from shoal.engine.facts import pod_set
 from shoal.engine.model import PodSet, Toleration
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-CONSUMES = ("autoscaling.x-k8s.io/consume-provisioning-request", "cluster-autoscaler.kubernetes.io/consume-provisioning-request")
+CONSUMES = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
 """Annotations by which a pod names the ProvisioningRequest whose capacity it takes."""
 HELD_FOR = "shoal.dev/held-for-provisioning-request"
 """Taint of a node whose room waits for the pods of one request; its value is `namespace.name`."""

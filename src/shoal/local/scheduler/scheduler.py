@@ -29,7 +29,14 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.events import Recorder
 from shoal.local.scheduler.groups import (
-    HELD_FOR, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key,
+    HELD_FOR,
+    Group,
+    alike,
+    as_pod_set,
+    group_key,
+    minimum_of,
+    order,
+    shape_key,
 )
 
 log = logging.getLogger(__name__)
@@ -113,7 +120,9 @@ class Scheduler:
     def _group(self, key: str, pod: Json) -> Group:
         members = [self._pending[member] for member in self._members[key] if member in self._pending]
         waiting = tuple(sorted((m for m in members if m["metadata"]["uid"] not in self._assumed), key=order))
-        groups = {str(Key(g["metadata"].get("namespace", ""), g["metadata"]["name"])): g for g in self._pod_groups.list()}
+        groups = {
+            str(Key(g["metadata"].get("namespace", ""), g["metadata"]["name"])): g for g in self._pod_groups.list()
+        }
         return Group(key, waiting, minimum_of(pod, groups), len(self._started[key]))
 
     def _place_group(self, group: Group) -> None:
@@ -127,8 +136,13 @@ class Scheduler:
         for pinned in (True, False):
             sets = alike(group.pods, pinned)
             namespace = group.pods[0]["metadata"].get("namespace", "")
-            wanted = Gang(key=group.key, uid=group.key, namespace=namespace, name=group.key,
-                          pod_sets=tuple(pod_set for pod_set, _ in sets))
+            wanted = Gang(
+                key=group.key,
+                uid=group.key,
+                namespace=namespace,
+                name=group.key,
+                pod_sets=tuple(pod_set for pod_set, _ in sets),
+            )
             answer = place(wanted, self.room)
             if isinstance(answer, Placement):
                 for (_, members), nodes in zip(sets, answer.pod_sets, strict=True):
@@ -138,7 +152,8 @@ class Scheduler:
                 return
             if not any((pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN) for pod in group.pods):
                 break
-        why = "; ".join(shortfall.message for shortfall in answer if shortfall.message) or "no node has room"
+        short = answer if isinstance(answer, tuple) else ()
+        why = "; ".join(shortfall.message for shortfall in short if shortfall.message) or "no node has room"
         for pod in group.pods:
             self._explain(pod, f"{why} (all {group.minimum} pods of its gang start together or not at all)")
 
@@ -174,8 +189,12 @@ class Scheduler:
     async def _bind(self, pod: Json, node: str) -> None:
         metadata = pod["metadata"]
         name, namespace, uid = metadata["name"], metadata.get("namespace", ""), metadata["uid"]
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace, "uid": uid},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
         try:
             async with self._binds:
                 await self._client.request("POST", POD.path(namespace, name, "binding"), body=msgspec.json.encode(body))
@@ -187,8 +206,12 @@ class Scheduler:
             self._unassume(pod)
         else:
             self._said.pop(uid, None)
-            self._recorder.event({**pod, "apiVersion": "v1", "kind": "Pod"}, "Normal", "Scheduled",
-                                 f"Successfully assigned {namespace}/{name} to {node}")
+            self._recorder.event(
+                {**pod, "apiVersion": "v1", "kind": "Pod"},
+                "Normal",
+                "Scheduled",
+                f"Successfully assigned {namespace}/{name} to {node}",
+            )
 
     def _unassume(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -213,15 +236,22 @@ class Scheduler:
 
     async def _write_condition(self, pod: Json, message: str) -> None:
         metadata = pod["metadata"]
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
-                     "lastProbeTime": None, "lastTransitionTime": seconds_text(self._clock.now())}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastProbeTime": None,
+            "lastTransitionTime": seconds_text(self._clock.now()),
+        }
         body = {"metadata": {"uid": metadata["uid"]}, "status": {"phase": "Pending", "conditions": [condition]}}
         async with self._binds:
             if metadata["uid"] in self._assumed or self._said.get(metadata["uid"]) != message:
                 return
             try:
-                await self._client.patch(POD, metadata["name"], metadata.get("namespace"), body, subresource="status",
-                                         patch_type="strategic")
+                await self._client.patch(
+                    POD, metadata["name"], metadata.get("namespace"), body, subresource="status", patch_type="strategic"
+                )
             except KubeError as error:
                 log.debug("the reason why pod %s waits was not written: %s", metadata["name"], error)
 
@@ -277,8 +307,11 @@ class Scheduler:
             return
         if uid in self._assumed:
             return
-        if (spec.get("schedulerName") or "") in NAMES and not spec.get("schedulingGates") and not pod["metadata"].get(
-                "deletionTimestamp"):
+        if (
+            (spec.get("schedulerName") or "") in NAMES
+            and not spec.get("schedulingGates")
+            and not pod["metadata"].get("deletionTimestamp")
+        ):
             self._pending[change.key] = pod
             if group:
                 self._members[group].add(change.key)

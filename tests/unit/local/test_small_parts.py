@@ -1,0 +1,345 @@
+"""The small pure parts of the one-machine cluster: names, images, flags, probes, addresses, kubeconfig entries."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shoal.api.quantity import amount
+from shoal.errors import BadInput
+from shoal.local import kubeconfigs
+from shoal.local.home import Home
+from shoal.local.images import ImageTable, parse_mapping
+from shoal.local.load import base_load_pods
+from shoal.local.runtime import rayentry, rayenv
+from shoal.local.runtime.environment import command_line, expand
+from shoal.local.runtime.loopback import mapped
+from shoal.local.runtime.names import hosts_text, lookup, service_lines
+from shoal.local.runtime.probes import Fetch, recognise
+from shoal.local.runtime.simulated import duration
+from shoal.local.sandbox.dns import Query
+from shoal.local.settings import parse_base_load, parse_duration, parse_node, parse_pool, read_file
+
+
+@pytest.mark.parametrize(
+    ("reference", "family"),
+    [
+        ("quay.io/project/ray:2.5.0-py38-cu116", "ray"),
+        ("rayproject/ray-ml@sha256:0123", "ray"),
+        ("registry:5000/autoscaler", "ray"),
+        ("ubuntu", "shell"),
+        ("docker.io/library/busybox:1", "shell"),
+        ("k8s.gcr.io/pause:3.9", "pause"),
+        ("kicbase/echo-server:1.0", "echo"),
+        ("example/own:1", "shell"),
+        ("example/glue:2", "ray"),
+        ("nginx", None),
+        ("example/ray/nginx", None),  # only the last component counts
+    ],
+)
+def test_images_are_matched_by_their_last_component(reference: str, family: str | None, tmp_path: Path) -> None:
+    table = ImageTable({"own": str(tmp_path), "glue": "ray"})
+    found = table.find(reference)
+    assert (found.family if found else None) == family
+
+
+def test_an_image_mapping_must_name_something_that_exists() -> None:
+    assert parse_mapping("glue=ray") == ("glue", "ray")
+    for wrong in ("glue", "=ray", "glue=", "glue=/no/such/directory"):
+        with pytest.raises(BadInput, match="image mapping"):
+            parse_mapping(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("$(A)-$(B)", "1-$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$A", "$A"),
+        ("$(A)$(A)", "11"),
+        ("100%", "100%"),
+        ("$()", "$()"),
+    ],
+)
+def test_references_are_expanded_as_the_kubelet_does(text: str, shown: str) -> None:
+    assert expand(text, {"A": "1"}) == shown
+
+
+def test_args_without_a_command_replace_the_images_own() -> None:
+    assert command_line({"args": ["sh", "-c", "true"]}, ["sh"], {}) == ["sh", "-c", "true"]
+    assert command_line({}, ["sh"], {}) == ["sh"]
+    assert command_line({"command": ["a"], "args": ["$(X)"]}, ["sh"], {"X": "b"}) == ["a", "b"]
+
+
+def test_probes_of_ray_are_recognised_and_others_are_left_to_a_process() -> None:
+    text = (
+        "wget --tries 1 -T 2 -q -O- http://localhost:52365/api/local_raylet_healthz | grep success && "
+        "wget --tries 1 -T 10 -q -O- http://localhost:8265/api/gcs_healthz | grep success"
+    )
+    assert recognise(["bash", "-c", text]) == [
+        Fetch("localhost", 52365, "/api/local_raylet_healthz", "success"),
+        Fetch("localhost", 8265, "/api/gcs_healthz", "success"),
+    ]
+    for other in (
+        ["true"],
+        ["bash", "-c", "wget http://elsewhere:1/ | grep x"],
+        ["sh", "-c", "rm -rf /x && true"],
+        ["bash", "-c", "curl http://localhost:1/ | grep x; touch /y"],
+        [],
+    ):
+        assert recognise(other) is None
+
+
+def test_what_starts_a_ray_node_and_what_only_waits_for_one() -> None:
+    head = ["bash", "-c", "--", "ulimit -n 65536; ray start --head --block --dashboard-agent-listen-port=50000"]
+    assert (rayenv.gate_weight(head), rayenv.agent_port(head)) == (2, 50000)
+    assert rayenv.gate_weight(["bash", "-c", "ray start --address=a:1"]) == 1
+    assert rayenv.gate_weight(["python", "train.py"]) == 0
+    assert rayenv.waits_for(["bash", "-c", "until ray health-check --address head.ns.svc:6379; do sleep 5; done"]) == (
+        "head.ns.svc",
+        6379,
+    )
+
+
+def test_nodes_and_pools_are_read_from_flags() -> None:
+    first, second = parse_node("cpu=8,memory=8118372Ki,nvidia.com/gpu=1,count=2,labels=a=b;c=d,taints=k=v:NoSchedule")
+    assert (first.name, second.name, first.capacity["nvidia.com/gpu"]) == ("node-0", "node-1", "1")
+    assert first.labels == {"a": "b", "c": "d"} and first.taints == (
+        {"key": "k", "value": "v", "effect": "NoSchedule"},
+    )
+    assert [shape.name for shape in parse_node("cpu=1,memory=1Gi,name=big")] == ["big"]
+    pool = parse_pool("name=gpu,cpu=4,memory=16Gi,nvidia.com/gpu=1,min=1,max=4,delay=500ms")
+    assert (pool.least, pool.most, pool.delay, pool.capacity["cpu"]) == (1, 4, 0.5, "4")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cpu=1",
+        "memory=1Gi",
+        "cpu=x,memory=1Gi",
+        "cpu=1,memory=1Gi,cpu=2",
+        "cpu=1,memory=1Gi,count=0",
+        "cpu",
+        "",
+        "cpu=1,memory=1Gi,taints=k",
+        "cpu=1,memory=1Gi,runtime=magic",
+        "cpu=-1,memory=1Gi",
+    ],
+)
+def test_a_bad_node_is_refused_with_its_words(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_node(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("500ms", 0.5), ("1m", 60.0), ("3", 3.0), ("1.5s", 1.5)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+def test_a_configuration_file_says_the_same_as_flags(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "nodes:\n- {cpu: 4, memory: 8Gi, count: 2, labels: {a: b}}\n- cpu=1,memory=1Gi,name=small\n"
+        "pools:\n- name=gpu,cpu=4,memory=8Gi,max=2\nimages: {glue: ray}\nruntime: simulated\n"
+    )
+    found = read_file(file)
+    assert [(shape.name, shape.runtime) for shape in found.nodes] == [
+        ("node-0", "simulated"),
+        ("node-1", "simulated"),
+        ("small", "simulated"),
+    ]
+    assert found.pools[0].name == "gpu" and found.images == {"glue": "ray"}
+    file.write_text("nods: []\n")
+    with pytest.raises(BadInput, match="unknown field 'nods'"):
+        read_file(file)
+
+
+def test_the_base_load_sums_up_exactly_even_when_limits_are_below_requests() -> None:
+    load = parse_base_load("cpu=3050m,memory=2918400Ki,limits.cpu=2200m,limits.memory=3020800Ki")
+    pods = base_load_pods(load, "node-0")
+    sums: dict[tuple[str, str], int] = {}
+    for pod in pods:
+        resources = pod["spec"]["containers"][0]["resources"]
+        for part in ("requests", "limits"):
+            for name, text in resources[part].items():
+                sums[part, name] = sums.get((part, name), 0) + amount(name, text)
+        for name, text in resources["limits"].items():
+            assert amount(name, resources["requests"][name]) <= amount(name, text)
+    assert sums == {
+        ("requests", "cpu"): 3050,
+        ("requests", "memory"): 2918400 << 10,
+        ("limits", "cpu"): 2200,
+        ("limits", "memory"): 3020800 << 10,
+    }
+
+
+SERVICES = [
+    {
+        "metadata": {"name": "head-svc", "namespace": "ns"},
+        "spec": {"selector": {"app": "head"}, "publishNotReadyAddresses": True},
+    },
+    {"metadata": {"name": "web", "namespace": "ns"}, "spec": {"selector": {"app": "head"}}},
+    {"metadata": {"name": "outside", "namespace": "ns"}, "spec": {}},
+]
+PODS = [
+    {
+        "metadata": {"name": "head", "namespace": "ns", "labels": {"app": "head"}},
+        "spec": {},
+        "status": {"podIP": "10.1.2.3", "phase": "Running"},
+    }
+]
+
+
+def test_service_names_lead_to_the_pods_behind_them() -> None:
+    lines = service_lines(SERVICES, PODS)
+    assert lines == {"ns": [("head-svc", ["10.1.2.3"])]}  # `web` wants ready pods, and there is none
+    assert lookup("head-svc.ns.svc.cluster.local", lines) == ["10.1.2.3"]
+    assert lookup("web.ns.svc.cluster.local", lines) == []
+    assert lookup("example.org", lines) is None
+    text = hosts_text("127.0.0.1\tlocalhost\n", "ns", lines)
+    assert "10.1.2.3\thead-svc.ns.svc.cluster.local head-svc.ns.svc head-svc.ns head-svc" in text.splitlines()
+    assert "head-svc.ns\n" in hosts_text("", "other", lines).replace("head-svc.ns ", "head-svc.ns\n")
+
+
+def test_the_resolver_answers_with_addresses_and_never_with_ipv6() -> None:
+    def question(kind: int) -> bytes:
+        name = b"".join(bytes([len(part)]) + part for part in (b"head", b"ns", b"svc")) + b"\0"
+        return struct.pack("!HHHHHH", 7, 0x0100, 1, 0, 0, 0) + name + struct.pack("!HH", kind, 1)
+
+    query = Query(question(1))
+    assert (query.name, query.kind) == ("head.ns.svc", 1)
+    answer = query.answer(0, ["10.1.2.3"])
+    assert answer[:2] == b"\0\7" and answer.endswith(b"\x0a\x01\x02\x03") and answer[6:8] == b"\0\1"
+    assert Query(question(28)).answer(0)[6:8] == b"\0\0"
+    for broken in (b"", b"x" * 11, question(1)[:-6], question(1)[:12] + b"\xff" * 20):
+        with pytest.raises((ValueError, IndexError, struct.error)):
+            Query(broken)
+
+
+def test_ray_start_gets_the_pods_own_address_and_ports(tmp_path: Path) -> None:
+    pod = rayentry.Pod(
+        {
+            "SHOAL_POD_DIR": str(tmp_path),
+            "SHOAL_POD_IP": "127.9.1.2",
+            "SHOAL_PORT_BASE": "20000",
+            "SHOAL_SCRATCH": "/tmp/s",
+        }
+    )
+    arguments = rayentry.translate(
+        [
+            "start",
+            "--head",
+            "--block",
+            "--num-cpus",
+            "2",
+            "--metrics-export-port=9090",
+            "--dashboard-host=0.0.0.0",
+            "--port=6379",
+        ],
+        pod,
+    )
+    assert arguments[:4] == ["start", "--head", "--block", "--num-cpus=2"]
+    for expected in (
+        "--port=20000",
+        "--metrics-export-port=20005",
+        "--dashboard-agent-listen-port=20004",
+        "--node-ip-address=127.9.1.2",
+        "--dashboard-host=127.9.1.2",
+        "--temp-dir=/tmp/s",
+        "--min-worker-port=0",
+    ):
+        assert arguments.count(expected) == 1, expected
+    assert "9090" in (tmp_path / "ports.json").read_text()  # so that a probe on 9090 finds it
+
+
+def test_addresses_of_manifests_become_real_ones(tmp_path: Path) -> None:
+    own, head = tmp_path / "own", tmp_path / "head"
+    own.mkdir()
+    head.mkdir()
+    (own / "hosts").write_text("127.9.1.2\thead-svc.ns.svc head-svc\n")
+    (tmp_path / "peers.json").write_text(f'{{"127.9.1.2": {{"base": 20020, "directory": "{head}"}}}}')
+    pod = rayentry.Pod({"SHOAL_POD_DIR": str(own), "SHOAL_POD_IP": "127.9.1.3", "SHOAL_PORT_BASE": "20040"})
+    assert rayentry.real_address("head-svc:6379", pod) == "127.9.1.2:20020"
+    assert rayentry.real_address("http://head-svc:8265", pod) == "http://127.9.1.2:8265"
+    assert rayentry.real_address("auto", pod) == "auto"
+    line = rayentry.translate(
+        ["job", "submit", "--address", "http://head-svc:8265", "--", "python", "--address", "x:1"], pod
+    )
+    assert line == ["job", "submit", "--address=http://127.9.1.2:8265", "--", "python", "--address", "x:1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/data", "/real"),
+        ("cat /data/x", "cat /real/x"),
+        ("/database", "/database"),
+        ("/my/data", "/my/data"),
+        ("/data/inner/x", "/deep/x"),
+        ("--in=/data", "--in=/real"),
+    ],
+)
+def test_mount_paths_are_mapped_where_they_cannot_be_mounted(text: str, shown: str) -> None:
+    assert mapped(text, [("/data", "/real"), ("/data/inner", "/deep")]) == shown
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        (["sleep", "30"], 30.0),
+        (["sh", "-c", "echo a; sleep 1.5m"], 90.0),
+        (["sh", "-c", "sleep 1 && sleep 2"], 3.0),
+        (["python", "sleepy.py"], None),
+        (["sleep", "infinity"], None),
+    ],
+)
+def test_a_simulated_pod_lasts_as_long_as_its_sleep(command: list[str], seconds: float | None) -> None:
+    assert duration({"metadata": {}, "spec": {"containers": [{"command": command}]}}) == seconds
+
+
+def test_our_kubeconfig_entry_comes_and_goes_and_nothing_else_changes(tmp_path: Path) -> None:
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "work",
+        "clusters": [{"name": "work", "cluster": {}}],
+        "users": [{"name": "work", "user": {"token": "x"}}],
+        "contexts": [{"name": "work", "context": {}}],
+        "extra": 1,
+    }
+    own = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"namespace": "default"}}],
+    }
+    target, source = tmp_path / "config", tmp_path / "own"
+    target.write_text(yaml.safe_dump(theirs))
+    target.chmod(0o600)
+    source.write_text(yaml.safe_dump(own))
+    kubeconfigs.add(source, "shoal-local", target)
+    kubeconfigs.add(source, "shoal-local", target)
+    merged = yaml.safe_load(target.read_text())
+    assert merged["current-context"] == "shoal-local"
+    assert [entry["name"] for entry in merged["contexts"]] == ["work", "shoal-local"]
+    assert kubeconfigs.remove("shoal-local", target) is True
+    assert yaml.safe_load(target.read_text()) == {**theirs, "current-context": ""}
+    assert kubeconfigs.remove("shoal-local", target) is False
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cluster_is_known_by_pid_and_start_time(tmp_path: Path) -> None:
+    home = Home("one", tmp_path)
+    home.create()
+    assert home.running() is None
+    home.write_running(port=1)
+    found = home.running()
+    assert found is not None and found[1]["port"] == 1
+    running = home.directory / "running.json"
+    running.write_text(running.read_text().replace(f'"start": {found[0].start}', '"start": 1'))
+    assert home.running() is None
+    with pytest.raises(BadInput):
+        Home("../up", tmp_path)
