@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from shoal.kube.errors import LeaseLost, Unknown, Unsent
+from shoal.kube.client import Client
+from shoal.kube.errors import BadRequest, LeaseLost, ServerError, Unknown, Unsent
 from shoal.kube.http import HttpTransport
 from shoal.kube.transport import Request
 
@@ -168,3 +169,51 @@ async def test_a_token_is_asked_for_each_request(place: Place) -> None:
         await transport.send(Request(method="GET", path="/"))
     await transport.close()
     assert [request.headers["Authorization"] for request in place.requests] == ["Bearer one", "Bearer two"]
+
+
+async def test_a_pods_log_is_streamed_with_its_options(place: Place, transport: HttpTransport) -> None:
+    async def log(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for number in range(3):
+            await answer.write(f"line {number}\n".encode())
+        return answer
+
+    place.handler = log
+    chunks = [
+        chunk
+        async for chunk in Client(transport).logs(
+            "head", "team", container="ray", follow=True, tail_lines=0, since_seconds=9
+        )
+    ]
+    assert b"".join(chunks) == b"line 0\nline 1\nline 2\n"
+    assert place.requests[0].path == "/api/v1/namespaces/team/pods/head/log"
+    assert dict(place.requests[0].query) == {
+        "container": "ray",
+        "follow": "true",
+        "tailLines": "0",
+        "sinceSeconds": "9",
+    }
+
+
+async def test_a_log_that_is_not_there_is_a_typed_error(place: Place, transport: HttpTransport) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        body = {"kind": "Status", "reason": "BadRequest", "code": 400, "message": "container is waiting to start"}
+        return web.json_response(body, status=400)
+
+    place.handler = refuse
+    with pytest.raises(BadRequest, match="waiting to start"):
+        async for _ in Client(transport).logs("head", "team"):
+            pass
+
+
+async def test_an_answer_that_is_not_a_status_is_still_an_error_with_its_text(
+    place: Place, transport: HttpTransport
+) -> None:
+    async def gateway(request: web.Request) -> web.Response:
+        return web.Response(status=502, text="<html>bad gateway</html>", headers={"Retry-After": "7"})
+
+    place.handler = gateway
+    with pytest.raises(ServerError, match="bad gateway") as error:
+        await Client(transport).request("GET", "/x")
+    assert error.value.retry_after == 7.0
