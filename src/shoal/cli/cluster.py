@@ -25,6 +25,7 @@ from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
 from shoal.local.agent.lookup import ApiSources
 from shoal.local.apiserver import Server
+from shoal.local.apiserver.status import bad_request
 from shoal.local.home import Home
 from shoal.local.images import ImageTable
 from shoal.local.load import base_load_pods
@@ -32,6 +33,7 @@ from shoal.local.runtime import Runtime
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.program import ContainerProgram
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox import Sandbox
@@ -73,6 +75,8 @@ class LocalCluster:
         self.scheduler = Scheduler(self.client, clock=self.clock)
         await self.keeper.register(self._nodes())
         self.server.set_log_source(self._log_source)
+        self.server.set_exec(self._start_program)
+        self.server.set_port_forward(self._connect)
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
         for name, part in optional_parts(self.client, self.settings, self.home.name, self.sandbox.isolates):
@@ -173,6 +177,17 @@ class LocalCluster:
                 continue
             except KubeError as error:
                 raise ShoalError(f"the base load cannot be placed: {error}") from error
+
+    async def _start_program(self, pod: Json, asked: Any) -> ContainerProgram:
+        metadata = pod["metadata"]
+        process = self.agent.process(metadata["namespace"], metadata["name"], asked.container)
+        if process is None:
+            raise bad_request(f"container {asked.container} of pod {metadata['name']} is not running as a process here")
+        return await ContainerProgram.start(process, list(asked.command), asked.stdin, asked.tty)
+
+    async def _connect(self, pod: Json, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = await self.agent.connect(pod["metadata"]["namespace"], pod["metadata"]["name"], port)
+        return await asyncio.open_connection(sock=connection)
 
     async def _log_source(self, pod: Json, asked: Any) -> AsyncIterator[bytes]:
         since = parse_time(asked.since_time) if asked.since_time else None

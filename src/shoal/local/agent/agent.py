@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Mapping
 
 from shoal.api.kind import Key
@@ -25,6 +26,8 @@ from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper, NodeShape
 from shoal.local.runtime import RunningPod, Runtime
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_lines
+from shoal.local.runtime.pod import PodRun
+from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
 
 log = logging.getLogger(__name__)
@@ -113,6 +116,29 @@ class Agent:
             run = self._runtime(pod).create(pod, lambda: None)  # ended before this agent began: only its files are left
         async for chunk in run.logs(container, options):
             yield chunk
+
+    def process(self, namespace: str, name: str, container: str) -> ContainerProcess | None:
+        """The running container of one of our pods, to run a command in; None when there is none."""
+        run = self._runs.get(Key(namespace, name))
+        found = run.container(container) if isinstance(run, PodRun) else None
+        return found.process if found is not None and found.running else None
+
+    async def connect(self, namespace: str, name: str, port: int) -> socket.socket:
+        """A connection to a port of one of our pods, as from inside it. Raises OSError."""
+        run = self._runs.get(Key(namespace, name))
+        if isinstance(run, PodRun) and run.address is not None:
+            return await run.host.sandbox.connect(run.address, "localhost", port)
+        address = run.status().get("podIP") if run is not None else None
+        if not address:
+            raise ConnectionRefusedError(f"pod {namespace}/{name} is not running here")
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, (address, port))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def running(self, namespace: str, name: str) -> RunningPod | None:
         return self._runs.get(Key(namespace, name))

@@ -9,11 +9,13 @@ It outlives the agent on purpose: a restarted agent finds it by pid *and* start 
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
 import signal
 import sys
+import termios
 import time
 import traceback
 
@@ -590,6 +592,9 @@ def enter(directory, argv):
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             for descriptor in held:
                 os.close(descriptor)
+            if os.isatty(0):  # a session of its own, with this terminal
+                os.setsid()
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.chdir(plan.get("cwd") or "/")
             execute(argv, plan["env"])
         except BaseException as error:
