@@ -14,6 +14,7 @@ from shoal.api.kinds import POD
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.integration.apiserver.conftest import Embedded
+from tests.integration.apiserver.test_kubectl import Running
 
 BOATS = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -243,3 +244,28 @@ def _encoded(body: Any) -> bytes:
     import msgspec
 
     return msgspec.json.encode(body)
+
+
+async def test_exec_as_the_official_python_client_does_it(embedded: Embedded) -> None:
+    kubernetes = pytest.importorskip("kubernetes")
+    streaming = pytest.importorskip("kubernetes.stream")
+
+    async def start(pod: Any, options: Any) -> Running:
+        pipe = asyncio.subprocess.PIPE
+        return Running(await asyncio.create_subprocess_exec(*options.command, stdin=pipe, stdout=pipe, stderr=pipe))
+
+    embedded.server.set_exec(start)
+    await embedded.client.create(POD, POD_BODY, "default")
+
+    def walk() -> str:
+        kubernetes.config.load_kube_config(str(embedded.kubeconfig))
+        core = kubernetes.client.CoreV1Api()
+        said: str = streaming.stream(
+            *(core.connect_get_namespaced_pod_exec, "p", "default"),
+            command=["echo", "a b", "c"],
+            stdout=True,
+            stderr=True,
+        )
+        return said
+
+    assert await asyncio.to_thread(walk) == "a b c\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -131,14 +132,14 @@ async def test_names_of_another_kind_are_not_taken_over(client: Client) -> None:
         await client.list(Kind("example.com", "v1", "Widget", "gadgets"), "default")
 
 
-async def test_custom_kinds_survive_a_restart(tmp_path: object) -> None:
-    first = Server(tmp_path)  # type: ignore[arg-type]
+async def test_custom_kinds_survive_a_restart(tmp_path: Path) -> None:
+    first = Server(tmp_path)
     await first.start()
     client = Client(first.transport())
     await client.create(CRD, widget_definition(spec=SIZED))
     await client.create(WIDGET, widget("w"), "default")
     await first.stop()
-    second = Server(tmp_path)  # type: ignore[arg-type]
+    second = Server(tmp_path)
     await second.start()
     assert (await Client(second.transport()).get(WIDGET, "w", "default"))["spec"] == {"size": 3}
     await second.stop()
@@ -157,3 +158,17 @@ async def test_discovery_lists_them(client: Client) -> None:
         )
     )
     assert b"example.com" in aggregated.body and aggregated.headers["content-type"].endswith("as=APIGroupDiscoveryList")
+
+
+async def test_a_stored_definition_that_makes_no_sense_does_not_stop_the_start(tmp_path: Path) -> None:
+    first = Server(tmp_path)
+    await first.start()
+    await Client(first.transport()).create(CRD, widget_definition())
+    definitions = first.custom_kinds.definitions.collection
+    broken = b'{"metadata":{"name":"odd.example.com"},"spec":{"names":{}}}'
+    await first.storage.put(definitions, "", "odd.example.com", first.storage.next_revision(), broken)
+    await first.stop()
+    second = Server(tmp_path)
+    await second.start()
+    assert await Client(second.transport()).list(WIDGET, "default") == []
+    await second.stop()

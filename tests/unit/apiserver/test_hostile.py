@@ -84,6 +84,8 @@ async def test_f119_a_web_page_cannot_reach_the_server_whatever_the_method(socke
             method, "/api/v1/namespaces", Origin="https://evil.example", User_Agent="kubectl/v1.32"
         )
         assert status == 403, method
+    for origin in ("https://localhost:1", "http://127.0.0.1:8265", "null", ""):  # other pages of this machine, too
+        assert (await socket.ask("GET", "/api/v1/namespaces", Origin=origin))[0] == 403, origin
     assert (await socket.ask("GET", "/api/v1/namespaces", Host="localhost"))[0] == 200
     assert (await socket.ask("GET", "/api/v1/namespaces"))[0] == 200
 

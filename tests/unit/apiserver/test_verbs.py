@@ -291,3 +291,11 @@ async def test_yaml_bodies_are_read(client: Client) -> None:
         body=b"metadata: {name: y}\ndata:\n  when: 2001-12-14\n  'on': 'x'\n",
     )
     assert b'"when":"2001-12-14"' in answer.body
+
+
+async def test_fields_given_twice_are_refused_when_strict(client: Client) -> None:
+    body = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}'
+    with pytest.raises(BadRequest, match='strict decoding error: duplicate field "x"'):
+        await client.request("POST", CONFIG_MAP.path("default"), query={"fieldValidation": "Strict"}, body=body)
+    await client.request("POST", CONFIG_MAP.path("default"), body=body)
+    assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "2"}

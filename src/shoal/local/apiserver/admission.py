@@ -11,6 +11,7 @@ import random
 
 import msgspec
 
+from shoal.api.appwrapper_rules import wraps_the_same
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.local.apiserver import strategy
@@ -221,9 +222,12 @@ class Admission:
 
 
 def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
-    """Who created this, as the server knows it: what users put there themselves is replaced."""
+    """Who answers for what it wraps, as the server knows it: its creator, or whoever last changed the wrapped objects.
+
+    What users put there themselves is replaced.
+    """
     annotations = obj["metadata"].setdefault("annotations", {})
-    if old is None:
+    if old is None or not wraps_the_same(obj, old):
         user = call.user
         annotations[CREATED_BY] = msgspec.json.encode(
             {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}

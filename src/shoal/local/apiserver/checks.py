@@ -10,6 +10,7 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
 from shoal.local.apiserver import builtin_decode, defaults, managed_fields, validation
+from shoal.local.apiserver.body import repeated_fields
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
 from shoal.local.apiserver.objects import drop_unknown_metadata
@@ -21,6 +22,16 @@ from shoal.local.apiserver.status import Refused, bad_request, cause, invalid
 class Checks:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+
+    def check_repeats(self, call: Call) -> None:
+        """With strict field validation, a field that is given twice is refused."""
+        if call.request.query.get("fieldValidation") == "Strict":
+            repeated = repeated_fields(call.request.body)
+            if repeated:
+                words = ", ".join(f'duplicate field "{name}"' for name in repeated)
+                kind = call.resource.kind
+                where = f'{kind} in version "{call.version.name}" cannot be handled as a {kind}'
+                raise bad_request(f"{where}: strict decoding error: {words}")
 
     def shape(self, call: Call, obj: Json) -> None:
         """Refuse values of the wrong type, drop what the kind does not know."""

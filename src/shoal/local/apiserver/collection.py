@@ -8,10 +8,13 @@ durable, writers (`head`) do.
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections.abc import Callable
 
 import msgspec
+
+log = logging.getLogger(__name__)
 
 HISTORY_EVENTS = 20_000
 HISTORY_BYTES = 24 << 20
@@ -195,7 +198,10 @@ class Collection:
         event = Event(kind, record, previous)
         self.events.append(event)
         for listener in self.listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # the write is durable: whoever else waits for it must not pay for one listener
+                log.exception("a follower of %s failed at revision %d", self.name, record.revision)
         self._bytes += len(record.raw)
         if self._bytes > HISTORY_BYTES or len(self.events) > HISTORY_EVENTS:
             self.compact(len(self.events) // 4 or 1)

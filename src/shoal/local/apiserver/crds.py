@@ -7,7 +7,10 @@ follows from the stored object, so a client may use the kind as soon as its crea
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
@@ -17,6 +20,8 @@ from shoal.local.apiserver.call import decoded
 from shoal.local.apiserver.collection import Event
 from shoal.local.apiserver.resources import Column, Registry, Resource, Version
 from shoal.local.apiserver.storage import Storage
+
+log = logging.getLogger(__name__)
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
@@ -40,7 +45,10 @@ class CustomKinds:
     def load(self) -> None:
         """Serve what is stored, and follow changes from now on."""
         for record in self.definitions.collection.records():
-            self._serve(decoded(record))
+            try:
+                self._serve(decoded(record))
+            except (KeyError, TypeError, AttributeError, msgspec.MsgspecError):
+                log.exception("the stored definition %s cannot be served; correct or delete it", record.name)
         self.definitions.collection.listeners.append(self._changed)
 
     def _changed(self, event: Event) -> None:

@@ -87,7 +87,8 @@ class Front:
                 f"host {host[:80]!r} is not served here; use 127.0.0.1 or localhost, or name it when "
                 "starting the server",
             )
-        if "Origin" in http.headers:
+        origin = http.headers.get("Origin")
+        if origin is not None and origin != f"https://{http.headers.get('Host', '')}":  # some clients name us as origin
             raise Refused(403, "Forbidden", "requests from web pages are not served")
 
     async def _read(self, http: web.BaseRequest) -> Request:

@@ -98,6 +98,7 @@ class Writer:
     async def create(self, call: Call) -> Answer:
         self.checks.check_options(call)
         obj = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        self.checks.check_repeats(call)
         objects.check_identity(obj, call.version)
         return await self.create_object(call, obj)
 
@@ -149,6 +150,7 @@ class Writer:
     async def update(self, call: Call) -> Answer:
         self.checks.check_options(call)
         body = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        self.checks.check_repeats(call)
         objects.check_identity(body, call.version)
         metadata = objects.check_metadata(body, call.resource.kind)
         given = metadata.get("name")
