@@ -142,3 +142,44 @@ async def test_nothing_is_written_when_nothing_changes(cluster):
     await cluster.settled()
     after = (await cluster.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
     assert int(after) - int(before) <= 2, "our note, and its copy on the set"
+
+
+async def test_a_quota_shows_what_is_used(cluster):
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q"},
+        "spec": {
+            "hard": {
+                "pods": "4",
+                "requests.cpu": "4",
+                "requests.memory": "4Gi",
+                "count/jobs.batch": "9",
+                "configmaps": "9",
+            }
+        },
+    }
+    await cluster.create(kinds.RESOURCE_QUOTA, quota)
+    await cluster.until(kinds.RESOURCE_QUOTA, "q", lambda o: o.get("status", {}).get("used", {}).get("pods") == "0")
+    needs = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+    made = await cluster.create(
+        kinds.POD,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"containers": [container(resources=needs)]},
+        },
+    )
+    await cluster.create(kinds.CONFIG_MAP, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    found = await cluster.until(kinds.RESOURCE_QUOTA, "q", lambda o: o["status"]["used"].get("configmaps") == "1")
+    assert found["status"]["hard"] == quota["spec"]["hard"]
+    assert found["status"]["used"] == {
+        "pods": "1",
+        "requests.cpu": "500m",
+        "requests.memory": "1Gi",
+        "count/jobs.batch": "0",
+        "configmaps": "1",
+    }
+    await report(cluster, made, "Succeeded")
+    await cluster.until(kinds.RESOURCE_QUOTA, "q", lambda o: o["status"]["used"].get("pods") == "0")
