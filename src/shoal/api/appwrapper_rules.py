@@ -31,6 +31,22 @@ def validate_app_wrapper(obj: Json, old: Json | None = None) -> list[FieldError]
     return errors + (_check_unchanged(obj, old) if old is not None else [])
 
 
+def wraps_the_same(obj: Json, old: Json) -> bool:
+    """Are the wrapped objects unchanged? Whoever changes them answers for them from then on, as their creator did."""
+    return _wrapped(obj) == _wrapped(old)
+
+
+def _wrapped(obj: Json) -> list[Any]:
+    spec = obj.get("spec") or {}
+    if not isinstance(spec, dict):
+        return [spec]
+    resources, components = spec.get("resources") or {}, spec.get("components") or []
+    if not isinstance(resources, dict) or not isinstance(components, list):
+        return [resources, components]
+    listed = [*(resources.get("GenericItems") or ()), *(resources.get("Items") or ()), *components]
+    return [item.get("generictemplate", item.get("template")) if isinstance(item, dict) else item for item in listed]
+
+
 def _check_items(resources: Json, namespace: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for listed, field in (("GenericItems", "generictemplate"), ("Items", "template")):

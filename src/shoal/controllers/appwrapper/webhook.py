@@ -1,0 +1,139 @@
+"""Admission of AppWrappers and QuotaSubtrees: who answers for it is stamped, what can never work is refused.
+
+Handlers for `kube.webhooks`. `stamp` and `validate` are pure: they read the request and nothing else. `Judge` also asks
+whether the requester may create what is wrapped; nothing but that answer leaves it. None of them ever stands in the
+way of a deletion: an object that is being deleted, or whose spec does not change, passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import msgspec
+
+from shoal.api import rules
+from shoal.api.appwrapper_rules import USER_LABELS, wraps_the_same
+from shoal.api.gang import CREATED_BY
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.api.problems import FieldError, joined
+from shoal.controllers.appwrapper.rights import Creator, Rights, not_allowed, refused_kind
+from shoal.kube.discovery import Discovery
+from shoal.kube.webhooks import AdmissionRequest, Verdict
+
+STAMP_PATH = "/appwrapper/stamp"
+VALIDATE_PATH = "/appwrapper/validate"
+LONGEST_LABEL = 63
+
+
+def stamp(request: AdmissionRequest) -> Verdict:
+    """Write down who answers for the wrapped objects: the creator, or whoever last changed them. Idempotent."""
+    if request.object is None or request.sub_resource:
+        return Verdict()
+    obj: Json = copy.deepcopy(request.object)
+    metadata = obj.setdefault("metadata", {})
+    annotations = metadata.get("annotations") or {}
+    old = request.old_object
+    if old is None or not wraps_the_same(obj, old):
+        annotations = {**annotations, CREATED_BY: stamp_of(request)}
+    else:
+        kept = ((old.get("metadata") or {}).get("annotations") or {}).get(CREATED_BY)
+        annotations = {name: value for name, value in annotations.items() if name != CREATED_BY}
+        if kept is not None:
+            annotations[CREATED_BY] = kept
+    metadata["annotations"] = annotations
+    if not annotations:
+        del metadata["annotations"]
+    if old is None and "components" in (obj.get("spec") or {}):
+        texts = zip(USER_LABELS, (request.user_info.username, request.user_info.uid), strict=True)
+        named = {label: sanitised(text) for label, text in texts if sanitised(text)}
+        metadata["labels"] = {**(metadata.get("labels") or {}), **named}
+    return Verdict(changed=obj)
+
+
+def stamp_of(request: AdmissionRequest) -> str:
+    user = request.user_info
+    found = Creator(user.username, user.uid, tuple(user.groups), user.extra)
+    return msgspec.json.encode(found).decode()
+
+
+def sanitised(text: str) -> str:
+    """A user's name as a label value: at most 63 letters, digits, `-`, `_` and `.`, none of these three at an end."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:LONGEST_LABEL].strip("._-")
+
+
+def validate(request: AdmissionRequest) -> Verdict:
+    """Refuse what can never work, with the field at fault."""
+    obj, old = request.object, request.old_object
+    if obj is None or request.sub_resource or _passes(obj, old):
+        return Verdict()
+    problems = [*rules.validate(obj, old), *refused_kinds(obj)]
+    if not problems:
+        return Verdict()
+    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
+
+
+def refused_kinds(obj: Json) -> list[FieldError]:
+    """Wrapped kinds whose effect depends on who creates them."""
+    found = []
+    for path, template in wrapped_templates(obj):
+        group = str(template.get("apiVersion") or "").rpartition("/")[0]
+        refusal = refused_kind(group, str(template.get("kind") or ""))
+        if refusal:
+            found.append(FieldError(path, refusal, "Forbidden"))
+    return found
+
+
+def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
+    """Path and content of every wrapped object of a plain AppWrapper, whatever its dialect."""
+    spec = obj.get("spec") or {}
+    resources = spec.get("resources") or {}
+    lists = (
+        ("spec.resources.GenericItems", resources.get("GenericItems"), "generictemplate"),
+        ("spec.resources.Items", resources.get("Items"), "template"),
+        ("spec.components", spec.get("components"), "template"),
+    )
+    return [
+        (f"{path}[{index}].{field}", item[field])
+        for path, items, field in lists
+        for index, item in enumerate(items or ())
+        if isinstance(item, dict) and isinstance(item.get(field), dict)
+    ]
+
+
+class Judge:
+    """Validation that also asks for the requester's own right to create each wrapped object."""
+
+    def __init__(self, rights: Rights, kinds: Discovery) -> None:
+        self._rights = rights
+        self._kinds = kinds
+
+    async def validate(self, request: AdmissionRequest) -> Verdict:
+        verdict = validate(request)
+        obj, old = request.object, request.old_object
+        if not verdict.allowed or obj is None or request.sub_resource or request.kind.kind != "AppWrapper":
+            return verdict
+        if _passes(obj, old) or (old is not None and wraps_the_same(obj, old)):
+            return verdict
+        user = request.user_info
+        creator = Creator(user.username, user.uid, tuple(user.groups), user.extra)
+        missing = await self._rights.missing(creator, await self._wanted(obj), request.namespace)
+        if missing is None:
+            return verdict
+        return Verdict(False, not_allowed(creator, missing, request.namespace))
+
+    async def _wanted(self, obj: Json) -> list[Kind]:
+        found = []
+        for _, template in wrapped_templates(obj):
+            kind = await self._kinds.kind_of(str(template.get("apiVersion")), str(template.get("kind")))
+            if kind is not None:
+                found.append(kind)
+        return found
+
+
+def _passes(obj: Json, old: Json | None) -> bool:
+    """On its way out, or only its metadata changes."""
+    if (obj.get("metadata") or {}).get("deletionTimestamp"):
+        return True
+    return old is not None and obj.get("spec") == old.get("spec")
