@@ -7,9 +7,9 @@ rest is made once per generation, so a cluster at rest costs no request.
 from __future__ import annotations
 
 from shoal.api import kinds
-from shoal.api.kind import Key
+from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, autoscaler, fault_tolerance, services, view
+from shoal.controllers.ray import auth, autoscaler, fault_tolerance, network_policy, pod_group, services, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Stranger, Writes, owned_by
@@ -34,6 +34,10 @@ class Belongings:
                 await self._ingress(cluster)
             if auth.needs_secret(cluster, self._settings):
                 await self._writes.create(kinds.SECRET, auth.token_secret(cluster), cluster)
+            for policy in network_policy.network_policies(cluster):
+                await self._follow_spec(cluster, kinds.NETWORK_POLICY, policy)
+            if pod_group.wants_pod_group(cluster, self._settings):
+                await self._follow_spec(cluster, kinds.POD_GROUP, pod_group.pod_group(cluster, self._settings))
             claim = fault_tolerance.volume_claim(cluster)
             if claim is not None and await self._create_claim(claim):
                 self._tell(cluster, "CreatedPVC", claim)
@@ -102,6 +106,17 @@ class Belongings:
             change = {"spec": wanted["spec"], "metadata": {"annotations": wanted["metadata"]["annotations"]}}
             await self._writes.client.patch(kinds.INGRESS, view.name(wanted), view.namespace(wanted), change)
             self._tell(cluster, "UpdatedIngress", wanted)
+
+    async def _follow_spec(self, cluster: Json, kind: Kind, wanted: Json) -> None:
+        """Create, or bring the spec of what is there to what it should be."""
+        if await self._writes.create(kind, wanted, cluster):
+            self._tell(cluster, f"Created{kind.kind}", wanted)
+            return
+        held = await self._writes.client.get(kind, view.name(wanted), view.namespace(wanted))
+        if not _covers(held.get("spec") or {}, wanted["spec"]):
+            change = {"spec": wanted["spec"]}
+            await self._writes.client.patch(kind, view.name(wanted), view.namespace(wanted), change)
+            self._tell(cluster, f"Updated{kind.kind}", wanted)
 
     async def _create_claim(self, claim: Json) -> bool:
         """A claim that outlived an earlier cluster (policy Retain) is used again."""

@@ -15,7 +15,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.ray import counts, deletion, names, observed, pods, status, upgrade, validation, view
+from shoal.controllers.ray import counts, deletion, names, observed, pod_group, pods, status, upgrade, validation, view
 from shoal.controllers.ray.autoscaler import mount_token
 from shoal.controllers.ray.backoff import Replacements
 from shoal.controllers.ray.belongings import AccountMissing, Belongings
@@ -262,6 +262,8 @@ class ClusterReconciler:
         pod["metadata"]["annotations"][status.TEMPLATE_HASH] = status.group_hash(group)
         if self._settings.mount_autoscaler_token:
             mount_token(pod)
+        if pod_group.wants_pod_group(cluster, self._settings):
+            pod_group.join(pod, cluster)
         if self._settings.scheduler_name and not pod["spec"].get("schedulerName"):
             pod["spec"]["schedulerName"] = self._settings.scheduler_name
 

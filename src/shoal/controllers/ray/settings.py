@@ -60,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers drain their Ray node before they stop (a preStop hook); off keeps the published pod shape."""
     mount_autoscaler_token: bool = False
     """Mount the autoscaler's API token by an explicit volume, where no admission plugin adds one."""
+    batch_scheduler: str = ""
+    """`scheduler-plugins` makes PodGroups for clusters that ask for gang scheduling; empty means Shoal's own gangs."""
     scheduler_name: str = ""
     """`schedulerName` for Ray pods whose template names none."""
     status_delay: float = 2.0

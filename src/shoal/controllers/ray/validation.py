@@ -101,6 +101,9 @@ def _head(cluster: Json) -> Iterator[str]:
     head = view.head(cluster)
     if not view.containers(head):
         yield "spec.headGroupSpec.template needs at least one container"
+    service = ((head.get("headService") or {}).get("metadata") or {}).get("name")
+    if service is not None and (len(str(service)) > 63 or not DNS_1035.fullmatch(str(service))):
+        yield f"spec.headGroupSpec.headService.metadata.name {str(service)[:80]!r} is not the name of a Service"
     yield from _start_params(head, "spec.headGroupSpec")
 
 

@@ -1,0 +1,107 @@
+"""What a cluster has besides pods: policies, tokens, PodGroups, identities."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.api import kinds
+from shoal.controllers.ray import Settings, auth, from_environment, names, network_policy, pods, view
+from tests.conformance.kuberay_traces import Stage
+from tests.faults import proven
+from tests.unit.ray.builders import group, ray_cluster
+
+
+async def staged(settings: Settings, body) -> Stage:
+    stage = Stage(settings)
+    await stage.start()
+    await stage.client.create(kinds.RAY_CLUSTER, body, "default")
+    await stage.settle()
+    return stage
+
+
+async def test_a_network_policy_lets_the_cluster_start_and_nobody_else_in():
+    settings = from_environment({}, {"RayClusterNetworkPolicy": True})
+    stage = await staged(settings, ray_cluster("demo", group("a"), networkPolicy={}))
+    policies = {view.name(one): one["spec"] for one in stage.objects(kinds.NETWORK_POLICY)}
+    await stage.stop()
+    assert set(policies) == {"demo-head", "demo-workers-a"}
+    assert policies["demo-head"]["policyTypes"] == ["Ingress", "Egress"]
+    assert policies["demo-head"]["ingress"][0] == {"from": [{"podSelector": {"matchLabels": {names.CLUSTER: "demo"}}}]}
+    assert {"protocol": "UDP", "port": 53} in policies["demo-workers-a"]["egress"][-1]["ports"]
+
+
+def test_name_resolution_can_be_closed():
+    body = ray_cluster(networkPolicy={}, metadata={"annotations": {network_policy.NO_DNS: "true"}})
+    assert all("ports" not in rule for rule in network_policy.network_policies(body)[0]["spec"]["egress"])
+
+
+async def test_scheduler_plugins_get_a_pod_group_that_counts_the_autoscaler():
+    labels = {"ray.io/gang-scheduling-enabled": "true"}
+    body = ray_cluster(
+        "demo", group(replicas=3, minReplicas=1), enableInTreeAutoscaling=True, metadata={"labels": labels}
+    )
+    stage = await staged(Settings(batch_scheduler="scheduler-plugins"), body)
+    found = stage.objects(kinds.POD_GROUP)[0]["spec"]
+    members = stage.objects(kinds.POD)
+    await stage.stop()
+    assert found == {"minMember": 2, "minResources": {"cpu": "2500m", "memory": "3584Mi"}}
+    assert {view.labels(pod)["scheduling.x-k8s.io/pod-group"] for pod in members} == {"demo"}
+    assert {pod["spec"]["schedulerName"] for pod in members} == {"scheduler-plugins-scheduler"}
+
+
+def open_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "uses_token", lambda cluster, settings: False)
+
+
+@proven(without=open_dashboards)
+async def test_f118_by_default_every_ray_process_of_a_cluster_has_its_token():
+    """F118: a cluster says nothing about authentication. Holds: with the operator's default each of its Ray containers
+    asks for the token, which lives in a Secret of the cluster alone."""
+    body = ray_cluster("demo", enableInTreeAutoscaling=True)
+    stage = await staged(Settings(default_auth_token=True), body)
+    secret = stage.objects(kinds.SECRET)[0]
+    containers = [
+        container
+        for pod in stage.objects(kinds.POD)
+        for container in [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
+    ]
+    other = await staged(Settings(default_auth_token=True), ray_cluster("demo"))
+    another = other.objects(kinds.SECRET)[0]
+    await stage.stop()
+    await other.stop()
+    assert view.name(secret) == "demo"
+    assert secret["data"]["auth_token"] != another["data"]["auth_token"]
+    assert {view.env_value(container, "RAY_AUTH_MODE") for container in containers} == {"token"}
+    references = [entry["valueFrom"] for one in containers for entry in one["env"] if entry["name"] == "RAY_AUTH_TOKEN"]
+    assert references == [{"secretKeyRef": {"name": "demo", "key": "auth_token"}}] * len(containers)
+
+
+def test_a_cluster_may_say_no_token():
+    body = ray_cluster(authOptions={"mode": "disabled"})
+    ray = pods.head_pod(body, Settings(default_auth_token=True))["spec"]["containers"][0]
+    assert view.env_value(ray, "RAY_AUTH_MODE") is None
+
+
+async def test_the_embedded_cluster_gives_the_token_to_the_autoscaler_alone():
+    stage = await staged(Settings(mount_autoscaler_token=True), ray_cluster("demo", enableInTreeAutoscaling=True))
+    head = next(pod for pod in stage.objects(kinds.POD) if view.labels(pod)[names.NODE_TYPE] == names.HEAD)
+    await stage.stop()
+    where = {
+        container["name"]: [one["mountPath"] for one in container.get("volumeMounts") or []]
+        for container in head["spec"]["containers"]
+    }
+    assert "/var/run/secrets/kubernetes.io/serviceaccount" in where["autoscaler"]
+    assert "/var/run/secrets/kubernetes.io/serviceaccount" not in where["ray-head"]
+
+
+async def test_a_named_service_account_must_exist():
+    body = ray_cluster("demo", enableInTreeAutoscaling=True)
+    body["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = "mine"
+    stage = await staged(Settings(), body)
+    found = await stage.client.get(kinds.RAY_CLUSTER, "demo", "default")
+    assert any("'mine'" in one["message"] for one in found["status"]["conditions"] if one["type"] == "ReplicaFailure")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
+    await stage.client.create(kinds.SERVICE_ACCOUNT, account, "default")
+    await stage.settle()
+    assert len(stage.objects(kinds.POD)) == 3
+    await stage.stop()
