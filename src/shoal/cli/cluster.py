@@ -33,8 +33,8 @@ from shoal.local.runtime import Runtime
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.program import ContainerProgram
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.program import ContainerProgram
 from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox import Sandbox
 from shoal.local.sandbox.choose import choose_sandbox
