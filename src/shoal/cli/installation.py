@@ -60,7 +60,7 @@ def rules() -> list[Json]:
         _rule("apps", ["deployments", "statefulsets", "replicasets", "daemonsets"], _OWN),
         _rule("batch", ["jobs", "cronjobs"], _OWN),
         _rule("jobset.x-k8s.io", ["jobsets"], _OWN),
-        _rule("networking.k8s.io", ["ingresses"], _OWN),
+        _rule("networking.k8s.io", ["ingresses", "networkpolicies"], _OWN),
         _rule("scheduling.x-k8s.io", ["podgroups"], _OWN),
         _rule("scheduling.sigs.k8s.io", ["podgroups"], _OWN),
         _rule("kubeflow.org", ["pytorchjobs"], _OWN),
