@@ -89,6 +89,17 @@ def test_operations_apply_in_order_or_not_at_all():
     assert "seen" not in DOC["spec"]
 
 
+def test_a_patch_cannot_blow_an_object_up():
+    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(60)]
+    with pytest.raises(PatchError) as refusal:
+        json_patch({"a": {"text": "x" * 100}}, doubling)
+    assert refusal.value.code == 413
+    deepening = [{"op": "add", "path": "/a" * number, "value": {}} for number in range(1, 3000)]
+    with pytest.raises(PatchError, match="nests deeper") as refusal:
+        json_patch({}, deepening)
+    assert refusal.value.code == 422
+
+
 @pytest.mark.parametrize(
     "doc, patch, expected",
     [

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from shoal.errors import ShoalError
 
 MOST_OPERATIONS = 10_000  # as Kubernetes; more than that is an attack or a mistake
+MOST_COPIED = 3 * 1024 * 1024  # bytes that all copies together may add: each may double the document
+DEEPEST = 500  # levels; a patch can build what no body could bring
 _MISSING = object()
 _REFUSED = "the server rejected our request due to an error in our request"
 
@@ -84,14 +88,42 @@ def json_patch(doc: Any, operations: Any) -> Any:
             f"a JSON patch is {MOST_OPERATIONS}, got {len(operations)}",
         )
     root = [clone(doc)]  # one level above the document, so that the whole of it can be replaced too
+    copied = 0
     for operation in operations:
         if not isinstance(operation, dict):
             raise malformed(f"JSON patch operation {_brief(operation)} is not an object")
         apply = _OPERATIONS.get(operation.get("op"))  # type: ignore[arg-type]
         if apply is None:
             raise inapplicable(f"Unexpected kind: {_brief(operation.get('op'))}")
+        if apply is _copy:
+            copied += _size(_source(root, operation, "copy"))
+            if copied > MOST_COPIED:
+                raise PatchError(
+                    413,
+                    "RequestEntityTooLarge",
+                    f"Request entity is too large: the copies of this JSON patch add more than {MOST_COPIED} bytes",
+                )
         apply(root, operation)
+    _check_depth(root)
     return root[0]
+
+
+def _size(value: Any) -> int:
+    try:
+        return len(msgspec.json.encode(value))
+    except RecursionError:
+        raise inapplicable(f"it nests deeper than {DEEPEST} levels") from None
+
+
+def _check_depth(root: list[Any]) -> None:
+    """Level by level, without recursion: what comes after us walks by recursion and must not be led astray."""
+    level: list[Any] = [root]
+    for _ in range(DEEPEST + 2):
+        below = [item for value in level for item in (value.values() if type(value) is dict else value)]
+        level = [item for item in below if type(item) in _CONTAINERS]
+        if not level:
+            return
+    raise inapplicable(f"it nests deeper than {DEEPEST} levels")
 
 
 def _add(root: list[Any], operation: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from shoal.local.builtin.census import Census
 
 ROOT_CA = "kube-root-ca.crt"
 FINALIZER = "kubernetes"
-LOOK_AGAIN = 1.0  # for content that ends on its own time, such as pods with a grace period, should an event be lost
+LOOK_AGAIN = 15.0  # should an event be lost; what is removed brings us back at once
 
 
 class Namespaces:
