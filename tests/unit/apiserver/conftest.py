@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from shoal.kube.client import Client
+from shoal.kube.history import History, RecordingTransport
 from shoal.local.apiserver import Server
+from tests.checker import assert_holds
 
 START = 1_700_000_000_000_000
 
@@ -71,5 +73,14 @@ async def server(clock: ManualClock) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-def client(server: Server) -> Client:
+def client(server: Server, clock: ManualClock) -> Iterator[Client]:
+    """Every request is recorded; when the test has ended, the whole history must hold the invariants of a store."""
+    history = History()
+    yield Client(RecordingTransport(server.transport(), history, replica="test", clock=clock))
+    assert_holds(history.entries)
+
+
+@pytest.fixture
+def plain_client(server: Server) -> Client:
+    """Not recorded: for requests that no careful client would send."""
     return Client(server.transport())

@@ -42,9 +42,9 @@ async def test_generated_names_differ_and_keep_their_base(client: Client) -> Non
         ({"metadata": "x"}, BadRequest, "metadata is not an object"),
     ],
 )
-async def test_create_refuses(client: Client, body: dict, error: type[ApiError], words: str) -> None:
+async def test_create_refuses(plain_client: Client, body: dict, error: type[ApiError], words: str) -> None:
     with pytest.raises(error, match=re.escape(words)):
-        await client.create(CONFIG_MAP, body, "default")
+        await plain_client.create(CONFIG_MAP, body, "default")
 
 
 async def test_second_create_says_already_exists(client: Client) -> None:
@@ -89,9 +89,9 @@ async def test_some_kinds_need_the_revision(client: Client) -> None:
         await client.update(LEASE, {"metadata": {"name": "l"}, "spec": {}}, "l", "default")
 
 
-async def test_update_that_changes_nothing_writes_nothing(client: Client) -> None:
-    first = await client.create(CONFIG_MAP, config_map("a", x="1"), "default")
-    again = await client.update(CONFIG_MAP, first, "a", "default")
+async def test_update_that_changes_nothing_writes_nothing(plain_client: Client) -> None:
+    first = await plain_client.create(CONFIG_MAP, config_map("a", x="1"), "default")
+    again = await plain_client.update(CONFIG_MAP, first, "a", "default")
     assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
