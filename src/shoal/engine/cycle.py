@@ -275,6 +275,7 @@ class Cycle:
             above = [uid for uid in victims if state.outranks(uid, gang.uid)]
             if above:
                 state.forest.undo()
+                state.forest.refused_path = state.forest.path_of(state.consumer(gang))
                 return Blocked((self._may_not_push_out(above[0]),))
         if self._has_quota(gang):
             seats = state.forest.seats(gang.uid)
@@ -381,6 +382,8 @@ class Cycle:
 
     def _block(self, gang: Gang, blocked: Blocked) -> None:
         kind = self.state.waiting.kind_of(gang.uid)
+        if kind is not None and kind.reason == "quota" and not blocked.shortfalls:
+            blocked = Blocked(_unfit(find_room(gang, self.state.ledger)))  # a new reason: quota said yes this time
         if kind is not None and kind.explanation is not None and not blocked.shortfalls:
             kind.stale = True  # the same verdict as before: reasons are worked out when somebody asks
             self._close(kind)
@@ -389,6 +392,7 @@ class Cycle:
         reason: HoldReason = "quota" if blocked.by_quota else "resources"
         if kind is not None:
             kind.explanation, kind.reason, kind.stale = explanation, reason, False
+            kind.refused_path = self.state.forest.refused_path if blocked.by_quota else ()
             self._close(kind)
         self._hold(gang, reason, explanation)
 
@@ -449,3 +453,7 @@ class Cycle:
 
     def _rank(self, gang: Gang) -> Rank:
         return self.state.policy.rank(gang, self.state, self.now)
+
+
+def _unfit(found: Placement | tuple[Shortfall, ...]) -> tuple[Shortfall, ...]:
+    return () if isinstance(found, Placement) else found

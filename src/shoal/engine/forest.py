@@ -27,6 +27,11 @@ class Forest:
         self.minimal_victims = minimal_victims
         self.version = 0
         """Grows whenever quota may have become free."""
+        self.shape_version = 0
+        """Grows whenever trees are built anew."""
+        self.refused_path: tuple[TreeNode, ...] = ()
+        """The nodes that the last refusal hung on: from the leaf to where it ended. Empty: no such leaf."""
+        self._version_before = 0
         self._subtrees: dict[str, QuotaSubtree] = {}
         self._trees: dict[str, Tree] = {}
 
@@ -61,6 +66,7 @@ class Forest:
 
     def _rebuild(self, names: set[str]) -> None:
         self.version += 1
+        self.shape_version += 1
         for name in names:
             parts = [fact for fact in self._subtrees.values() if fact.tree == name]
             tree = self._trees.setdefault(name, Tree(name))
@@ -112,6 +118,7 @@ class Forest:
     def allocate(self, consumer: Consumer) -> Seating | tuple[Shortfall, ...]:
         """A seat in every tree, or why not. A refusal changes nothing; a seating can be taken back with `undo`."""
         victims: list[str] = []
+        self._version_before = self.version
         for tree in self._trees.values():
             tree.journal.clear()
         for name in self.trees:
@@ -119,6 +126,9 @@ class Forest:
             preempted = tree.allocate(consumer, self.minimal_victims)
             if not isinstance(preempted, list):
                 reasons = self._reasons(tree, preempted, consumer)
+                leaf = tree.leaf(consumer.groups.get(name, "default"))
+                path = leaf.path() if leaf is not None else []
+                self.refused_path = tuple(path[: path.index(preempted) + 1] if preempted is not None else ())
                 self.undo()
                 return reasons
             for uid in preempted:
@@ -162,8 +172,14 @@ class Forest:
 
     def undo(self) -> None:
         """Take back the last `allocate`, exactly. Nothing else may have changed in between."""
+        self.version = self._version_before
         for tree in self._trees.values():
             tree.undo_to(0)
+
+    def path_of(self, consumer: Consumer) -> tuple[TreeNode, ...]:
+        """Every node, of every tree, that this consumer could sit at."""
+        leaves = (self._trees[name].leaf(consumer.groups.get(name, "default")) for name in self.trees)
+        return tuple(node for leaf in leaves if leaf is not None for node in leaf.path())
 
     def take_moved(self) -> set[str]:
         """Those whose seats may have changed since this was last asked."""

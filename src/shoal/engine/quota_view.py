@@ -30,7 +30,8 @@ def quota_use(state: State) -> dict[tuple[str, str], NodeUse]:
             members.setdefault(leaf, []).append((-sum(consumer.request.values()), state.keys[uid]))
             if seat.name != leaf:
                 book = borrowed.setdefault(leaf, {})
-                for resource, amount in consumer.request.items():
+                for resource in tree.dimensions:
+                    amount = consumer.request.get(resource, 0)
                     book[resource] = book.get(resource, 0) + amount
         for node in tree.nodes.values():
             found[name, node.name] = NodeUse(

@@ -332,7 +332,7 @@ class State:
     def surely_unfit(self, kind: Kind) -> bool:
         """Known without placing anything: nothing but nodes decides, and some pod set has too few of them."""
         signature = kind.signature
-        if signature.supply != "fit" or signature.company is not None or signature.alone or self.settings.quota:
+        if signature.supply != "fit" or signature.company is not None or signature.alone:
             return False
         return not self.could_fit(kind)
 
@@ -345,8 +345,12 @@ class State:
             seen += [self.ledger.room.around.version, self.ledger.given_back]
         if self.settings.preemption:
             seen.append(self.holders_version)
-        if self.settings.quota:
-            seen.append(self.forest.version)
+        if self.settings.quota and kind.reason == "quota":
+            seen.append(self.forest.shape_version)
+            for node in kind.refused_path:
+                seen.append(node.changed if self.settings.preemption else node.freed)
+        elif self.settings.quota and self.settings.preemption:
+            seen.append(self.forest.version)  # other victims, other room
         return tuple(seen)
 
     # Assumptions

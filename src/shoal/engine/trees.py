@@ -29,7 +29,7 @@ class Consumer(msgspec.Struct, frozen=True):
 
 
 class TreeNode:
-    __slots__ = ("allocated", "children", "disabled", "hard", "name", "parent", "quota", "seated")
+    __slots__ = ("allocated", "changed", "children", "disabled", "freed", "hard", "name", "parent", "quota", "seated")
 
     def __init__(self, fact: QuotaNode) -> None:
         self.name = fact.name
@@ -39,6 +39,9 @@ class TreeNode:
         self.parent: TreeNode | None = None
         self.children: list[TreeNode] = []
         self.allocated: Amounts = {}
+        self.freed = 0
+        """How often something was given back here; below: how often anything changed. The refused watch these."""
+        self.changed = 0
         self.seated: dict[str, int] = {}
         """Those who sit exactly here: UID to order of arrival."""
 
@@ -295,15 +298,21 @@ class Tree:
     # Primitive changes, each with its way back
 
     def _charge(self, node: TreeNode, request: Amounts, sign: int) -> None:
-        before = node.allocated
+        before, freed, changed = node.allocated, node.freed, node.changed
         node.allocated = dict(before)
+        node.changed += 1
+        node.freed += sign < 0
         for resource in self.dimensions:
             amount = node.allocated.get(resource, 0) + sign * request.get(resource, 0)
             if amount:
                 node.allocated[resource] = amount
             else:
                 node.allocated.pop(resource, None)
-        self.journal.append(lambda: setattr(node, "allocated", before))
+
+        def back() -> None:
+            node.allocated, node.freed, node.changed = before, freed, changed
+
+        self.journal.append(back)
 
     def _sit(self, uid: str, node: TreeNode, order: int) -> None:
         node.seated[uid] = order

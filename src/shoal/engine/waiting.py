@@ -14,6 +14,7 @@ import msgspec
 from shoal.engine.model import Explanation, Gang, HoldReason
 from shoal.engine.policies import Policy, Rank
 from shoal.engine.shape import Shape
+from shoal.engine.trees import TreeNode
 
 Group = tuple["Kind", Hashable]
 
@@ -35,7 +36,7 @@ class Signature(msgspec.Struct, frozen=True):
 class Kind:
     """Gangs that stand or fall together, in lanes."""
 
-    __slots__ = ("closed", "explanation", "lanes", "reason", "signature", "size", "stale", "watches")
+    __slots__ = ("closed", "explanation", "lanes", "reason", "refused_path", "signature", "size", "stale", "watches")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
@@ -46,6 +47,8 @@ class Kind:
         """What was seen when it was closed; where that differs now, it opens again."""
         self.reason: HoldReason = "resources"
         self.explanation: Explanation | None = None
+        self.refused_path: tuple[TreeNode, ...] = ()
+        """Quota nodes that a refusal by quota hung on."""
         self.stale = False
         """The explanation's numbers are of an earlier look; the verdict is the same."""
 
