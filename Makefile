@@ -63,7 +63,7 @@ crds: setup ## write the CRDs from the types
 	@$(BIN)/python -m shoal.api.crds
 
 requirements: setup ## pin and hash the packages anew
-	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench -o requirements.txt pyproject.toml
+	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench --extra clients -o requirements.txt pyproject.toml
 
 clean: ## remove the environment and caches of this folder
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
