@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -50,7 +51,7 @@ class HttpTransport:
         """Without and with a guard to ask (asking costs a little at every step), over the same connections."""
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
-        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_LIMIT)
+        limit = _limit(timeout)
         try:
             return await self._once(request, limit)
         except aiohttp.ServerDisconnectedError as error:
@@ -67,14 +68,14 @@ class HttpTransport:
             raise self._named(error, request) from error
 
     async def _once(self, request: Request, limit: aiohttp.ClientTimeout) -> Response:
-        async with self._request(request, limit) as answer:
+        async with self._request(request, await self._headers(request), limit) as answer:
             return Response(answer.status, _lowered(answer.headers), await answer.read())
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_LIMIT, sock_read=idle_timeout)
         try:
-            async with self._request(request, limit) as answer:
+            async with self._request(request, await self._headers(request), limit) as answer:
                 yield HttpStream(answer)
         except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             raise self._named(error, request) from error
@@ -85,19 +86,19 @@ class HttpTransport:
                 await session.close()
             self._sessions = None
 
-    @asynccontextmanager
-    async def _request(self, request: Request, limit: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with self._opened(request.guard is not None).request(
+    def _request(
+        self, request: Request, headers: Mapping[str, str], limit: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._opened(request.guard is not None).request(
             request.method,
             self._url(request),
-            headers=await self._headers(request),
+            headers=headers,
             data=request.body or None,
             timeout=limit,
             allow_redirects=False,
             server_hostname=self._server_name,
             trace_request_ctx=request.guard,
-        ) as answer:
-            yield answer
+        )
 
     def _named(self, error: BaseException, request: Request) -> KubeError:
         """What happened, in words, and whether the request can have reached the server."""
@@ -126,14 +127,17 @@ class HttpTransport:
         query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
         return URL(f"{self.server}{request.path}{query}", encoded=True)
 
-    async def _headers(self, request: Request) -> CIMultiDict[str]:
-        headers: CIMultiDict[str] = CIMultiDict()
-        for name, value in (self._fixed_headers | request.headers).items():
-            for one in value.split("\n"):
-                headers.add(name, one)
-        if self._token is not None and "authorization" not in headers:
+    async def _headers(self, request: Request) -> Mapping[str, str]:
+        headers = {**self._fixed_headers, **request.headers}
+        if self._token is not None and "Authorization" not in headers:
             headers["Authorization"] = f"Bearer {await self._token()}"
-        return headers
+        if not any("\n" in value for value in headers.values()):
+            return headers
+        several: CIMultiDict[str] = CIMultiDict()
+        for name, value in headers.items():
+            for one in value.split("\n"):
+                several.add(name, one)
+        return several
 
 
 class HttpStream:
@@ -164,6 +168,11 @@ def _guarded() -> aiohttp.TraceConfig:
     trace.on_connection_create_end.append(ask)
     trace.on_connection_reuseconn.append(ask)
     return trace
+
+
+@lru_cache(64)
+def _limit(seconds: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_LIMIT)
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
