@@ -15,7 +15,7 @@ from shoal.errors import ShoalError
 
 MOST_OPERATIONS = 10_000  # as Kubernetes; more than that is an attack or a mistake
 MOST_COPIED = 3 * 1024 * 1024  # bytes that all copies together may add: each may double the document
-DEEPEST = 500  # levels; a patch can build what no body could bring
+DEEPEST = 128  # levels, as for a body: a patch can build what no body could bring
 _MISSING = object()
 _REFUSED = "the server rejected our request due to an error in our request"
 

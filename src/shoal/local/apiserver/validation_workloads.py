@@ -138,12 +138,12 @@ def validate_job(obj: Json, old: Json | None) -> list[FieldError]:
     errors = _job_spec(spec, "spec")
     if old is None:
         errors += _job_template(spec, "spec")
-        if not spec.get("selector"):
-            errors.append(required("spec.selector"))
-        elif not label_selector(spec["selector"])((_template(spec).get("metadata") or {}).get("labels") or {}):
-            words = "`selector` does not match template `labels`"
-            labels = (_template(spec).get("metadata") or {}).get("labels") or {}
-            errors.append(invalid("spec.template.metadata.labels", labels, words))
+        found = spec.get("selector")
+        labels = (_template(spec).get("metadata") or {}).get("labels") or {}
+        wrong = selector_errors(found, "spec.selector") if found else [required("spec.selector")]
+        if not wrong and not label_selector(found)(labels):
+            wrong = [invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")]
+        errors += wrong
         return errors
     return errors + _job_update(obj, old)
 
