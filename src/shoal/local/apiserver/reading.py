@@ -69,6 +69,9 @@ class Reader:
         limit = max(call.number("limit", least=-1 << 63) or 0, 0)
         token = _decode_token(query["continue"]) if query.get("continue") else None
         records, revision, left = self._page(call, chosen, limit, token)
+        if token is None and not left and "spec.nodeName" in query.get("fieldSelector", ""):
+            # A node's pods, oldest first: kubectl adds them up in this order and prints sums in the style of the first.
+            records = sorted(records, key=lambda record: record.id)
         bodies = [record.raw for record in records]
         if not call.is_stored_version:
             bodies = await self.convert(call, bodies)
