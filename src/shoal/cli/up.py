@@ -83,7 +83,8 @@ def command(
 ) -> None:
     """Start API server, controllers, scheduler and node agent on this machine. State of an earlier start is kept."""
     home = Home(name)
-    settings = _settings(nodes, pools, base_load, runtime, sandbox, images, config)
+    base = read_file(config) if config else Settings() if nodes or pools or base_load else _remembered(home)
+    settings = _settings(base, nodes, pools, base_load, runtime, sandbox, images)
     found = home.running()
     if found is not None:
         raise ShoalError(
@@ -97,16 +98,23 @@ def command(
     asyncio.run(_run(home, settings, port, no_kubeconfig))
 
 
+def _remembered(home: Home) -> Settings:
+    """What the last start chose: `shoal up` without a word about nodes resumes with the same ones."""
+    try:
+        return msgspec.convert(home.remembered().get("settings") or {}, Settings)
+    except msgspec.ValidationError:
+        return Settings()
+
+
 def _settings(
+    chosen: Settings,
     nodes: tuple[str, ...],
     pools: tuple[str, ...],
     base_load: str,
     runtime: str | None,
     sandbox: str | None,
     images: tuple[str, ...],
-    config: Path | None,
 ) -> Settings:
-    chosen = read_file(config) if config else Settings()
     kind = runtime or chosen.runtime
     shapes = list(chosen.nodes)
     for text in nodes:
@@ -154,6 +162,7 @@ async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool) -
         await cluster.start(port)
         if not no_kubeconfig:
             kubeconfigs.add(home.kubeconfig, home.context)
+        home.remember(settings=msgspec.to_builtins(settings))
         home.write_running(port=cluster.port, ready=True)
         click.echo(
             f"cluster {home.name} is ready after {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}"

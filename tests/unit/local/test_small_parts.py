@@ -16,11 +16,13 @@ from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.load import base_load_pods
 from shoal.local.runtime import rayentry, rayenv
 from shoal.local.runtime.environment import command_line, expand
-from shoal.local.runtime.loopback import mapped
+from shoal.local.runtime.loopback import mapped, real_addresses
 from shoal.local.runtime.names import hosts_text, lookup, service_lines
 from shoal.local.runtime.probes import Fetch, recognise
+from shoal.local.runtime.simray import Submission, submission
 from shoal.local.runtime.simulated import duration
 from shoal.local.sandbox.dns import Query
+from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.settings import parse_base_load, parse_duration, parse_node, parse_pool, read_file
 
 
@@ -343,3 +345,23 @@ def test_a_cluster_is_known_by_pid_and_start_time(tmp_path: Path) -> None:
     assert home.running() is None
     with pytest.raises(BadInput):
         Home("../up", tmp_path)
+
+
+def test_a_submitters_command_is_understood() -> None:
+    submit = "ray job submit --address http://head.ns.svc:8265 --no-wait --submission-id job-1 -- python a.py -- b"
+    script = f"until x; do sleep 2; done\n{submit}"
+    found = submission({"command": ["/bin/bash", "-ce", "--"], "args": [script]})
+    assert found == Submission("head.ns.svc", 8265, "job-1", "python a.py -- b")
+    assert submission({"command": ["python", "submit.py"]}) is None
+    assert submission({"args": ["ray job submit --no-wait -- python a.py"]}) is None  # names no head
+
+
+async def test_addresses_known_when_a_container_starts_are_put_into_its_command(tmp_path: Path) -> None:
+    sandbox = LoopbackSandbox("addresses", None, tmp_path)
+    head, other = await sandbox.open("head"), await sandbox.open("other")
+    sandbox.lookup = lambda name: [head.ip] if name == "head.ns.svc.cluster.local" else []
+    known, late = "head.ns.svc.cluster.local", "late.ns.svc.cluster.local"
+    text = f"get http://{known}:8265/x {known}:6379 {late}:1 localhost:6379"
+    assert real_addresses(text, other, sandbox) == (
+        f"get http://{head.ip}:8265/x {head.ip}:{head.port_base} {late}:1 {other.ip}:{other.port_base}"
+    )

@@ -29,6 +29,7 @@ from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.simulated import SimulatedRuntime
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class Agent:
             if isinstance(runtime, ProcessRuntime):
                 runtime.hosts_text = self._hosts_text
                 runtime.host.sandbox.lookup = self._look_up
+            elif isinstance(runtime, SimulatedRuntime):
+                runtime.lookup = self._look_up
         try:
             async with asyncio.TaskGroup() as tasks:
                 for cache in (self._nodes, self._services, self.pods):

@@ -20,6 +20,9 @@ from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import Address, Sandbox
 from shoal.local.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
 
+_SERVICE = re.compile(r"(?<![\w.\-])([a-z0-9][-a-z0-9.]*\.svc\.cluster\.local)(?::(\d+))?(?![\w.\-])")
+_LOCALHOST = re.compile(r"(?<![\w.\-])(?:127\.0\.0\.1|localhost):(\d+)(?!\d)")
+
 
 def adapt(plan: Plan, address: Address, directory: Path, image: Image, mounts: list[Json], sandbox: Sandbox) -> None:
     """Change the plan in place."""
@@ -33,6 +36,8 @@ def adapt(plan: Plan, address: Address, directory: Path, image: Image, mounts: l
     plan.argv = [mapped(word, paths) for word in plan.argv]
     plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
     plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", "/home/ray") else str(home)
+    plan.argv = [real_addresses(word, address, sandbox) for word in plan.argv]
+    plan.env = {name: real_addresses(value, address, sandbox) for name, value in plan.env.items()}
     scratch = sandbox.scratch(address)
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     plan.env.update(
@@ -56,15 +61,25 @@ def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:
     plan.env["PATH"] = f"{entry.parent}:{plan.env['PATH']}"
     plan.env["DASHBOARD_METRIC_PORT"] = str(address.port_base + DASHBOARD_METRICS)
     plan.env["AUTOSCALER_METRIC_PORT"] = str(address.port_base + AUTOSCALER_METRICS)
-    own = re.fullmatch(r"(?:127\.0\.0\.1|localhost):(\d+)", plan.env.get("RAY_ADDRESS", ""))
-    if own:  # Ray replaces 127.0.0.1 by the machine's own address
-        place = sandbox_port(int(own.group(1)), address)
-        plan.env["RAY_ADDRESS"] = f"{address.ip}:{place}"
 
 
-def sandbox_port(port: int, address: Address) -> int:
-    places = dict(rayentry.FLAGS.values())
-    return address.port_base + places[port] if port in places else port
+def real_addresses(text: str, address: Address, sandbox: LoopbackSandbox) -> str:
+    """Service names that resolve now, and Ray's ports on localhost, as they really are; the rest stays.
+
+    Names that have no address yet are left to the `ray` entry, which waits for them.
+    """
+
+    def service(match: re.Match[str]) -> str:
+        found = sandbox.lookup(match.group(1))
+        if not found:
+            return match.group(0)
+        return f"{found[0]}:{sandbox.real_port(found[0], int(match.group(2)))}" if match.group(2) else found[0]
+
+    def own(match: re.Match[str]) -> str:
+        port = int(match.group(1))
+        return f"{address.ip}:{sandbox.real_port(address.ip, port)}" if sandbox.knows(port) else match.group(0)
+
+    return _LOCALHOST.sub(own, _SERVICE.sub(service, text))
 
 
 def mapped(text: str, paths: list[tuple[str, str]]) -> str:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
+from collections.abc import Callable
 from typing import Any
 
+import aiohttp
+import msgspec
 from aiohttp import web
 
 from shoal.api.gang import PREFIX
@@ -23,6 +27,52 @@ JOB_STATUS = PREFIX + "job-status"
 """SUCCEEDED or FAILED."""
 
 DASHBOARD, AGENT = 8265, 52365
+
+_SUBMIT = re.compile(r"ray job submit (.*?) -- (.*)")
+_POLL = 0.3
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What a submitter's command line asks for."""
+
+    host: str
+    port: int
+    name: str
+    entrypoint: str
+
+
+def submission(container: Json) -> Submission | None:
+    """The `ray job submit` in a container's command, if there is one."""
+    text = " ".join(str(word) for word in [*(container.get("command") or ()), *(container.get("args") or ())])
+    found = _SUBMIT.search(text)
+    if found is None:
+        return None
+    flags = found.group(1)
+    address = re.search(r"--address[= ]'?(?:http://)?([\w.\-]+):(\d+)", flags)
+    name = re.search(r"--submission-id[= ]'?([\w.\-]+)", flags)
+    if address is None or name is None:
+        return None
+    return Submission(address.group(1), int(address.group(2)), name.group(1), found.group(2))
+
+
+async def follow_job(wanted: Submission, resolve: Callable[[str], str | None], clock: Clock) -> int:
+    """Submit to a simulated head and wait for the end, as the real command does; the exit code."""
+    async with aiohttp.ClientSession() as session:
+        sent = False
+        while True:
+            address = resolve(wanted.host)
+            if address is not None:
+                url = f"http://{address}:{wanted.port}/api/jobs/"
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    if not sent:
+                        body = {"entrypoint": wanted.entrypoint, "submission_id": wanted.name}
+                        async with session.post(url, json=body) as answer:  # an id that is known already is fine
+                            sent = answer.status in (200, 500)
+                    async with session.get(url + wanted.name) as answer:
+                        found = await answer.json() if answer.status == 200 else {}
+                        if found.get("status") in ("SUCCEEDED", "FAILED", "STOPPED"):
+                            return 0 if found["status"] == "SUCCEEDED" else 1
+            await clock.sleep(_POLL)
 
 
 def is_head(pod: Json) -> bool:

@@ -16,7 +16,7 @@ from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock, SystemClock
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.podstatus import StatusBook
-from shoal.local.runtime.simray import SimulatedRay, is_head
+from shoal.local.runtime.simray import SimulatedRay, Submission, follow_job, is_head, submission
 from shoal.local.sandbox import Address
 
 RUN_SECONDS = PREFIX + "run-seconds"
@@ -106,7 +106,8 @@ class SimulatedPod:
         delay = self._seconds(START_SECONDS)
         if not delay:
             self._begin()
-        if delay or is_head(self.pod) or duration(self.pod) is not None:
+        submits = any(submission(container.spec) for container in self._mains)
+        if delay or submits or is_head(self.pod) or duration(self.pod) is not None:
             self._task = asyncio.create_task(self._live(delay))
 
     def stop(self, grace: float, keep: bool = False) -> None:
@@ -143,17 +144,33 @@ class SimulatedPod:
             self._ray = SimulatedRay(self.pod, self._address.ip, self._clock)
             await self._ray.start()
         self._changed()
-        lasts = duration(self.pod)
-        if lasts is None:
-            return
-        await self._clock.sleep(lasts)
-        code = int(self._seconds(EXIT_CODE))
+        if submissions := {c.name: found for c in self._mains if (found := submission(c.spec)) is not None}:
+            await asyncio.gather(*(self._submit(name, found) for name, found in submissions.items()))
+        elif (lasts := duration(self.pod)) is not None:
+            await self._clock.sleep(lasts)
+            self._end({container.name for container in self._mains}, int(self._seconds(EXIT_CODE)))
+
+    async def _submit(self, container: str, wanted: Submission) -> None:
+        """What a RayJob's submitter does: hand the job over and wait for its end."""
+        code = await follow_job(wanted, self._look_up, self._clock)
+        self._end({container}, code)
+
+    def _look_up(self, host: str) -> str | None:
+        if host in ("localhost", "127.0.0.1"):
+            return self._address.ip
+        found = self._runtime.lookup(host)
+        return found[0] if found else None
+
+    def _end(self, names: set[str], code: int) -> None:
         policy = self.pod["spec"].get("restartPolicy") or "Always"
-        if policy == "Always" or (policy == "OnFailure" and code):
+        alone = len(names) == len(self._mains)
+        if alone and (policy == "Always" or (policy == "OnFailure" and code)):
             return  # it would only be started again: for the cluster it goes on running
         for container in self._mains:
-            container.end(self._clock.now(), code)
-        self._over()
+            if container.name in names:
+                container.end(self._clock.now(), code)
+        if all(container.exit_code is not None for container in self._mains):
+            self._over()
         self._changed()
 
     def _begin(self) -> None:
@@ -186,6 +203,7 @@ class SimulatedRuntime:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
+        self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._addresses: dict[str, str] = {}
         self._next = 0
 

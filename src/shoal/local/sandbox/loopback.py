@@ -27,6 +27,7 @@ FIRST_PORT, LAST_PORT, BLOCK = 20000, 31999, 20
 RAY_PORTS: dict[int, int] = dict(rayentry.FLAGS.values())
 """Port that manifests and Ray's defaults name, to its place in the pod's block. The dashboard keeps its port: it binds
 the pod's own address only."""
+DASHBOARD = 8265
 DASHBOARD_METRICS, AUTOSCALER_METRICS = 9, 10
 
 
@@ -105,15 +106,27 @@ class LoopbackSandbox:
                 raise
         raise ConnectionRefusedError(f"nothing listens on port {port} of the pod")
 
+    def knows(self, port: int) -> bool:
+        """Whether this is a port of Ray's own, which a pod has elsewhere or on its own address only."""
+        return port in RAY_PORTS or port == DASHBOARD
+
+    def real_port(self, ip: str, port: int) -> int:
+        """Where the pod at this address has what manifests call `port`."""
+        address = next((given for given in self._given.values() if given.ip == ip), None)
+        if address is None:
+            return port
+        if self._pods is not None:
+            with contextlib.suppress(OSError, ValueError):
+                recorded = json.loads((self._pods / address.pod_id / "ports.json").read_text())
+                if str(port) in recorded:
+                    return int(recorded[str(port)])
+        return address.port_base + RAY_PORTS[port] if port in RAY_PORTS else port
+
     def _places(self, address: Address, host: str, port: int) -> list[tuple[str, int]]:
         """Where a connection to host:port of this pod may lead, most likely first."""
         if host != address.ip:
             return [(host, port)]
-        number = RAY_PORTS[port] + address.port_base if port in RAY_PORTS else port
-        if self._pods is not None:
-            with contextlib.suppress(OSError, ValueError):
-                recorded = json.loads((self._pods / address.pod_id / "ports.json").read_text())
-                number = recorded.get(str(port), number)
+        number = self.real_port(host, port)
         found = [(host, number), ("127.0.0.1", number)]
         return found if number == port else [*found, (host, port)]
 
