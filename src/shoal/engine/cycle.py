@@ -92,8 +92,8 @@ class Cycle:
         state = self.state
         for row in state.ledger.room.take_helped():
             for kind in state.kinds_of_row.get(row, ()):
-                if kind.closed and state.could_fit(kind):
-                    state.waiting.reopen(kind)
+                if kind.closed and kind.reason != "quota" and state.could_fit(kind):
+                    state.waiting.reopen(kind)  # whom quota refused, no room can help
         for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
             del state.watchers[kind]
             state.waiting.reopen(kind)
