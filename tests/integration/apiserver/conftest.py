@@ -17,12 +17,12 @@ from shoal.local.apiserver import Server
 class Embedded:
     """A running server and how to reach it from outside."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: Server, folder: Path, port: int) -> None:
         self.server = server
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         self.client = Client(server.transport())
-        self.url = f"https://127.0.0.1:{server.address[1]}"
+        self.url = f"https://127.0.0.1:{port}"
 
     async def run(self, *command: str, input: str | None = None, check: bool = True, timeout: float = 60) -> str:
         """Run a command with this server's kubeconfig; its output and errors, as one text."""
@@ -59,9 +59,9 @@ class Embedded:
 async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
     server = Server(tmp_path / "state")
     await server.start()
-    await server.serve()
+    port = await server.serve()
     server.write_kubeconfig(tmp_path / "kubeconfig")
-    yield Embedded(server, tmp_path)
+    yield Embedded(server, tmp_path, port)
     await server.stop()
 
 

@@ -102,6 +102,27 @@ async def test_versions_show_the_same_objects(client: Client) -> None:
         await client.update(newer, {**old, "spec": {"size": 3}}, "w", "default")
 
 
+async def test_objects_of_an_older_storage_version_are_shown_in_the_newer(client: Client) -> None:
+    definition = widget_definition()
+    await client.create(CRD, definition)
+    await client.create(WIDGET, widget("old", size=1), "default")
+    first = definition["spec"]["versions"][0]
+    versions = [{**first, "storage": False}, {**first, "name": "v2"}]
+    await client.patch(CRD, "widgets.example.com", None, {"spec": {"versions": versions}})
+    newer = Kind("example.com", "v2", "Widget", "widgets")
+    await client.create(newer, {**widget("new", size=2), "apiVersion": "example.com/v2"}, "default")
+    for kind in (WIDGET, newer):
+        found = await client.list(kind, "default")
+        assert [(one["metadata"]["name"], one["apiVersion"]) for one in found] == [
+            ("new", kind.api_version),
+            ("old", kind.api_version),
+        ]
+    changed = await client.patch(newer, "old", "default", {"spec": {"size": 3}})
+    assert changed["apiVersion"] == "example.com/v2"
+    assert (await client.get(WIDGET, "old", "default"))["spec"] == {"size": 3}
+    assert (await client.get(CRD, "widgets.example.com"))["status"]["storedVersions"] == ["v1", "v2"]
+
+
 async def test_objects_go_before_their_definition(client: Client) -> None:
     await client.create(CRD, widget_definition())
     await client.create(WIDGET, {**widget("w"), "metadata": {"name": "w", "finalizers": ["example.com/x"]}}, "default")

@@ -36,7 +36,9 @@ class Call:
 
     @property
     def is_stored_version(self) -> bool:
-        return self.version.name == self.resource.storage_version and self.resource.group != "events.k8s.io"
+        """Whether stored bytes are what this call speaks."""
+        resource = self.resource
+        return self.version.name == resource.storage_version and not resource.mixed
 
     @property
     def dry_run(self) -> bool:

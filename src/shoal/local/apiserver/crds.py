@@ -210,4 +210,5 @@ def as_resource(crd: Json, storage: Storage) -> Resource:
         custom=True,
         list_kind=names.get("listKind") or "",
         conversion=spec.get("conversion"),
+        mixed=any(one != stored for one in (crd.get("status") or {}).get("storedVersions") or ()),
     )

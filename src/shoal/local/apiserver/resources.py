@@ -95,6 +95,7 @@ class Resource:
         custom: bool = False,
         list_kind: str = "",
         conversion: Json | None = None,
+        mixed: bool = False,
     ) -> None:
         self.versions = versions
         self.storage_version = storage_version
@@ -114,6 +115,7 @@ class Resource:
         self.custom = custom
         self.list_kind = list_kind or self.kind + "List"
         self.conversion = conversion or {}
+        self.mixed = mixed  # some objects may be stored in another version or shape than the storage version's
 
     @property
     def name(self) -> str:
@@ -151,6 +153,7 @@ class Registry:
         core = self._resources[("", "events")]
         other = self._resources[("events.k8s.io", "events")]
         other.collection = core.collection
+        other.mixed = True
 
     def add(self, resource: Resource) -> None:
         self._resources[(resource.group, resource.plural)] = resource

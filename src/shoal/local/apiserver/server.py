@@ -91,6 +91,7 @@ class Server:
         self._fronts: list[Front] = []
         self._upkeep: Upkeep | None = None
         self._quota_status: QuotaStatus | None = None
+        self.address: tuple[str, int] | None = None
         self.ready = False
 
     # --- life
@@ -185,6 +186,8 @@ class Server:
         context: str = "shoal",
     ) -> None:
         """A kubeconfig (mode 0600) with a client certificate for this user; the administrator's has its token too."""
+        if self.address is None:
+            raise ShoalError("the server has no address yet; call serve() before write_kubeconfig()")
         host, port = self.address
         kubeconfig(
             Path(path),
