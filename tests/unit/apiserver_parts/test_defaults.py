@@ -161,14 +161,18 @@ def test_decoding_drops_what_is_unknown_or_null_and_writes_quantities_one_way():
             kinds.DEPLOYMENT,
             {"spec": {"replicas": "two"}},
             'Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal string into Go '
-            "struct field spec.replicas of type int32",
+            "struct field DeploymentSpec.spec.replicas of type int32",
         ),
-        (kinds.POD, {"spec": {"containers": {}}}, "cannot unmarshal object into Go struct field spec.containers"),
+        (
+            kinds.POD,
+            {"spec": {"containers": {}}},
+            "cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
+        ),
         (kinds.POD, {"spec": {"hostNetwork": 1}}, "of type bool"),
         (
             kinds.POD,
             {"metadata": {"labels": {"a": 1}}},
-            "cannot unmarshal number into Go struct field metadata.labels.a",
+            "cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
         ),
         (kinds.POD, {"spec": {"overhead": {"cpu": "much"}}}, "quantities must match the regular expression"),
         (kinds.SECRET, {"data": {"a": "no base64!"}}, "illegal base64"),

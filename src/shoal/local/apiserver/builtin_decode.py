@@ -17,7 +17,7 @@ from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.local.apiserver import builtin_types
 from shoal.local.apiserver.builtin_types import Field
-from shoal.local.apiserver.field_errors import Path, text
+from shoal.local.apiserver.field_errors import MapKey, Path, text, tokens
 from shoal.local.apiserver.patch import PatchError
 
 Json = dict[str, Any]
@@ -29,7 +29,20 @@ _RANGES = {"int32": 2**31, "int64": 2**63}
 
 
 class _WrongType(Exception):
-    """Raised inside the walk; `decode` adds which object it was."""
+    """Raised inside the walk; the struct around it adds its name, `decode` adds which object it was."""
+
+    def __init__(self, words: str, path: Path = None, wanted: str = "") -> None:
+        super().__init__(words)
+        self.words = words
+        self.path = path
+        self.wanted = wanted
+        self.owner = ""
+
+    def __str__(self) -> str:
+        if not self.wanted:
+            return self.words
+        steps = [step for step in tokens(self.path) if not isinstance(step, (int, MapKey))]
+        return f"{self.words} into Go struct field {'.'.join([self.owner, *steps])} of type {_go_type(self.wanted)}"
 
 
 def decode(kind: Kind, obj: Json) -> list[str]:
@@ -78,17 +91,21 @@ def _compile(type_name: str) -> Walk:
         if type(value) is not dict:
             raise _wrong(value, path, type_name)
         dropped: list[str] = []
-        for name, item in value.items():
-            inner = known.get(name)
-            if inner is None:
-                unknown.append(text((path, name)))
-                dropped.append(name)
-            elif item is None:
-                dropped.append(name)
-            else:
-                changed = inner(item, (path, name), unknown)
-                if changed is not item:
-                    value[name] = changed
+        try:
+            for name, item in value.items():
+                inner = known.get(name)
+                if inner is None:
+                    unknown.append(text((path, name)))
+                    dropped.append(name)
+                elif item is None:
+                    dropped.append(name)
+                else:
+                    changed = inner(item, (path, name), unknown)
+                    if changed is not item:
+                        value[name] = changed
+        except _WrongType as wrong:
+            wrong.owner = wrong.owner or short
+            raise
         for name in dropped:
             del value[name]
         return value
@@ -121,7 +138,7 @@ def _map(element: Walk, name: str) -> Walk:
         if type(value) is not dict:
             raise _wrong(value, path, name)
         for key, item in value.items():
-            changed = element(item, (path, key), unknown) if item is not None else ""
+            changed = element(item, (path, MapKey(key)), unknown) if item is not None else ""
             if changed is not item:
                 value[key] = changed
         return value
@@ -212,5 +229,13 @@ _SCALARS: dict[str, Walk] = {
 
 
 def _wrong(value: Any, path: Path, wanted: str) -> _WrongType:
-    found = _JSON_NAMES.get(type(value), "null")
-    return _WrongType(f"json: cannot unmarshal {found} into Go struct field {text(path)} of type {wanted}")
+    return _WrongType(f"json: cannot unmarshal {_JSON_NAMES.get(type(value), 'null')}", path, wanted)
+
+
+def _go_type(name: str) -> str:
+    """`[]v1.Container`, as Go's messages spell the table's `[]core.v1.Container`."""
+    if name.startswith("[]"):
+        return "[]" + _go_type(name[2:])
+    if name.startswith("{}"):
+        return "map[string]" + _go_type(name[2:])
+    return name.partition(".")[2] if name.count(".") == 2 else name
