@@ -24,6 +24,7 @@ from .record import QueueRecord
 from .shrink import least_reduction
 from .state import Room, State
 from .tree import Node
+from .waiting import Needs
 
 
 class Cycle:
@@ -138,6 +139,7 @@ class Cycle:
             if smaller is not None:
                 whole, victims = smaller
         entry.assignment, entry.victims = whole, victims
+        entry.saw_all = nominated is None and not search.resumed
         entry.hold(whole.message, whole.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member.memory = whole.memory
         member.memory_generation, member.memory_cycle = record.freed, self.number
@@ -332,6 +334,18 @@ def send_back(entry: Entry, record: QueueRecord) -> None:
         waiting.push(member)
     elif entry.back in (back.NO_FIT, back.NO_CANDIDATES):
         waiting.push(member)
-        waiting.park_shape(member)
+        waiting.park_shape(member, _needs(entry))
     else:
         waiting.push(member, parked=True)
+
+
+def _needs(entry: Entry) -> Needs:
+    """What the first pod set that found no place would need for itself, at any one flavor. Earlier pod sets may choose
+    differently next time, so what they take is not counted."""
+    if entry.assignment is None or not entry.saw_all:
+        return ()
+    for part, demand in zip(entry.assignment.pod_sets, entry.member.demands, strict=False):
+        if part.shortages:
+            least = demand.total(demand.least)
+            return tuple((short.at, least.get(short.at.resource, 0)) for short in part.shortages)
+    return ()

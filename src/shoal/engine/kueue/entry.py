@@ -18,7 +18,9 @@ GENERIC = "generic"
 
 
 class Entry:
-    __slots__ = ("admitted", "assignment", "back", "member", "message", "preempting", "reason", "record", "victims")
+    __slots__ = (
+        "admitted", "assignment", "back", "member", "message", "preempting", "reason", "record", "saw_all", "victims",
+    )  # fmt: skip
 
     def __init__(self, member: Member, record: QueueRecord) -> None:
         self.member = member
@@ -29,6 +31,8 @@ class Entry:
         self.reason = ""
         self.back = GENERIC
         self.admitted = False
+        self.saw_all = False
+        """The assignment comes from a look at all flavors, from the first one on."""
         self.preempting = 0
 
     @property

@@ -14,6 +14,7 @@ from .classical import classical_victims
 from .demand import Member
 from .facts import FlavorResource, Settings, Usage
 from .fair import fair_victims
+from .reach import Reach
 from .record import QueueRecord
 
 
@@ -35,6 +36,9 @@ class Preemptor:
     def find_victims(self, member: Member, wanted: Usage, places: frozenset[FlavorResource], now: int) -> list[Victim]:
         """A minimal set whose leaving makes `wanted` fit, or nobody when there is none."""
         record = self.records[member.queue]
+        reach = Reach(self.records, self.settings)
+        if not all(reach.allows(record, at, member.priority, wanted.get(at, 0)) for at in places):
+            return []
         request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 

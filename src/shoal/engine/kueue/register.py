@@ -15,8 +15,10 @@ from shoal.engine.model import Gang
 from .activity import unqueued_reason, why_inactive
 from .demand import Member
 from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
+from .reach import Reach
 from .record import QueueRecord
 from .state import State
+from .waiting import Needs
 
 QueueKey = tuple[str, str]
 Index = TypeVar("Index")
@@ -59,7 +61,7 @@ class Register:
         elif member.holds and old.holds:
             member.evicted = member.evicted or old.evicted  # our own decision, not yet in the facts
             if old.queue == member.queue and old.usage == member.usage:
-                self._confirm(old, member)
+                self._confirm(member)
                 return
         elif not old.holds:
             member.memory, member.memory_generation = old.memory, old.memory_generation
@@ -82,12 +84,12 @@ class Register:
             self.state.give_up_room(member.uid)
             self.state.outside_change()
 
-    def _confirm(self, old: Member, member: Member) -> None:
+    def _confirm(self, member: Member) -> None:
         """The facts only say what the ledger knows already."""
         self.members[member.key] = member
         record = self.state.records.get(member.queue)
-        if record is not None and old.uid in record.reserved:
-            record.reserved[member.uid] = member
+        if record is not None:
+            record.confirm(member)
         self._note_readiness(member)
 
     def _is_sticky(self, member: Member) -> bool:
@@ -107,8 +109,7 @@ class Register:
         record = self.state.records.get(member.queue)
         if member.holds:
             if record is not None:
-                record.reserved[member.uid] = member
-                record.node.add(member.usage)
+                record.hold(member)
                 self.state.forest.bump(record.node)
             self._note_readiness(member)
         elif member.gang.state != "held":
@@ -141,8 +142,7 @@ class Register:
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
         if member.uid in record.reserved:
-            del record.reserved[member.uid]
-            record.node.remove(member.usage)
+            record.release(member.uid)
             self._freed(record)
             if record.name in self._ghosts and not record.reserved:
                 self._drop(record)
@@ -249,20 +249,26 @@ class Register:
 
     def _freed(self, record: QueueRecord) -> None:
         """Quota came back: everyone in the tree may try again."""
+        self.state.forest.settled()
+        reach = None if self.state.settings.exact else Reach(self.state.records, self.state.settings)
         for node in record.node.root().queues():
             other = self.state.records.get(node.name)
             if other is not None:
                 other.freed += 1
-                self._unpark(other)
+                self._unpark(other, reach)
         self.state.forest.bump(record.node)
 
-    def _unpark(self, record: QueueRecord) -> None:
+    def _unpark(self, record: QueueRecord, reach: Reach | None = None) -> None:
         stays = {
             member.uid
             for member in record.waiting.parked_alone()
             if self._is_asleep(member) or not self.state.namespace_matches(record, member)
         }
-        if record.waiting.unpark(stays=stays):
+
+        def hopeless(needs: Needs, priority: int) -> bool:
+            return reach is not None and not any(reach.allows(record, at, priority, amount) for at, amount in needs)
+
+        if record.waiting.unpark(stays=stays, hopeless=hopeless):
             self.hot.add(record.name)
 
     def _shape_changed(self) -> None:

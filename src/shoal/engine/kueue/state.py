@@ -61,8 +61,7 @@ class State:
         member.reserved_at = now
         member.holds = True
         member.forget()
-        record.node.add(member.usage)
-        record.reserved[member.uid] = member
+        record.hold(member)
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
         self.rooms.pop(member.uid, None)

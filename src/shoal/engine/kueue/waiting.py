@@ -7,19 +7,25 @@ shape that failed is set aside as a whole, in one step, and later arrivals of th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .demand import Member
+from .facts import FlavorResource
 
 Order = tuple[int, int, str]
+
+Needs = tuple[tuple[FlavorResource, int], ...]
+"""Places of which one must have at least so much before another try makes sense; empty: any change may help."""
 
 
 class _Shape:
     """Waiting gangs of one shape, first to go first. `parked`: known not to fit for now."""
 
-    __slots__ = ("heap", "parked", "size")
+    __slots__ = ("heap", "needs", "parked", "priority", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.needs: Needs = ()
         self.heap: list[Order] = []
         self.parked = False
         self.size = 0
@@ -51,7 +57,7 @@ class Waiting:
         self._members[member.uid] = member
         shape = self._shapes.get(member.shape)
         if shape is None:
-            shape = self._shapes[member.shape] = _Shape()
+            shape = self._shapes[member.shape] = _Shape(member.priority)
         shape.size += 1
         if parked:
             self._parked.add(member.uid)
@@ -112,15 +118,22 @@ class Waiting:
 
     # Setting aside, and calling back.
 
-    def park_shape(self, member: Member) -> None:
+    def park_shape(self, member: Member, needs: Needs = ()) -> None:
         """Set the member's whole shape aside. The member itself must be queued."""
-        self._shapes[member.shape].parked = True
+        shape = self._shapes[member.shape]
+        shape.parked = True
+        shape.needs = needs
 
-    def unpark(self, *, stays: frozenset[str] | set[str] = frozenset()) -> bool:
-        """Something changed: everyone may try again, except `stays`. True when that woke anyone."""
+    def unpark(
+        self,
+        *,
+        stays: frozenset[str] | set[str] = frozenset(),
+        hopeless: Callable[[Needs, int], bool] = lambda needs, priority: False,
+    ) -> bool:
+        """Something changed: everyone may try again, but `stays` and shapes that are `hopeless`. True if anyone may."""
         woke = False
         for key, shape in self._shapes.items():
-            if shape.parked:
+            if shape.parked and not (shape.needs and hopeless(shape.needs, shape.priority)):
                 shape.parked = False
                 woke = True
                 if shape.heap:
