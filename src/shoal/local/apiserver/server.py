@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.errors import ShoalError
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
 from shoal.local.apiserver import bootstrap, portforward, terminals
