@@ -11,13 +11,18 @@ import random
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 
 from shoal.engine import Engine, Settings
 from shoal.engine.fit import Placement, place
-from shoal.engine.model import Gang, NodeFact, PodFact, PodSet
+from shoal.engine.model import Gang, NodeFact, PodFact, PodSet, PodSetAssignment
 from shoal.engine.room import Room
 
 SECOND = 1_000_000
+
+
+def growth(small: float, large: float, sizes: tuple[int, int]) -> None:
+    print(f"\ngrowth of one change from {sizes[0]:,} to {sizes[1]:,} waiting: {large / small:.2f} ×")
 
 
 def main() -> None:
@@ -29,8 +34,9 @@ def main() -> None:
     base = baseline()
     print(f"baseline: {base * 1e3:.1f} ms for 100,000 dictionary updates (this machine, this run)\n")
     fit(arguments.nodes, base)
-    for size in arguments.waiting:
-        waiting(size, arguments.nodes, arguments.changes, base)
+    costs = [waiting(size, arguments.nodes, arguments.changes, base) for size in arguments.waiting]
+    if len(costs) > 1:
+        growth(costs[0], costs[-1], (arguments.waiting[0], arguments.waiting[-1]))
 
 
 def baseline() -> float:
@@ -69,8 +75,8 @@ def _must_fit(gang: Gang, room: Room) -> None:
     assert isinstance(place(gang, room), Placement)
 
 
-def waiting(size: int, nodes: int, changes: int, base: float) -> None:
-    """A full cluster with `size` gangs behind it; then one gang after another ends and one waits on."""
+def waiting(size: int, nodes: int, changes: int, base: float) -> float:
+    """A full cluster with `size` gangs behind it; then one gang after another ends. Returns the cost of one change."""
     print()
     engine = Engine(Settings())
     facts: list[NodeFact | PodFact | Gang] = [*cluster(nodes)]
@@ -91,7 +97,6 @@ def waiting(size: int, nodes: int, changes: int, base: float) -> None:
     dice.shuffle(running)
     idle = min(cpu(lambda: engine.plan(10**9 * SECOND)) for _ in range(50))
     report(f"{size:,} waiting: a cycle in which nothing changed", idle, base, limit=0.001)
-    spent = 0.0
     admitted = 0
 
     def one_change() -> None:
@@ -101,10 +106,15 @@ def waiting(size: int, nodes: int, changes: int, base: float) -> None:
 
     costs = sorted(cpu(one_change) for _ in range(changes))
     spent = sum(costs) / len(costs)
-    report(f"{size:,} waiting: one gang ends, the next starts (mean of {changes})", spent, base, limit=0.001)
-    print(f"    median {costs[len(costs) // 2] * 1e3:.2f} ms, worst {costs[-1] * 1e3:.2f} ms, {admitted} started")
-    arrivals = sorted(cpu(lambda n=n: _arrive(engine, n)) for n in range(changes))
+    each = sum(costs) / max(1, admitted)
+    report(f"{size:,} waiting: one gang ends and frees a node, per gang started in its place", each, base, limit=0.001)
+    print(
+        f"    per change: mean {spent * 1e3:.2f} ms, median {costs[len(costs) // 2] * 1e3:.2f} ms, "
+        f"worst {costs[-1] * 1e3:.2f} ms; {admitted} started after {changes} changes"
+    )
+    arrivals = [cpu(partial(_arrive, engine, number)) for number in range(changes)]
     report(f"{size:,} waiting: one more gang arrives", sum(arrivals) / len(arrivals), base, limit=0.001)
+    return spent
 
 
 def _arrive(engine: Engine, number: int) -> None:
@@ -132,8 +142,6 @@ def gang(name: str, running: int | None = None) -> Gang:
     """One of 60 shapes; a running one fills its node."""
     number = int("".join(letter for letter in name if letter.isdigit()) or 0)
     if running is not None:
-        from shoal.engine.model import PodSetAssignment
-
         asked = {"cpu": 60_000, "memory": 250 * 2**30}
         return Gang(
             key=f"bench/default/{name}",
