@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from shoal.api.meta import Json
 from shoal.local import machine
+from shoal.local.runtime import shim
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
@@ -108,6 +111,25 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
         run.stop(0)
         await run.finished.wait()
     await sandbox.stop()
+    await _nothing_left(str(directory))
+
+
+async def _nothing_left(mark: str) -> None:
+    """After every test: a live process belongs to a live pod, and there is none."""
+    left: list[int] = []
+    for _ in range(100):
+        left = [pid for pid in shim.descendants(os.getpid()) if mark.encode() in _command(pid)]
+        if not left:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"processes of ended pods are still there: {left}")
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def pod(

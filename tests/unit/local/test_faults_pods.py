@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.api.times import parse_time
+from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
 from shoal.local.runtime import logs, loopback, process, shim, volumes
+from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.gpus import NoDevice
 from shoal.local.runtime.limits import CgroupLimits, NoLimits
@@ -133,6 +136,38 @@ def test_f102_a_full_disk_loses_output_and_nothing_else(tmp_path: Path) -> None:
     log.file = open(tmp_path / "log", "ab", buffering=0)  # noqa: SIM115 - space is back
     log.take("stdout", b"kept\n")
     assert (tmp_path / "log").read_bytes().endswith(b"kept\n")
+
+
+class SteppingClock(SystemClock):
+    """Wall time that falls back by a day while the machine runs on."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def now(self) -> int:
+        return super().now() + self.offset
+
+
+def waits_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def back_off(self: ContainerRun, ended: object) -> None:
+        self.restart_count += 1
+        deadline = int(parse_time(self.state["terminated"]["finishedAt"])) + 50_000
+        while self.host.clock.now() < deadline:  # noqa: ASYNC110 - what the protection avoids
+            await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(ContainerRun, "_back_off", back_off)
+
+
+@proven(without=waits_by_the_wall_clock)
+async def test_f103_restarts_go_on_when_the_clock_falls_back(one_machine: Machine) -> None:
+    """F103: the wall clock steps back by a day. Holds: back-off counts elapsed time, containers restart as before."""
+    clock = SteppingClock()
+    one_machine.host.clock = clock
+    run = one_machine.start(pod("dizzy", "false", policy="Always"))
+    await until(lambda: run.status()["containerStatuses"][0]["restartCount"] >= 1)
+    clock.offset = -86_400_000_000
+    before = run.status()["containerStatuses"][0]["restartCount"]
+    await until(lambda: run.status()["containerStatuses"][0]["restartCount"] >= before + 2, 10)
 
 
 def trusts_every_port(monkeypatch: pytest.MonkeyPatch) -> None:
