@@ -204,8 +204,11 @@ class _Rule:
             unset = _compiled(f"cel.bind(oldSelf, optional.none(), {source})", f"{where}.rule", [], source)
         else:
             expression = _compiled(source, f"{where}.rule", problems, source)
-        message = written.get("messageExpression")
-        built = _compiled(str(message), f"{where}.messageExpression", problems, str(message)) if message else None
+        message = str(written.get("messageExpression") or "")
+        built = None
+        if message:
+            bound = f"cel.bind(oldSelf, optional.of(previous), {message})" if unset is not None else message
+            built = _compiled(bound, f"{where}.messageExpression", problems, message)
         return cls(written, expression, unset, built) if expression is not None else None
 
 

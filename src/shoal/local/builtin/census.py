@@ -28,6 +28,7 @@ WHOLE = (kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.SERVICE, kinds.REPLICA_SE
          kinds.DAEMON_SET, kinds.JOB, kinds.ENDPOINTS, kinds.ENDPOINT_SLICE, kinds.PERSISTENT_VOLUME_CLAIM,
          kinds.RESOURCE_QUOTA, kinds.CRD)  # fmt: skip
 _IGNORED = frozenset(("events", "events.events.k8s.io"))  # short-lived, many, and nobody's owner
+RETRY = 2.0
 _NEEDED_VERBS = frozenset(("list", "watch", "delete"))
 
 
@@ -176,8 +177,13 @@ class Census:
         defined = _crd_kind(change.new)
         established = any(c.get("type") == "Established" and c.get("status") == "True"
                           for c in (change.new.get("status") or {}).get("conditions") or ())  # fmt: skip
-        if defined is not None and established:
-            self._add(defined)
+        if defined is None or not established:
+            return
+        served = {version["name"] for version in change.new["spec"]["versions"] if version.get("served")}
+        for kind in [k for k in self._heads if (k.group, k.plural) == (defined.group, defined.plural)]:
+            if kind.version not in served:
+                self._drop(kind)  # it is watched at a version that is no more
+        self._add(defined)
 
     async def _discover(self) -> list[Kind]:
         """All kinds that can be listed, watched and deleted, each at its preferred version."""
@@ -200,12 +206,17 @@ class Census:
         return found
 
     async def _document(self, path: str) -> Json:
-        try:
-            answer = await self.client.request("GET", path)
-        except NotFound:
-            return {}
-        document: Json = msgspec.json.decode(answer.body)
-        return document
+        while True:
+            try:
+                answer = await self.client.request("GET", path)
+            except NotFound:
+                return {}
+            except KubeError as error:
+                log.warning("the server's kinds cannot be read (again in %.0f s): %s", RETRY, error)
+                await self.clock.sleep(RETRY)
+                continue
+            document: Json = msgspec.json.decode(answer.body)
+            return document
 
 
 def _node(obj: Json) -> list[str]:

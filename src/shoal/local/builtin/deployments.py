@@ -27,14 +27,20 @@ class Deployments:
         self._bench = bench
         self._deployments = bench.cache(kinds.DEPLOYMENT)
         self._sets = bench.cache(kinds.REPLICA_SET)
+        self._progress: dict[str, tuple[int, ...]] = {}  # by UID: the counts last seen, to tell a rollout that moves
         self.controller: Controller[Key] = Controller("deployments", self.reconcile, workers=4, clock=bench.clock)
 
     async def run(self) -> None:
         watch_own(self.controller, self._deployments)
+        self._deployments.subscribe(self._on_own)
         watch_owned(self.controller, self._sets, kinds.DEPLOYMENT)
         self._bench.pods.subscribe(self._on_pod)
         await self._bench.census.ready.wait()
         await self.controller.run()
+
+    def _on_own(self, change: Any) -> None:
+        if change.kind == "removed":
+            self._progress.pop(change.old["metadata"]["uid"], None)
 
     def _on_pod(self, change: Any) -> None:
         """The last old pod going lets a Recreate deployment go on."""
@@ -172,8 +178,9 @@ class Deployments:
             words = "Deployment is paused"
             found.append(self._condition(held, "Progressing", None, "DeploymentPaused", words))
         else:
-            progress = f"{updated}/{available}/{total} of {name}"
-            moved = before is None or before.get("message") != f'ReplicaSet "{name}" is progressing: {progress}.'
+            uid = deployment["metadata"]["uid"]
+            moved = self._progress.get(uid, (updated, available, total)) != (updated, available, total)
+            self._progress[uid] = (updated, available, total)
             idle = 0.0 if moved or before is None else self._since(str(before.get("lastUpdateTime")))
             if idle >= limit:
                 words = f'ReplicaSet "{name}" has timed out progressing.'
@@ -181,22 +188,22 @@ class Deployments:
             elif before is not None and before.get("reason") == "ProgressDeadlineExceeded" and not moved:
                 found.append(before)
             else:
-                words = f'ReplicaSet "{name}" is progressing: {progress}.'
-                found.append(self._condition(held, "Progressing", True, "ReplicaSetUpdated", words))
+                words = f'ReplicaSet "{name}" is progressing.'
+                found.append(self._condition(held, "Progressing", True, "ReplicaSetUpdated", words, moved=moved))
                 again = limit - idle
         return found, again
 
     def _since(self, moment: str) -> float:
         return (self._bench.clock.now() - parse_time(moment)) / 1_000_000
 
-    def _condition(self, held: dict[str, Json], kind: str, good: bool | None, reason: str, message: str) -> Json:
+    def _condition(
+        self, held: dict[str, Json], kind: str, good: bool | None, reason: str, message: str, *, moved: bool = False
+    ) -> Json:
         status = "Unknown" if good is None else "True" if good else "False"
         before = held.get(kind)
-        if before is not None and (before["status"], before.get("reason"), before.get("message")) == (
-            status,
-            reason,
-            message,
-        ):
+        same = before is not None and (before["status"], before.get("reason"), before.get("message")) == (
+            status, reason, message)  # fmt: skip
+        if before is not None and same and not moved:
             return before
         now = self._bench.now()
         since = before["lastTransitionTime"] if before is not None and before["status"] == status else now

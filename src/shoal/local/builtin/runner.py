@@ -31,21 +31,29 @@ async def run_all(
     census = Census(client, clock)
     writes = Writes(client, clock=clock, random=chance)
 
-    def bench(name: str) -> Workbench:
-        return Workbench(census, writes, name, chance)
+    benches: list[Workbench] = []
 
-    async with asyncio.TaskGroup() as group:
-        for part in (
-            census,
-            Collector(census),
-            Namespaces(census, root_ca),
-            ReplicaSets(bench("replicaset-controller")),
-            Deployments(bench("deployment-controller")),
-            Jobs(bench("job-controller")),
-            StatefulSets(bench("statefulset-controller")),
-            DaemonSets(bench("daemonset-controller")),
-            Endpoints(bench("endpoint-controller")),
-            PodCleanup(bench("pod-garbage-collector")),
-            Quotas(bench("resourcequota-controller")),
-        ):
-            group.create_task(part.run())
+    def bench(name: str) -> Workbench:
+        benches.append(Workbench(census, writes, name, chance))
+        return benches[-1]
+
+    parts = (
+        census,
+        Collector(census),
+        Namespaces(census, root_ca),
+        ReplicaSets(bench("replicaset-controller")),
+        Deployments(bench("deployment-controller")),
+        Jobs(bench("job-controller")),
+        StatefulSets(bench("statefulset-controller")),
+        DaemonSets(bench("daemonset-controller")),
+        Endpoints(bench("endpoint-controller")),
+        PodCleanup(bench("pod-garbage-collector")),
+        Quotas(bench("resourcequota-controller")),
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                group.create_task(part.run())
+    finally:
+        for one in benches:
+            await one.events.close()
