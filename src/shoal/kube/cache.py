@@ -25,6 +25,7 @@ from shoal.kube.compact import cutter
 from shoal.kube.feed import Feed, FeedSettings, Trouble
 from shoal.kube.revisions import Mark, newer, read_mark
 from shoal.kube.selectors import label_selector as parse_labels
+from shoal.kube.sharing import Sharer
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -59,7 +60,9 @@ class Cache(Generic[T]):
         random: Random | None = None,
         settings: FeedSettings | None = None,
         report: Callable[[Trouble], None] | None = None,
+        share: bool = False,
     ) -> None:
+        """`share` stores equal parts of typed objects once: for caches that hold many and change slowly."""
         self.kind = kind
         self.synced = asyncio.Event()
         self.undecodable: dict[Key, str] = {}
@@ -67,6 +70,7 @@ class Cache(Generic[T]):
         self._type = type
         self._decoder = msgspec.json.Decoder(type)
         self._cut = cutter(type)
+        self._sharer = Sharer() if share and type is not dict else None
         self._objects: dict[Key, T] = {}
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_functions}
@@ -293,6 +297,8 @@ class Cache(Generic[T]):
         """Items of a list come without kind and apiVersion: give every object the same texts, and bytes of its own."""
         if self._cut is not None:
             self._cut(obj)
+        if self._sharer is not None:
+            self._sharer.share(obj)
         if isinstance(obj, Object):
             msgspec.structs.force_setattr(obj, "api_version", self.kind.api_version)
             msgspec.structs.force_setattr(obj, "kind", self.kind.kind)

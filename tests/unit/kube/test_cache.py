@@ -156,6 +156,21 @@ async def test_raw_fields_keep_only_their_own_object_alive(client: Client, clock
     assert msgspec.json.decode(cache.get(Key("team", "a")).spec)["nodeName"] == "n1"
 
 
+async def test_equal_parts_of_objects_can_be_stored_once(client: Client, clock: VirtualClock, start: Start) -> None:
+    for name in ("a", "b"):
+        await client.create(POD, pod(name, node="n1", labels={"app": "ray"}), "team")
+    cache = Cache(client, POD, Pod, clock=clock, share=True)
+    start(cache.run())
+    await cache.synced.wait()
+    first, second = (cache.get(Key("team", name)) for name in ("a", "b"))
+    assert first.spec is second.spec and first.metadata.namespace is second.metadata.namespace
+    assert (first.metadata.name, second.metadata.name) == ("a", "b")
+    assert first.metadata.labels == second.metadata.labels == {"app": "ray"}
+    await client.patch(POD, "a", "team", {"spec": {"nodeName": "n2"}})
+    await clock.settle()
+    assert cache.get(Key("team", "a")).spec.node_name == "n2" and second.spec.node_name == "n1"
+
+
 def test_an_undecoded_part_keeps_only_itself_alive() -> None:
     class Templated(Object):
         spec: msgspec.Raw = msgspec.Raw(b"{}")
