@@ -50,7 +50,7 @@ def quota(tree: str, parent: str, *children: tuple[str, dict[str, str], bool]) -
     return {
         "apiVersion": "quota.codeflare.dev/v1alpha1",
         "kind": "QuotaSubtree",
-        "metadata": {"name": f"{tree}-{parent or 'root'}", "namespace": "default", "labels": {"tree": tree}},
+        "metadata": {"name": f"{tree}-{parent or 'top'}", "namespace": "default", "labels": {"tree": tree}},
         "spec": {
             "parent": parent,
             "children": [

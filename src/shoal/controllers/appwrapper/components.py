@@ -14,7 +14,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import component_status as phases
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.admission import Admission
-from shoal.controllers.appwrapper.component_limits import Patience, patience_of
+from shoal.controllers.appwrapper.component_limits import Patience, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.dispatch import names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_queued_here
@@ -161,7 +161,11 @@ class Components:
             left = phases.since(status, phases.UNHEALTHY) + int(patience.failure * SECOND) - now
             if left > 0:
                 return left / SECOND
-            return await self._reset_or_fail(kind, self._current(kind, wrapper), patience, "FoundFailedPods", "")
+            current = self._current(kind, wrapper)
+            codes = [code for pod in house.intake.pods(wrapper.metadata.uid) for code in pod.exit_codes]
+            if is_final(codes, patience):
+                return await self._give_up(kind, current, current.status, "FoundFailedPods", "")
+            return await self._reset_or_fail(kind, current, patience, "FoundFailedPods", "")
         if phases.is_true(status, phases.UNHEALTHY):
             status = phases.with_condition(status, phases.UNHEALTHY, False, "FoundNoFailedPods", "", now)
         told = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
@@ -310,11 +314,17 @@ class Components:
         return None
 
     async def _remove(self, wrapper: AppWrapper) -> float | None:
-        if not await self.house.objects.remove(wrapper):
-            return RETRY / 10
-        if any(pod.is_live for pod in self.house.intake.pods(wrapper.metadata.uid)):
-            return LOOK_AGAIN
-        return None
+        """One more attempt; pods that do not end within the grace are ended by force."""
+        house, now = self.house, self.house.clock.now()
+        gone = await house.objects.remove(wrapper)
+        live = [pod for pod in house.intake.pods(wrapper.metadata.uid) if pod.is_live]
+        if gone and not live:
+            return None
+        grace = int(patience_of(wrapper, house.settings.patience).forced_deletion * SECOND)
+        late = [pod.fact for pod in live if pod.deleting_since and pod.deleting_since + grace <= now]
+        for fact in late:
+            await house.objects.end_by_force(fact.namespace, fact.name, fact.uid)
+        return LOOK_AGAIN if gone else RETRY / 10
 
     async def _store(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:
         return await self.house.store.status(kind, wrapper, status)

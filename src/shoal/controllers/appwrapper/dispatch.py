@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Kind
+from shoal.api.kinds import POD
 from shoal.api.meta import Json, Object
 from shoal.controllers.appwrapper.admission import Name, read
 from shoal.controllers.appwrapper.rights import Creator, Rights, creator_of, not_allowed, refused_kind
@@ -145,6 +146,11 @@ class Objects:
         for kind, obj in found:
             if is_ours(obj, wrapper) and not obj.metadata.deletion_timestamp:
                 await self._delete(kind, obj)
+
+    async def end_by_force(self, namespace: str, name: str, uid: str) -> None:
+        """A pod that does not end: no more grace."""
+        body = {"metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": ""}}
+        await self._writer.delete(POD, body, propagation="Background", grace_seconds=0)
 
     async def _remove(self, wrapper: AppWrapper, name: Name) -> bool:
         kind = await self.kinds.kind_of(name[0], name[1])

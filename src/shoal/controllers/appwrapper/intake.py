@@ -15,7 +15,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.planner import Planner
-from shoal.controllers.appwrapper.pods import GangPod, SeenPod, read_fact, refusals
+from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, read_fact, refusals
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
@@ -161,6 +161,8 @@ class Intake:
             refusals=refusals(pod),
             unbound_since=known.unbound_since or (0 if fact.node else now),
             bound_since=known.bound_since or (now if fact.node else 0),
+            deleting_since=known.deleting_since or (now if fact.deleting else 0),
+            exit_codes=exit_codes(pod),
         )
         self.wake_gang(gang, PODS_PAUSE)
 

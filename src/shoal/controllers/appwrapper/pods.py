@@ -32,6 +32,7 @@ _WAITING_FOR_SIBLINGS = (
 class SeenStatus(Part):
     phase: str = "Pending"
     conditions: msgspec.Raw = ABSENT
+    container_statuses: msgspec.Raw = ABSENT
 
 
 class SeenPod(Object):
@@ -48,6 +49,9 @@ class GangPod(msgspec.Struct, frozen=True):
     refusals: tuple[Json, ...] = ()
     unbound_since: int = 0
     bound_since: int = 0
+    deleting_since: int = 0
+    exit_codes: tuple[int, ...] = ()
+    """Of its containers, once it has failed."""
 
     @property
     def is_live(self) -> bool:
@@ -101,6 +105,19 @@ def refusals(pod: SeenPod) -> tuple[Json, ...]:
     if not isinstance(conditions, list):
         return ()
     return tuple(one for one in conditions if isinstance(one, dict) and _is_refusal(one))
+
+
+def exit_codes(pod: SeenPod) -> tuple[int, ...]:
+    """How the containers of a failed pod ended."""
+    if pod.status.phase != "Failed" or not pod.status.container_statuses:
+        return ()
+    found = msgspec.json.decode(pod.status.container_statuses)
+    ends = [
+        ((one.get("state") or {}).get("terminated") or {}).get("exitCode")
+        for one in (found if isinstance(found, list) else ())
+        if isinstance(one, dict)
+    ]
+    return tuple(code for code in ends if isinstance(code, int))
 
 
 def _is_refusal(condition: Json) -> bool:

@@ -1,0 +1,214 @@
+"""v1beta2 AppWrappers: suspended, resumed, watched, reset and ended; with our queue in the queue's role."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper.component_limits import Patience, is_final, parse_duration
+from tests.cluster import Cluster
+from tests.unit.appwrapper.build import config_map, pod, set_pod
+
+AW: Kind = kinds.APP_WRAPPER_V1BETA2
+HASTE = Patience(retry_pause=0.05, failure=0.1, retry_limit=1, forced_deletion=0.1)
+
+
+def wrapper(name: str, *templates: Json, notes: dict[str, str] | None = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": name, "namespace": "default", "annotations": notes or {}},
+        "spec": {"components": [{"template": template} for template in templates], **spec},
+    }
+
+
+def brief_pod(name: str, cpu: str = "1") -> Json:
+    made = pod(name, cpu=cpu)
+    made["spec"].update(terminationGracePeriodSeconds=0, restartPolicy="Never")
+    return made
+
+
+def phase(name: str) -> Any:
+    return lambda obj: obj.get("status", {}).get("phase") == name
+
+
+def conditions(obj: Json) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one.get("reason", "")) for one in obj["status"].get("conditions") or ()}
+
+
+@pytest.fixture
+async def hasty(quiet: Cluster) -> Cluster:
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(patience=HASTE)).run())
+    return quiet
+
+
+async def test_from_creation_to_success(cluster: Cluster) -> None:
+    await cluster.create(AW, wrapper("gang", brief_pod("one"), config_map("settings")))
+    running = await cluster.until(AW, "gang", phase("Running"))
+    assert running["metadata"]["finalizers"] == ["workload.codeflare.dev/finalizer"]
+    assert conditions(running)["QuotaReserved"] == ("True", "Resuming")
+    parts = {one["name"]: one for one in running["status"]["componentStatus"]}
+    assert parts["one"]["podSets"] == [{"path": "template", "replicas": 1}]
+    assert conditions({"status": parts["one"]})["ResourcesDeployed"] == ("True", "ComponentCreatedSuccessfully")
+    made = await cluster.get(kinds.POD, "one")
+    assert made["metadata"]["labels"] == {"workload.codeflare.dev/appwrapper": "gang"}
+    await set_pod(cluster, "one", "Running")
+    ready = await cluster.until(AW, "gang", lambda one: conditions(one).get("PodsReady", ("",))[0] == "True")
+    assert conditions(ready)["PodsReady"] == ("True", "SufficientPodsReady")
+    await set_pod(cluster, "one", "Succeeded")
+    done = await cluster.until(AW, "gang", phase("Succeeded"))
+    assert conditions(done)["QuotaReserved"] == ("False", "Succeeded")
+    assert conditions(done)["ResourcesDeployed"] == ("True", "Succeeded")
+    await cluster.client.delete(AW, "gang", "default")
+    await cluster.until_gone(AW, "gang")
+    await cluster.until_gone(kinds.POD, "one")
+
+
+async def test_suspend_takes_everything_back_and_resume_brings_it_again(cluster: Cluster) -> None:
+    await cluster.create(AW, wrapper("gang", brief_pod("one"), suspend=True))
+    await cluster.until(AW, "gang", phase("Suspended"))
+    await cluster.settled()
+    assert await cluster.names(kinds.POD) == []
+    await cluster.client.patch(AW, "gang", "default", {"spec": {"suspend": False}})
+    await cluster.until(AW, "gang", phase("Running"))
+    await cluster.client.patch(AW, "gang", "default", {"spec": {"suspend": True}})
+    stopped = await cluster.until(AW, "gang", phase("Suspended"))
+    assert conditions(stopped)["ResourcesDeployed"] == ("False", "Suspended")
+    assert await cluster.names(kinds.POD) == []
+    await cluster.client.patch(AW, "gang", "default", {"spec": {"suspend": False}})
+    await cluster.until(AW, "gang", phase("Running"))
+
+
+async def test_our_queue_holds_it_until_there_is_room(cluster: Cluster) -> None:
+    for name in ("first", "second"):
+        await cluster.create(AW, wrapper(name, brief_pod(name, cpu="3")))
+    await cluster.until(AW, "first", phase("Running"))
+    waiting = await cluster.until(
+        AW,
+        "second",
+        lambda one: conditions(one).get("QuotaReserved") == ("False", "Waiting") if "status" in one else False,
+    )
+    assert "cpu" in waiting["status"]["message"]
+    assert await cluster.names(kinds.POD) == ["first"]
+    await cluster.client.delete(AW, "first", "default")
+    await cluster.until(AW, "second", phase("Running"))
+
+
+async def test_a_missing_component_fails_it(cluster: Cluster) -> None:
+    await cluster.create(AW, wrapper("gang", config_map("a"), brief_pod("one")))
+    await cluster.until(AW, "gang", phase("Running"))
+    await cluster.client.delete(kinds.CONFIG_MAP, "a", "default")
+    await set_pod(cluster, "one", "Running")
+    failed = await cluster.until(AW, "gang", phase("Failed"))
+    assert conditions(failed)["Unhealthy"] == ("True", "MissingComponent")
+    await cluster.until_gone(kinds.POD, "one")
+
+
+async def test_failed_pods_reset_it_until_the_retries_are_used_up(hasty: Cluster) -> None:
+    await hasty.create(AW, wrapper("gang", brief_pod("one")))
+    await hasty.until(AW, "gang", phase("Running"))
+    await set_pod(hasty, "one", "Failed")
+    again = await hasty.until(
+        AW, "gang", lambda one: phase("Running")(one) and one["status"].get("resettingCount") == 1
+    )
+    assert conditions(again)["QuotaReserved"][0] == "True", "quota is kept while it is reset"
+    await set_pod(hasty, "one", "Failed")
+    failed = await hasty.until(AW, "gang", phase("Failed"))
+    assert conditions(failed)["Unhealthy"] == ("True", "FoundFailedPods")
+    ended = await hasty.until(AW, "gang", lambda one: conditions(one).get("QuotaReserved") == ("False", "Failed"))
+    assert conditions(ended)["ResourcesDeployed"] == ("False", "Failed")
+    assert await hasty.names(kinds.POD) == []
+
+
+async def test_a_final_exit_code_ends_it_without_another_try(hasty: Cluster) -> None:
+    notes = {"workload.codeflare.dev.appwrapper/terminalExitCodes": "3"}
+    await hasty.create(AW, wrapper("gang", brief_pod("one"), notes=notes))
+    await hasty.until(AW, "gang", phase("Running"))
+    ended = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    ended["state"] = {"terminated": {"exitCode": 3}}
+    await set_pod(hasty, "one", "Running")
+    change = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
+    await hasty.client.patch(kinds.POD, "one", "default", change, subresource="status")
+    failed = await hasty.until(AW, "gang", phase("Failed"))
+    assert "resettingCount" not in failed["status"]
+
+
+async def test_a_pod_that_does_not_end_is_ended_by_force(hasty: Cluster) -> None:
+    slow = brief_pod("slow")
+    slow["spec"]["terminationGracePeriodSeconds"] = 3600
+    await hasty.create(AW, wrapper("gang", slow))
+    await hasty.until(AW, "gang", phase("Running"))
+    await set_pod(hasty, "slow", "Running")
+    await hasty.client.patch(AW, "gang", "default", {"spec": {"suspend": True}})
+    await hasty.until(AW, "gang", phase("Suspended"))
+    assert await hasty.names(kinds.POD) == []
+
+
+async def test_a_bad_component_fails_it_at_once(cluster: Cluster) -> None:
+    bad = brief_pod("bad")
+    bad["spec"]["restartPolicy"] = "Sometimes"
+    await cluster.create(AW, wrapper("gang", config_map("a"), bad))
+    failed = await cluster.until(AW, "gang", phase("Failed"))
+    assert conditions(failed)["Unhealthy"] == ("True", "CreateFailed")
+    await cluster.until_gone(kinds.CONFIG_MAP, "a")
+
+
+async def test_what_a_queue_injects_reaches_the_pods_and_a_conflict_fails(cluster: Cluster) -> None:
+    made = wrapper("gang", brief_pod("one"))
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    made["spec"]["components"][0]["podSetInfos"] = [
+        {
+            "labels": {"flavor": "spot"},
+            "nodeSelector": {"pool": "spot"},
+            "tolerations": [{"key": "spot", "operator": "Exists"}],
+        }
+    ]
+    await cluster.create(AW, made)
+    await cluster.until(AW, "gang", phase("Running"))
+    there = await cluster.get(kinds.POD, "one")
+    assert there["metadata"]["labels"]["flavor"] == "spot"
+    assert there["spec"]["nodeSelector"] == {"pool": "spot"}
+    assert {"key": "spot", "operator": "Exists"} in there["spec"]["tolerations"]
+    clash = wrapper("clash", brief_pod("two"))
+    clash["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    clash["spec"]["components"][0]["template"]["metadata"]["labels"] = {"flavor": "on-demand"}
+    clash["spec"]["components"][0]["podSetInfos"] = [{"labels": {"flavor": "spot"}}]
+    await cluster.create(AW, clash)
+    failed = await cluster.until(AW, "clash", phase("Failed"))
+    assert "conflict: label flavor" in failed["status"]["message"]
+
+
+async def test_someone_elses_is_left_alone(cluster: Cluster) -> None:
+    await cluster.create(AW, wrapper("theirs", brief_pod("one"), managedBy="example.com/other"))
+    await cluster.settled()
+    assert "status" not in await cluster.get(AW, "theirs")
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("1h30m", 5400.0),
+        ("90s", 90.0),
+        ("1.5m", 90.0),
+        ("250ms", 0.25),
+        ("-5s", -5.0),
+        ("0", 0.0),
+        ("5", None),
+        ("", None),
+        ("x", None),
+    ],
+)
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float | None) -> None:
+    assert parse_duration(text) == seconds
+
+
+def test_exit_codes_decide_whether_another_try_makes_sense() -> None:
+    assert is_final([3], Patience(terminal_exit_codes=frozenset({3})))
+    assert not is_final([4], Patience(terminal_exit_codes=frozenset({3})))
+    assert is_final([4], Patience(retryable_exit_codes=frozenset({10})))
+    assert not is_final([0, 10], Patience(retryable_exit_codes=frozenset({10})))
