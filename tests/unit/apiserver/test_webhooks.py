@@ -188,6 +188,20 @@ async def test_selectors_and_rules_narrow_what_is_asked(client: Client, hook: Ho
     assert [one["name"] for one in hook.asked] == ["c"]
 
 
+async def test_match_conditions_narrow_further(client: Client, hook: Hook) -> None:
+    expression = "!object.metadata.name.startsWith('skip-') && request.userInfo.username == 'system:admin'"
+    conditions = [{"name": "not-skipped", "expression": expression}]
+    await client.create(VALIDATING_WEBHOOK, hook.configuration(matchConditions=conditions))
+    await client.create(CONFIG_MAP, config_map("skip-a"), "default")
+    assert hook.asked == []
+    await client.create(CONFIG_MAP, config_map("b"), "default")
+    assert len(hook.asked) == 1
+    conditions[0]["expression"] = "object.nothing.there == 1"
+    await client.create(VALIDATING_WEBHOOK, hook.configuration("broken", matchConditions=conditions))
+    with pytest.raises(ServerError, match="match condition 'not-skipped' cannot be evaluated"):
+        await client.create(CONFIG_MAP, config_map("c"), "default")
+
+
 async def test_services_are_reached_through_their_endpoints(client: Client, hook: Hook) -> None:
     await client.create(
         SERVICE, {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443, "targetPort": hook.port}]}}, "default"

@@ -18,6 +18,7 @@ from shoal.local.apiserver.body import decode_json
 from shoal.local.apiserver.call import Call, Operation, decoded
 from shoal.local.apiserver.collection import Collection
 from shoal.local.apiserver.hooks import HookCaller, HookUnreachable
+from shoal.local.apiserver.match_conditions import ConditionFailed, matches
 from shoal.local.apiserver.patch import PatchError, json_patch
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.reviews import shown
@@ -41,6 +42,7 @@ class Hook(msgspec.Struct, frozen=True):
     timeout: float
     mutating: bool
     equivalent: bool
+    conditions: list[Json]
 
 
 class Webhooks:
@@ -135,14 +137,16 @@ class Webhooks:
         return record is not None and test(record.labels)
 
     async def _ask(self, hook: Hook, call: Call, operation: str, obj: Json | None, old: Json | None) -> Json | None:
-        """The webhook's answer, or None when it was not reached and that does not matter."""
+        """The webhook's answer, or None when it need not be asked, or was not reached and that does not matter."""
         review = _review(self.caller.question(), call, operation, obj, old)
         try:
+            if hook.conditions and not matches(hook.conditions, review["request"]):
+                return None
             answer = await self.caller.post(hook.client, review, hook.timeout)
             response = answer.get("response")
             if type(response) is not dict or response.get("uid") != review["request"]["uid"]:
                 raise HookUnreachable("its answer has no response to this request")
-        except HookUnreachable as error:
+        except (HookUnreachable, ConditionFailed) as error:
             if hook.ignores_failure:
                 return None
             raise internal(f'failed calling webhook "{hook.name}": {error}') from None
@@ -168,6 +172,7 @@ def read_hooks(configuration: Json, mutating: bool) -> list[Hook]:
                 float(min(one.get("timeoutSeconds") or USUAL_TIMEOUT, MOST_TIMEOUT)),
                 mutating,
                 one.get("matchPolicy") != "Exact",
+                one.get("matchConditions") or [],
             )
         )
     return found
