@@ -134,3 +134,43 @@ async def test_available_means_ready_for_long_enough(cluster, clock):
     assert "availableReplicas" not in found["status"]
     await clock.advance(21)
     await cluster.until(kinds.REPLICA_SET, "x", lambda o: o["status"].get("availableReplicas") == 1)
+
+
+async def test_a_rollout_that_stands_still_is_called_so(cluster, clock):
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "x"},
+        "spec": {
+            "replicas": 1,
+            "progressDeadlineSeconds": 60,
+            "selector": {"matchLabels": {"app": "x"}},
+            "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}},
+        },
+    }
+    await cluster.create(kinds.DEPLOYMENT, deployment)
+    await cluster.until(kinds.DEPLOYMENT, "x", lambda o: o["status"].get("updatedReplicas") == 1)
+    await clock.advance(50)
+    await cluster.settled(5)
+    [moving] = [
+        c for c in (await cluster.get(kinds.DEPLOYMENT, "x"))["status"]["conditions"] if c["type"] == "Progressing"
+    ]
+    assert (moving["status"], moving["reason"]) == ("True", "ReplicaSetUpdated")
+    await clock.advance(15)
+    await cluster.until(
+        kinds.DEPLOYMENT,
+        "x",
+        lambda o: any(
+            c["reason"] == "ProgressDeadlineExceeded" and c["status"] == "False" for c in o["status"]["conditions"]
+        ),
+    )
+    await cluster.settled(5)
+    [pod] = await pods_of(cluster, app="x")
+    await report(cluster, pod)
+    await cluster.until(
+        kinds.DEPLOYMENT,
+        "x",
+        lambda o: any(
+            c["reason"] == "NewReplicaSetAvailable" and c["status"] == "True" for c in o["status"]["conditions"]
+        ),
+    )
