@@ -54,8 +54,12 @@ def _environment() -> Any:
         ) from None
     from shoal.local.apiserver.cel_functions import extension
 
-    names = {name: cel.Type.DYN for name in ("object", "oldObject", "request")}
+    names = dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN)
     extensions = [
-        ext_strings.ExtStrings(), ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings(), extension(cel),
-    ]  # fmt: skip
+        ext_strings.ExtStrings(),
+        ext_math.ExtMath(),
+        ext_optional.ExtOptional(),
+        ext_bindings.ExtBindings(),
+        extension(cel),
+    ]
     return cel.NewEnv(variables=names, extensions=extensions)
