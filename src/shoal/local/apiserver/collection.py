@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 HISTORY_EVENTS = 20_000
 HISTORY_BYTES = 24 << 20
+ENCODED_EVENTS = 256  # how many of the newest keep their lines: what watchers who keep up ask for
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -197,6 +198,8 @@ class Collection:
         self.revision = record.revision
         event = Event(kind, record, previous)
         self.events.append(event)
+        if len(self.events) > ENCODED_EVENTS:
+            self.events[-ENCODED_EVENTS - 1].lines = {}
         for listener in self.listeners:
             try:
                 listener(event)
