@@ -22,10 +22,11 @@ from shoal.api.meta import Object
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.compact import cutter
-from shoal.kube.feed import Feed, FeedSettings, Trouble
+from shoal.kube.feed import Feed, FeedSettings
 from shoal.kube.revisions import Mark, newer, read_mark
 from shoal.kube.selectors import label_selector as parse_labels
 from shoal.kube.sharing import Sharer
+from shoal.kube.trouble import Trouble
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

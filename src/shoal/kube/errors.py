@@ -23,6 +23,10 @@ class Unknown(KubeError):
     """The request may or may not have been carried out (cut, timeout). Read before repeating a write."""
 
 
+class StaleList(KubeError):
+    """A list older than what the server already told us."""
+
+
 class LeaseLost(Unsent):
     """The write was kept back: its lease term has ended or may have. Do not repeat it."""
 

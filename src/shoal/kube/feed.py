@@ -20,8 +20,9 @@ from shoal.api.kind import Key, Kind
 from shoal.kube.backoff import Backoff
 from shoal.kube.client import Client, RawList, WatchEvent
 from shoal.kube.clock import Clock
-from shoal.kube.errors import ApiError, Forbidden, Gone, KubeError, NotFound, TooManyRequests, Unauthorized, Unknown
+from shoal.kube.errors import ApiError, Gone, KubeError, NotFound, StaleList, TooManyRequests, Unauthorized, Unknown
 from shoal.kube.revisions import Mark, newer, read_mark
+from shoal.kube.trouble import Trouble, describe
 
 log = logging.getLogger(__name__)
 
@@ -43,24 +44,12 @@ class FeedSettings(msgspec.Struct, frozen=True):
     streaming_lists: bool = True
 
 
-class Trouble(msgspec.Struct, frozen=True):
-    """Why something is not being read, in words for a condition. `reason` is one CamelCase word."""
-
-    reason: str
-    message: str
-    key: Key | None = None
-
-
 class Counts(msgspec.Struct):
     lists: int = 0
     watches: int = 0
     events: int = 0
     gone: int = 0
     repairs: int = 0
-
-
-class StaleList(KubeError):
-    """A list older than what was already seen."""
 
 
 class Sink(Protocol):
@@ -385,41 +374,9 @@ class Feed:
     # --- saying what is wrong
 
     def _name_trouble(self, error: KubeError) -> None:
-        name = self.kind.resource
-        scope = f" in namespace {self._namespace}" if self._namespace and self.kind.namespaced else ""
         if isinstance(error, NotFound):
             self.revision = ""
-            self._set_trouble(
-                Trouble(
-                    "KindNotInstalled",
-                    f"{name} ({self.kind.api_version}) is not served by the API "
-                    "server. Install its CRD; it is picked up without a restart.",
-                )
-            )
-        elif isinstance(error, Forbidden):
-            self._set_trouble(
-                Trouble(
-                    "Forbidden",
-                    f"may not list and watch {name}{scope}: grant the verbs list and watch "
-                    f"on {name} to this account. The server says: {error}",
-                )
-            )
-        elif isinstance(error, Unauthorized):
-            self._set_trouble(
-                Trouble(
-                    "Unauthorized",
-                    f"the API server does not accept our credentials while reading {name}: "
-                    f"{error}. Renew the token or certificate.",
-                )
-            )
-        elif isinstance(error, StaleList):
-            self._set_trouble(Trouble("StaleList", str(error)))
-        elif isinstance(error, TooManyRequests):
-            self._set_trouble(Trouble("Throttled", f"the API server asks us to wait before reading {name}: {error}"))
-        elif isinstance(error, ApiError):
-            self._set_trouble(Trouble("ServerError", f"the API server answers {error.code} to reading {name}: {error}"))
-        else:
-            self._set_trouble(Trouble("Unreachable", f"cannot read {name}: {error}"))
+        self._set_trouble(describe(error, self.kind, self._namespace))
 
     def _set_trouble(self, trouble: Trouble | None) -> None:
         if trouble == self.trouble:
