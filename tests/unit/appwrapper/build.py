@@ -28,6 +28,12 @@ def job(name: str, parallelism: int = 1, **requests: str) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
+def ray_cluster(name: str) -> Json:
+    template = {"spec": pod("x", cpu="1")["spec"]}
+    spec = {"headGroupSpec": {"rayStartParams": {}, "template": template}}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
+
+
 def app_wrapper(name: str, *wraps: Json, needs: list[Json] | None = None, **spec: Any) -> Json:
     """An AppWrapper around these objects; `needs` declares the pods of the first one."""
     items: list[Json] = [{"replicas": 1, "generictemplate": obj} for obj in wraps]

@@ -18,7 +18,7 @@ from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User
 from tests.cluster import Cluster
 from tests.faults import proven
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, waits
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, ray_cluster, waits
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -49,12 +49,6 @@ def as_user(cluster: Cluster, user: str) -> Client:
 
 
 WRAPPERS = ("workload.codeflare.dev", "appwrappers")
-
-
-def ray_cluster(name: str) -> Json:
-    template = {"spec": pod("x", cpu="1")["spec"]}
-    spec = {"headGroupSpec": {"rayStartParams": {}, "template": template}}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
 
 
 def asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,256 @@
+"""What becomes of a dispatched gang: completion, limits, requeues, counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper, Requeuing
+from shoal.api.codec import typed
+from shoal.api.meta import Json
+from shoal.api.times import micro_text
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, follow, monitor
+from shoal.controllers.appwrapper.pods import GangPod
+from shoal.engine.model import PodFact
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.appwrapper.build import (
+    app_wrapper,
+    config_map,
+    dispatched,
+    has_state,
+    job,
+    needs,
+    of_gang,
+    pod,
+    ray_cluster,
+    set_pod,
+    trail,
+    waits,
+)
+
+SECOND = 1_000_000
+T0 = 1_700_000_000 * SECOND
+
+
+def completing(name: str, *wraps: tuple[Json, str]) -> Json:
+    """An AppWrapper whose items name what ends them."""
+    made = app_wrapper(name, *(obj for obj, _ in wraps))
+    for item, (_, ends) in zip(made["spec"]["resources"]["GenericItems"], wraps, strict=True):
+        item["completionstatus"] = ends
+    return made
+
+
+async def finish_job(cluster: Cluster, name: str, type: str = "Complete") -> None:
+    condition = {"type": type, "status": "True"}
+    await cluster.client.patch(
+        kinds.JOB, name, "default", {"status": {"conditions": [condition]}}, subresource="status"
+    )
+
+
+async def say_done(cluster: Cluster, name: str) -> None:
+    moment = "2026-01-01T00:00:00Z"
+    condition = {"type": "Done", "status": "True", "reason": "Ended", "message": "", "lastTransitionTime": moment}
+    change = {"status": {"conditions": [condition]}}
+    await cluster.client.patch(kinds.RAY_CLUSTER, name, "default", change, subresource="status")
+
+
+async def test_a_job_that_is_complete_completes_its_wrapper(cluster: Cluster) -> None:
+    await cluster.create(kinds.APP_WRAPPER, completing("gang", (job("train", cpu="3"), "Complete,Failed")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await finish_job(cluster, "train")
+    done = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Completed"))
+    assert trail(done)[-1] == ("Completed", "PodsCompleted", "completed by Complete")
+    assert "canrun" not in done["status"]
+    assert "train" in await cluster.names(kinds.JOB), "what it wrapped stays until the AppWrapper goes"
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("a"), needs=[needs(1, cpu="4")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+async def test_all_watched_items_must_end_and_live_pods_hold_it(cluster: Cluster) -> None:
+    both = completing("gang", (ray_cluster("one"), "Done"), (ray_cluster("two"), "Done"), (config_map("c"), ""))
+    await cluster.create(kinds.APP_WRAPPER, both)
+    wrapper = await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.create(kinds.POD, of_gang(wrapper, pod("left", cpu="1")))
+    await set_pod(cluster, "left", "Running")
+    await say_done(cluster, "one")
+    await cluster.settled()
+    assert has_state("Running")(await cluster.get(kinds.APP_WRAPPER, "gang"))
+    await say_done(cluster, "two")
+    held = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("RunningHoldCompletion"))
+    assert trail(held)[-1][:2] == ("RunningHoldCompletion", "SomeItemsCompleted")
+    await set_pod(cluster, "left", "Succeeded")
+    await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Completed"))
+
+
+async def test_a_service_never_completes(cluster: Cluster) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    await cluster.create(kinds.APP_WRAPPER, completing("gang", (service, "Progressing")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.settled()
+    assert dispatched(await cluster.get(kinds.APP_WRAPPER, "gang"))
+
+
+async def test_past_its_run_time_it_fails_for_good(cluster: Cluster) -> None:
+    limited = app_wrapper("gang", config_map("a"), schedulingSpec={"dispatchDuration": {"limit": 1}})
+    await cluster.create(kinds.APP_WRAPPER, limited)
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    ended = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
+    message = "Dispatch deadline exceeded. allowed to run for 1 seconds"
+    assert trail(ended)[-1] == ("PreemptCandidate", "DispatchDeadlineExceeded", message)
+    assert ended["status"]["sender"] == "before PreemptQueueJobs - CanRun: false -- DispatchDeadlineExceeded"
+    await cluster.until_gone(kinds.CONFIG_MAP, "a")
+    await cluster.settled()
+    assert has_state("Failed")(await cluster.get(kinds.APP_WRAPPER, "gang"))
+
+
+async def test_counts_and_totals_are_told_without_touching_the_tutorials_fields(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "COUNTS_PAUSE", 0.05)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("one", cpu="1", memory="3Gi")))
+    before = await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(cluster, "one", "Running")
+    after = await cluster.until(kinds.APP_WRAPPER, "gang", lambda one: one["status"].get("running") == 1)
+    assert after["status"]["totalmemory"] == 3 * 2**30, "more than 32 bits hold"
+    assert after["status"]["totalcpu"] == 1000
+    for field in ("conditions", "sender", "queuejobstate", "state", "canrun"):
+        assert after["status"][field] == before["status"][field]
+
+
+# --- minAvailable
+
+
+@pytest.mark.parametrize(
+    "growth, most, waits_of",
+    [
+        ("exponential", 0, [200, 400, 800]),
+        ("linear", 0, [200, 300, 400]),
+        ("none", 0, [100, 100, 100]),
+        ("strange", 0, [100, 100, 100]),
+        ("exponential", 300, [200, 300, 300]),
+    ],
+)
+def test_the_wait_grows_with_each_requeue(growth: str, most: int, waits_of: list[int]) -> None:
+    requeuing = Requeuing(time_in_seconds=100, growth_type=growth, max_time_in_seconds=most)
+    assert [monitor.next_wait(requeuing, number) for number in (1, 2, 3)] == waits_of
+
+
+def running_wrapper(least: int, seconds: int = 100, **status: Any) -> AppWrapper:
+    made = app_wrapper(
+        "gang", config_map("a"), schedulingSpec={"minAvailable": least, "requeuing": {"timeInSeconds": seconds}}
+    )
+    moment = micro_text(T0)
+    condition = {
+        "type": "Dispatched",
+        "status": "True",
+        "lastTransitionMicroTime": moment,
+        "lastUpdateMicroTime": moment,
+    }
+    made["status"] = {"state": "Running", "canrun": True, "conditions": [condition], **status}
+    return typed(made, AppWrapper)
+
+
+def seen(name: str, phase: str, *, node: str = "node-1", at: int = T0, deleting: bool = False) -> GangPod:
+    fact = PodFact(uid=name, name=name, node=node, phase=phase, deleting=deleting)
+    return GangPod(fact, unbound_since=0 if node else at, bound_since=at if node else 0)
+
+
+def test_a_shortfall_is_acted_on_after_its_grace_and_not_before() -> None:
+    wrapper = running_wrapper(2)
+    counts = monitor.count([seen("a", "Running"), seen("b", "Pending", node="")])
+    assert monitor.judge_minimum(wrapper, counts, 0, T0 + 99 * SECOND).again == 1.0
+    verdict = monitor.judge_minimum(wrapper, counts, 0, T0 + 100 * SECOND)
+    assert verdict.action == "requeue"
+    assert verdict.message == ("Insufficient number of Running and Completed pods, minimum=2, running=1, completed=0.")
+
+
+def test_the_budget_of_requeues_ends_it() -> None:
+    wrapper = running_wrapper(1, numberOfRequeueings=2)
+    limited = typed(
+        {
+            **app_wrapper(
+                "gang",
+                config_map("a"),
+                schedulingSpec={"minAvailable": 1, "requeuing": {"timeInSeconds": 1, "maxNumRequeuings": 2}},
+            ),
+            "status": {"state": "Running", "numberOfRequeueings": 2},
+        },
+        AppWrapper,
+    )
+    assert monitor.judge_minimum(wrapper, monitor.count([]), 0, T0 * 2).action == "requeue"
+    assert monitor.judge_minimum(limited, monitor.count([]), 0, T0).action == "give up"
+
+
+def reads_slowness_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = monitor.judge_minimum
+
+    def hasty(wrapper: AppWrapper, counts: monitor.PodCounts, enough_until: int, now: int) -> monitor.Verdict:
+        import msgspec
+
+        return original(wrapper, msgspec.structs.replace(counts, bound_at=0), 0, now)
+
+    monkeypatch.setattr(monitor, "judge_minimum", hasty)
+
+
+@proven(without=reads_slowness_as_failure)
+def test_f008_slow_images_and_replaced_pods_are_not_failures() -> None:
+    """F8: pods were bound late and still pull their image; later one is replaced. Holds: the grace counts from when
+    they got their nodes, and from when there were last enough of them."""
+    wrapper = running_wrapper(1)
+    pulling = monitor.count([seen("a", "Pending", at=T0 + 90 * SECOND)])
+    assert monitor.judge_minimum(wrapper, pulling, 0, T0 + 150 * SECOND).action == "none"
+    assert monitor.judge_minimum(wrapper, pulling, 0, T0 + 190 * SECOND).action == "requeue"
+    ending = monitor.count([seen("a", "Running", deleting=True), seen("b", "Pending", node="", at=T0 + 999 * SECOND)])
+    enough_until = T0 + 1000 * SECOND
+    assert monitor.judge_minimum(wrapper, ending, enough_until, T0 + 1050 * SECOND).action == "none"
+    assert monitor.judge_minimum(wrapper, ending, enough_until, T0 + 1100 * SECOND).action == "requeue"
+
+
+# --- pods that are not bound
+
+
+def never_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "judge_binding", lambda *arguments: monitor.Verdict())
+    monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
+
+
+@proven(without=never_notices)
+async def test_f039_a_gang_whose_pods_find_no_node_goes_back_whole(quiet: Cluster) -> None:
+    """F39: foreign pods took the node between fit and bind; one pod of the gang is bound, the other is not. Holds: the
+    whole gang is taken back with the scheduler's reason, and its room is free."""
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(bind_seconds=0.5)).run())
+    brief = [pod(name, cpu="1") for name in ("a", "b")]
+    for one in brief:
+        one["spec"]["terminationGracePeriodSeconds"] = 0
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", *brief))
+    await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(quiet, "a", "Running")
+    refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: too full"}
+    await quiet.client.patch(kinds.POD, "b", "default", {"status": {"conditions": [refusal]}}, subresource="status")
+    back = await quiet.until(kinds.APP_WRAPPER, "gang", lambda one: waits(one) and has_state("Pending")(one))
+    assert "0/1 nodes: too full" in back["status"]["message"]
+    assert ("PreemptCandidate", "PodsFailedScheduling") in [one[:2] for one in trail(back)]
+    assert await quiet.names(kinds.POD) == []
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("c"), needs=[needs(1, cpu="4")]))
+    await quiet.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+def test_a_pod_replaced_long_after_the_start_gets_its_own_time() -> None:
+    wrapper = running_wrapper(0)
+    counts = monitor.count([seen("a", "Running"), seen("b", "Pending", node="", at=T0 + 900 * SECOND)])
+    assert monitor.judge_binding(wrapper, counts, 60, T0 + 930 * SECOND).again == 30.0
+    assert monitor.judge_binding(wrapper, counts, 60, T0 + 960 * SECOND).action == "requeue"
+
+
+def test_siblings_that_wait_for_each_other_are_not_listed_as_unschedulable() -> None:
+    from shoal.controllers.appwrapper.pods import SeenPod, refusals
+
+    def told(message: str) -> Json:
+        refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        return {"metadata": {"name": "a"}, "status": {"phase": "Pending", "conditions": [refusal]}}
+
+    assert refusals(typed(told("0/1 nodes are available"), SeenPod))
+    assert not refusals(typed(told("optimistic rejection in PostFilter"), SeenPod))
