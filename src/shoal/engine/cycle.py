@@ -208,7 +208,7 @@ class Cycle:
     def _serve_the_open(self) -> None:
         """The best-ranked front of all open kinds, again and again, until every kind is empty or closed."""
         state = self.state
-        numbers = count()
+        numbers, timeless = count(), getattr(state.policy, "timeless", False)
         heap: list[tuple[Rank, int, Kind, Hashable, int]] = []
 
         def push(kind: Kind, lane: Hashable, position: int) -> None:
@@ -216,7 +216,7 @@ class Cycle:
             while position < len(line) and line[position][1] in self.spoken_for:
                 position += 1
             if position < len(line):
-                rank = self._rank(state.by_uid(line[position][1]))
+                rank = line[position][0] if timeless else self._rank(state.by_uid(line[position][1]))
                 heapq.heappush(heap, (rank, next(numbers), kind, lane, position))
 
         for kind, lane in state.waiting.fronts():
@@ -227,11 +227,11 @@ class Cycle:
             if kind.closed or position >= len(line):
                 continue
             if kind.explanation is not None and state.surely_unfit(kind):
-                kind.stale = True
+                kind.stale, kind.reason = True, "resources"
                 self._close(kind)
                 continue
             gang = state.by_uid(line[position][1])
-            if self._rank(gang) != rank or gang.uid in self.spoken_for:
+            if gang.uid in self.spoken_for or not (timeless or self._rank(gang) == rank):
                 push(kind, lane, position)  # shares moved since it was ranked
                 continue
             if self._stands_alone(gang, kind):

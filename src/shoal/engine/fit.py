@@ -49,6 +49,10 @@ class Unplaced(msgspec.Struct, frozen=True):
     message: str
 
 
+NOBODY = Company("", {})
+"""Stands for pods that look at no others, while nobody looks at them either."""
+
+
 class Part(msgspec.Struct, frozen=True):
     """One pod set made ready for placing."""
 
@@ -76,9 +80,10 @@ def place(gang: Gang, room: Room, *, say_why: bool = True) -> Placement | tuple[
     for part in parts:
         if part.alone and room.totals[part.row] < part.count:
             return _reasons(parts, part, room) if say_why else ()
-    stuck = parts[0]
-    for order in _orders(parts, room):
-        chosen, failed = _attempt(order, room)
+    field = Field(parts, room)
+    stuck = field.too_small_for(parts) or parts[0]
+    for order in _orders(parts, room) if field.too_small_for(parts) is None else ():
+        chosen, failed = _attempt(order, field.fresh())
         if failed is None:
             return Placement(tuple(chosen[index] for index in range(len(parts))))
         stuck = failed
@@ -103,6 +108,14 @@ def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
 
 def parts_of(gang: Gang, room: Room) -> list[Part]:
     """Raises BadInput when an affinity stanza cannot be read; the engine has asked for that beforehand."""
+    looked_at = bool(room.around.closers) or any(pod_set.affinity for pod_set in gang.pod_sets)
+    if not looked_at:  # nobody looks at anybody: the common case
+        parts = [
+            _part(index, pod_set, shape_of(pod_set, gang.node_selector), NOBODY, room, alone=True)
+            for index, pod_set in enumerate(gang.pod_sets)
+        ]
+        room.flush()
+        return parts
     companies = [company_of(pod_set, gang.namespace) for pod_set in gang.pod_sets]
     avoided = {term for company in companies for term in company.keeps_away}
     parts = []
@@ -159,6 +172,23 @@ class Field:
         self.room = room
         self.nodes: Ints = nodes[np.argsort(room.name_rank[nodes])]
         self.free: Ints = room.free[: len(room.resources), self.nodes]
+        self._untouched = self.free
+
+    def fresh(self) -> Field:
+        """The same nodes with nothing placed on them yet."""
+        self.free = self._untouched.copy()
+        return self
+
+    def too_small_for(self, parts: Sequence[Part]) -> Part | None:
+        """A pod set that asks for something of which all its nodes together have too little for the gang, if any."""
+        needed: dict[int, int] = {}
+        for part in parts:
+            for row, amount in part.requests:
+                needed[row] = needed.get(row, 0) + amount * part.count
+                # As a float, with room for its rounding: never wrongly too small.
+                if float(np.maximum(self.free[row], 0).sum(dtype=np.float64)) * (1 + 1e-9) < needed[row]:
+                    return part
+        return None
 
     def holding(self, part: Part) -> Ints:
         """How many pods of this set each node would take now."""
@@ -175,10 +205,9 @@ class Field:
         return self.room.slots[int(self.nodes[position])].name
 
 
-def _attempt(order: list[Part], room: Room) -> tuple[dict[int, dict[str, int]], Part | None]:
+def _attempt(order: list[Part], field: Field) -> tuple[dict[int, dict[str, int]], Part | None]:
     """Place pod sets in this order. Returns what was chosen, and the pod set that found no place, if any."""
-    field = Field(order, room)
-    guests = Guests(room.around)
+    guests = Guests(field.room.around)
     chosen: dict[int, dict[str, int]] = {}
     with_ports: set[str] = set()
     for part in order:

@@ -28,6 +28,8 @@ class Policy(Protocol):
     name: str
     strict: bool
     """Nothing overtakes a gang that has to wait."""
+    timeless: bool
+    """Rank is order, whatever the moment and whoever holds what."""
     reserves: bool
     """The first gang that has to wait gets room set aside; others may only fill what it does not need."""
 
@@ -53,6 +55,7 @@ class Fifo:
 
     name = "fifo"
     strict = False
+    timeless = True
     reserves = False
 
     def lane(self, gang: Gang) -> Hashable:
@@ -91,6 +94,7 @@ class PrioritySlope(Priority):
     """Priority grows with age by each gang's own slope (MCAD's dynamic priority). No priority preemption, as MCAD."""
 
     name = "priority-slope"
+    timeless = False
 
     def lane(self, gang: Gang) -> Hashable:
         return _slope(gang)
@@ -110,6 +114,7 @@ class FairShare(Priority):
     """The namespace that holds least goes first; within one, by priority and age."""
 
     name = "fair-share"
+    timeless = False
 
     def lane(self, gang: Gang) -> Hashable:
         return gang.namespace

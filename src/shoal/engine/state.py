@@ -13,7 +13,18 @@ import msgspec
 from shoal.engine.fit import Placement, demand_of
 from shoal.engine.forest import Consumer, Forest
 from shoal.engine.ledger import Ledger
-from shoal.engine.model import Amounts, Fact, Gang, Namespace, NodeFact, PodFact, PodSetAssignment, QuotaSubtree, Seat
+from shoal.engine.model import (
+    Amounts,
+    Fact,
+    Gang,
+    Namespace,
+    NodeFact,
+    PodFact,
+    PodSet,
+    PodSetAssignment,
+    QuotaSubtree,
+    Seat,
+)
 from shoal.engine.policies import Policy, load
 from shoal.engine.room import is_accelerator
 from shoal.engine.settings import Settings
@@ -41,6 +52,7 @@ class State:
         self.ledger = Ledger(settings.early_release)
         self.waiting = Waiting(self.policy)
         self.forest = Forest(minimal_victims=settings.minimal_victims)
+        self._checked: dict[str, tuple[tuple[PodSet, ...], str, str]] = {}
         self.problems: dict[str, str] = {}
         """Held because of their own facts: UID to reason."""
         self.fresh: dict[str, None] = {}
@@ -141,7 +153,7 @@ class State:
                 self._forget_yielding(gang.uid)
         self.gangs[gang.key] = gang
         self.keys[gang.uid] = gang.key
-        problem = gang_problem(gang)
+        problem = self._problem_of(gang)
         if problem:
             gang = msgspec.structs.replace(gang, pod_sets=()) if gang.state in HOLDS else gang
         self._count(gang)
@@ -164,10 +176,20 @@ class State:
             self.fresh.pop(gang.uid, None)
             self.first_held.pop(gang.uid, None)
 
+    def _problem_of(self, gang: Gang) -> str:
+        """What is wrong with it, worked out once for as long as its pod sets stay the same."""
+        known = self._checked.get(gang.uid)
+        if known is not None and known[0] is gang.pod_sets and known[1] == gang.problem:
+            return known[2]
+        problem = gang_problem(gang)
+        self._checked[gang.uid] = (gang.pod_sets, gang.problem, problem)
+        return problem
+
     def drop(self, gang: Gang) -> None:
         self._uncount(gang)
         del self.gangs[gang.key]
         self.keys.pop(gang.uid, None)
+        self._checked.pop(gang.uid, None)
         self._leave_queue(gang.uid)
         self.ledger.drop_gang(gang.uid)
         self.ledger.unclaim(gang.uid)
@@ -200,7 +222,7 @@ class State:
             self.yielded_to.setdefault(gang.uid, set()).add(gang.stopping_for)
 
     def _uncount(self, gang: Gang) -> None:
-        if gang_problem(gang):
+        if self._problem_of(gang):
             gang = msgspec.structs.replace(gang, pod_sets=())
         if gang.state in HOLDS:
             self.holders_version += 1
