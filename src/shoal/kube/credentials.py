@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,22 +87,35 @@ class _Credential(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ExecPlugin:
-    """A command that prints an ExecCredential with a token. Asked once, then again shortly before that ends."""
+    """A command that prints an ExecCredential. Asked once, then again shortly before what it gave ends.
 
-    def __init__(self, settings: ExecSettings, directory: Path, *, source: str, clock: Clock) -> None:
+    It may hand out a token, a client certificate with its key (given to `present`), or both.
+    """
+
+    def __init__(
+        self,
+        settings: ExecSettings,
+        directory: Path,
+        *,
+        source: str,
+        clock: Clock,
+        present: Callable[[bytes, bytes], None] = lambda certificate, key: None,
+    ) -> None:
         if not settings.command:
             raise BadInput(f"the exec plug-in in {source} has no command")
         self._settings = settings
         self._directory = directory
         self._source = source
         self._clock = clock
+        self._present = present
         self._asking = asyncio.Lock()
+        self._asked = False
         self._token = ""
         self._ends: int | None = None
 
     async def __call__(self) -> str:
         async with self._asking:
-            if not self._token or (self._ends is not None and self._clock.now() >= self._ends - EARLY):
+            if not self._asked or (self._ends is not None and self._clock.now() >= self._ends - EARLY):
                 await self._ask()
             return self._token
 
@@ -156,8 +170,11 @@ class ExecPlugin:
             raise Unsent(
                 f"the exec plug-in {command!r} of {self._source} did not print an ExecCredential: {error}"
             ) from None
-        if answer.status is None or not answer.status.token:
-            raise Unsent(f"the exec plug-in {command!r} of {self._source} printed no token (client certificates from "
-                         "plug-ins are not supported)")  # fmt: skip
-        self._token = answer.status.token
-        self._ends = parse_time(answer.status.expiration_timestamp) if answer.status.expiration_timestamp else None
+        given = answer.status
+        if given is None or not (given.token or given.client_certificate_data):
+            raise Unsent(f"the exec plug-in {command!r} of {self._source} printed neither a token nor a certificate")
+        if given.client_certificate_data:
+            self._present(given.client_certificate_data.encode(), given.client_key_data.encode())
+        self._token = given.token
+        self._ends = parse_time(given.expiration_timestamp) if given.expiration_timestamp else None
+        self._asked = True

@@ -130,7 +130,9 @@ class HttpTransport:
     async def _headers(self, request: Request) -> Mapping[str, str]:
         headers = {**self._fixed_headers, **request.headers}
         if self._token is not None and "Authorization" not in headers:
-            headers["Authorization"] = f"Bearer {await self._token()}"
+            token = await self._token()
+            if token:  # an exec plug-in may give a certificate instead
+                headers["Authorization"] = f"Bearer {token}"
         if not any("\n" in value for value in headers.values()):
             return headers
         several: CIMultiDict[str] = CIMultiDict()

@@ -154,16 +154,20 @@ def transport(target: Target, *, clock: Clock | None = None) -> HttpTransport:
     if target.cluster.proxy_url:
         raise BadInput(f"{target.source}: proxy-url is not supported; reach {target.cluster.server} directly")
     clock = clock or SystemClock()
+    context = tls_context(target, clock=clock)
     token: TokenSource | None = None
-    plugin: ExecPlugin | None = None
     if user.token_file:
         token = TokenFile(target.user_directory / user.token_file, clock=clock)
     elif user.token:
         token = fixed_token(user.token)
     elif user.exec is not None:
-        plugin = ExecPlugin(user.exec, target.user_directory, source=target.source, clock=clock)
-        token = plugin
-    context = tls_context(target, clock=clock)
+        token = ExecPlugin(
+            user.exec,
+            target.user_directory,
+            source=target.source,
+            clock=clock,
+            present=lambda certificate, key: _present(context, certificate, key, target.source),
+        )
     impersonation = {
         "Impersonate-User": user.impersonate,
         "Impersonate-Group": "\n".join(user.impersonate_groups or ()),
@@ -180,6 +184,12 @@ def transport(target: Target, *, clock: Clock | None = None) -> HttpTransport:
         headers=headers,
         server_name=target.cluster.tls_server_name,
     )
+
+
+def _present(context: ssl.SSLContext | None, certificate: bytes, key: bytes, source: str) -> None:
+    """Use a plug-in's certificate for connections from now on."""
+    if context is not None:
+        load_pair(context, certificate, key, source)
 
 
 def in_cluster(

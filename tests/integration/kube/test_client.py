@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from contextlib import aclosing
 from pathlib import Path
@@ -180,4 +181,20 @@ async def test_a_certificate_of_a_stranger_is_named(control_plane: ControlPlane,
     transport = load(trusting)
     with pytest.raises(Unsent, match=r"certificate of https://127.0.0.1:\d+ is not accepted"):
         await Client(transport).list(CONFIG_MAP)
+    await transport.close()
+
+
+async def test_an_exec_plugin_that_gives_a_certificate_gets_in(control_plane: ControlPlane, tmp_path: Path) -> None:
+    target = resolve(control_plane.kubeconfig)
+    status = {
+        "clientCertificateData": (target.user_directory / target.user.client_certificate).read_text(),
+        "clientKeyData": (target.user_directory / target.user.client_key).read_text(),
+    }
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    (tmp_path / "credential").write_text(json.dumps(credential))
+    whole = json.loads(control_plane.kubeconfig.read_text())
+    whole["users"][0]["user"] = {"exec": {"command": "cat", "args": [str(tmp_path / "credential")]}}
+    (tmp_path / "kubeconfig").write_text(json.dumps(whole))
+    transport = load(tmp_path / "kubeconfig")
+    assert await Client(transport).list(CONFIG_MAP) is not None
     await transport.close()

@@ -178,12 +178,34 @@ async def test_an_exec_plugin_is_asked_once_and_again_before_its_token_ends(
     [
         ("echo boom >&2; exit 3", "ended with 3: boom"),
         ("echo nonsense", "did not print an ExecCredential"),
-        ('echo \'{"apiVersion":"v1","kind":"ExecCredential","status":{}}\'', "printed no token"),
+        (
+            'echo \'{"apiVersion":"v1","kind":"ExecCredential","status":{}}\'',
+            "printed neither a token nor a certificate",
+        ),
     ],
 )
 async def test_a_failing_plugin_is_named(tmp_path: Path, clock: VirtualClock, script: str, says: str) -> None:
     with pytest.raises(Unsent, match=says):
         await plugin(tmp_path, script, clock)()
+
+
+async def test_a_plugin_may_give_a_certificate_instead_of_a_token(tmp_path: Path, clock: VirtualClock) -> None:
+    status = {"clientCertificateData": USER.certificate.decode(), "clientKeyData": USER.key.decode()}
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    command = tmp_path / "plugin"
+    command.write_text(f"#!/bin/sh\ncat {tmp_path / 'answer'}\n")
+    command.chmod(0o700)
+    given: list[tuple[bytes, bytes]] = []
+    asked = ExecPlugin(
+        ExecSettings(command="./plugin"),
+        tmp_path,
+        source="the test",
+        clock=clock,
+        present=lambda *pair: given.append(pair),
+    )
+    assert await asked() == "" and await asked() == ""
+    assert given == [(USER.certificate, USER.key)]
 
 
 async def test_a_missing_plugin_tells_how_to_install_it(tmp_path: Path, clock: VirtualClock) -> None:
