@@ -91,7 +91,8 @@ def place(gang: Gang, room: Room, *, say_why: bool = True) -> Placement | tuple[
 
 
 def _reasons(parts: list[Part], stuck: Part, room: Room) -> tuple[Shortfall, ...]:
-    return shortfalls(room, [(part.row, part.name, part.count) for part in parts], stuck.index)
+    rows = [(part.row, part.name, part.count) for part in parts]
+    return shortfalls(room, rows, stuck.index, looks_at_pods=not stuck.alone)
 
 
 def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:

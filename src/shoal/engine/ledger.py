@@ -119,10 +119,6 @@ class Ledger:
         if self.holders.pop(uid, None) is not None:
             self._unsettled.add(uid)
 
-    def live_pods(self, uid: str) -> list[PodFact]:
-        """Pods of a gang that are not terminal."""
-        return [self.pods[pod] for pod in sorted(self.by_gang.get(uid, ())) if not self.pods[pod].is_terminal]
-
     def _charge_pod(self, fact: PodFact) -> None:
         if fact.is_terminal or not fact.node or fact.gang in self._released or fact.uid in self._charged:
             return

@@ -276,7 +276,7 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-HoldReason = Literal["resources", "quota", "order", "preempting", "bad-fact", "held"]
+HoldReason = Literal["resources", "quota", "order", "preempting", "bad-fact"]
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,10 +16,13 @@ from shoal.engine.room import LARGEST, Mask, Room
 from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for, is_selected, ports_conflict
 
 
-def shortfalls(room: Room, rows: Sequence[tuple[int, str, int]], failed: int) -> tuple[Shortfall, ...]:
+def shortfalls(
+    room: Room, rows: Sequence[tuple[int, str, int]], failed: int, *, looks_at_pods: bool = False
+) -> tuple[Shortfall, ...]:
     """What keeps a gang out. `rows`: shape row, name and count of each pod set; `failed`: the one that found no place.
 
-    First the gang as a whole against all nodes it may use, then the failed pod set against its own nodes, then pieces.
+    First the gang as a whole against all nodes it may use, then the failed pod set against its own nodes, then ports,
+    other pods (`looks_at_pods`: it has terms about them, or they about it) and pieces.
     """
     row, name, count = rows[failed]
     shape = room.shapes[row]
@@ -32,7 +35,23 @@ def shortfalls(room: Room, rows: Sequence[tuple[int, str, int]], failed: int) ->
         usable |= room.eligible[other]
     found = _sums(room, shape, usable, _demand(room, rows), "")
     found = found or _sums(room, shape, room.eligible[row], _demand(room, [rows[failed]]), name)
-    return tuple(found) if found else (_fragments(room, shape, row, name, count),)
+    if found:
+        return tuple(found)
+    if shape.host_ports and int(room.totals[row]) < count <= int(room.holds(row, room.free).sum(dtype=np.int64)):
+        return (_by_ports(room, shape, row, name, count),)
+    if looks_at_pods and int(room.totals[row]) >= count:
+        message = f"other pods keep {name} off the nodes that have room for it (pod affinity or anti-affinity)"
+        return (Shortfall(kind="affinity", needed=count, place="nodes", pod_set=name, message=message),)
+    return (_fragments(room, shape, row, name, count),)
+
+
+def _by_ports(room: Room, shape: Shape, row: int, name: str, count: int) -> Shortfall:
+    ports = ", ".join(str(port.port) for port in shape.host_ports)
+    able = int(room.totals[row])
+    message = f"host port(s) {ports} are free on {able} node(s), {count} pod(s) of {name} need one each"
+    return Shortfall(
+        kind="ports", missing=count - able, needed=count, available=able, place="nodes", pod_set=name, message=message
+    )
 
 
 def _demand(room: Room, rows: Sequence[tuple[int, str, int]]) -> Amounts:

@@ -123,19 +123,3 @@ class Waiting:
         for line in kind.lanes.values():
             for _, uid in line:
                 yield uid
-
-    def ahead_in_lane(self, uid: str) -> int:
-        """How many of the same lane, over all kinds, come first."""
-        _, lane, rank = self._of[uid]
-        return sum(bisect_left(kind.lanes[lane], (rank, uid)) for kind in self.kinds.values() if lane in kind.lanes)
-
-    def lanes(self) -> set[Hashable]:
-        return {lane for kind in self.kinds.values() for lane in kind.lanes}
-
-    def lines(self, lane: Hashable) -> Iterator[list[tuple[Rank, str]]]:
-        for kind in self.kinds.values():
-            if lane in kind.lanes:
-                yield kind.lanes[lane]
-
-    def lane_of(self, uid: str) -> Hashable:
-        return self._of[uid][1]

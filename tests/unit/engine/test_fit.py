@@ -169,6 +169,13 @@ def test_a_refusal_names_what_is_short(one, facts, kind, resource, missing):
     assert (found.kind, found.resource, found.missing) == (kind, resource, missing)
 
 
+def test_a_refusal_by_neighbours_or_ports_is_said():
+    spread = pods(2, labels={"app": "a"}, affinity=near("kubernetes.io/hostname", "podAntiAffinity", app="a"))
+    assert short(gang("g", spread), node("a")).kind == "affinity"
+    ports = short(gang("g", pods(2, host_ports=(HostPort(80),))), node("a"))
+    assert (ports.kind, ports.missing) == ("ports", 1) and "host port(s) 80" in ports.message
+
+
 def test_one_pod_is_refused_in_the_schedulers_words():
     tainted = node("t", taints=[("k", "v", "NoSchedule")])
     facts = room(node("a", cpu=1), tainted, node("c", unschedulable=True), node("d", labels={"x": "y"}, pods=0))
