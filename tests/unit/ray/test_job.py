@@ -321,6 +321,21 @@ async def test_a_stop_that_is_never_answered_does_not_hold_up_the_suspension(sta
 # --- the rest of the life
 
 
+async def test_a_sidecar_that_is_done_before_the_workers_are_up_does_not_hold_up_its_job(stage):
+    """A finished submitter makes the head pod NotReady; the cluster still comes up and the job ends."""
+    await stage.client.create(kinds.RAY_JOB, ray_job(mode="SidecarMode"), "default")
+    await stage.settle()
+    ended = [
+        {"name": "ray-head", "ready": True, "state": {"running": {}}},
+        {"name": "ray-job-submitter", "ready": False, "state": {"terminated": {"exitCode": 0}}},
+    ]
+    await stage.play({**READY, "ready": False, "match": HEAD, "containerStatuses": ended})
+    await stage.play({**READY, "match": {names.NODE_TYPE: names.WORKER}})
+    stage.dashboard.info = {"status": "SUCCEEDED"}
+    await stage.settle()
+    assert (await read(stage))["status"]["jobDeploymentStatus"] == "Complete"
+
+
 async def test_a_corrected_spec_recovers_from_validation_failed(stage):
     await stage.client.create(kinds.RAY_JOB, ray_job(runtimeEnvYAML="oops"), "default")
     await stage.settle()

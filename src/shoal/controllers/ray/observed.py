@@ -7,13 +7,22 @@ from __future__ import annotations
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 
+SUBMITTER = "ray-job-submitter"
+"""The container that submits a RayJob from within the head pod."""
+
 
 def phase(pod: Json) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
 
 
 def is_ready(pod: Json) -> bool:
-    return (condition(pod, "Ready") or {}).get("status") == "True"
+    """Ready; a head whose submitter has done its work counts by its other containers."""
+    if (condition(pod, "Ready") or {}).get("status") == "True":
+        return True
+    if container_terminated(pod, SUBMITTER) is None:
+        return False
+    others = [one for one in (pod.get("status") or {}).get("containerStatuses") or [] if one.get("name") != SUBMITTER]
+    return bool(others) and all(one.get("ready") is True for one in others)
 
 
 def is_running(pod: Json) -> bool:

@@ -189,7 +189,7 @@ def _head_ready(heads: list[Json]) -> tuple[str, str, str]:
     trouble = observed.trouble(head)
     if ready is None:
         return "False", "Unknown", trouble[1] if trouble else "the head pod has no Ready condition yet"
-    if ready.get("status") == "True":
+    if observed.is_ready(head):
         return "True", "HeadPodRunningAndReady", ""
     if trouble is not None:
         return "False", trouble[0], trouble[1]

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, names, view
+from shoal.controllers.ray import auth, names, observed, view
 from shoal.controllers.ray.containers import put_env
 from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
 from shoal.errors import BadInput
 
-CONTAINER = "ray-job-submitter"
+CONTAINER = observed.SUBMITTER
 K8S_JOB, HTTP, SIDECAR, INTERACTIVE = "K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"
 MODES = (K8S_JOB, HTTP, SIDECAR, INTERACTIVE)
 
