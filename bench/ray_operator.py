@@ -1,6 +1,6 @@
 """How fast the Ray operator brings up many Ray clusters, and how little it writes.
 
-    python bench/ray_operator.py embedded [--clusters 200]   embedded API server, scheduler, simulated nodes: one process
+    python bench/ray_operator.py embedded [--clusters 200]   embedded API server, scheduler, simulated nodes, 1 process
     python bench/ray_operator.py plane [--clusters 200]      real control plane, KWOK nodes, operator in its own process
 
 Every cluster is one head and two workers. Prints one JSON line: seconds from the first create until every cluster is

@@ -97,7 +97,7 @@ def never_dead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=never_dead)
 async def test_f077_named_pods_that_failed_or_vanished_do_not_block_scaling(stage):
-    """F77: the autoscaler names a pod that is gone and one that failed. Holds: both count as done, wanted pods stand."""
+    """F77: the autoscaler names a pod that is gone, another failed. Holds: both count as done, wanted pods stand."""
     await created(stage, group(replicas=3), enableInTreeAutoscaling=True)
     await all_ready(stage)
     failed, vanished, _ = sorted(map(view.name, pods(stage, "workers")))
@@ -144,7 +144,7 @@ def by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=by_name)
 def test_f081_a_new_cluster_of_an_old_name_has_storage_of_its_own():
-    """F81: a cluster is deleted and made again under its name. Holds: the Redis namespace is the UID, never the name."""
+    """F81: a cluster is deleted and made anew under its name. Holds: the Redis namespace is the UID, never the name."""
     options = {"redisAddress": "redis:6379"}
     first = ray_cluster(metadata={"uid": "one"}, gcsFaultToleranceOptions=options)
     second = ray_cluster(metadata={"uid": "two"}, gcsFaultToleranceOptions=options)
@@ -161,7 +161,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=no_pause)
 async def test_f084_a_head_that_keeps_dying_is_told_and_not_made_anew_at_once(stage):
-    """F84: the head is killed for its memory again and again. Holds: the reason is shown, and there is a pause between tries."""
+    """F84: the head is killed for its memory again and again. Holds: the reason is shown, and tries pause."""
     killed = [{"name": "ray-head", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]
     await created(stage)
     head = {names.NODE_TYPE: names.HEAD}
@@ -198,7 +198,7 @@ class _Swallowed(Exception):
 
 @proven(without=silent)
 async def test_f085_workers_beyond_the_quota_are_told_and_come_when_there_is_room(stage):
-    """F85: the autoscaler asks for more than the quota. Holds: what runs stays, the refusal is shown, room lets them come."""
+    """F85: the autoscaler asks for more than the quota. Holds: what runs stays, the refusal is shown, room helps."""
     await created(stage, group(replicas=1), enableInTreeAutoscaling=True)
     await all_ready(stage)
     await stage.play({"do": "quota", "deny": True})

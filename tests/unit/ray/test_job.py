@@ -97,7 +97,7 @@ def submits_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=submits_again)
 async def test_f078_a_job_that_ray_once_knew_is_never_submitted_again(stage):
-    """F78: after the head was replaced Ray does not know the id. Holds: one submission per id; the attempt ends as lost."""
+    """F78: after the head was replaced Ray does not know the id. Holds: one submission per id; it ends as lost."""
     await started(stage)
     assert stage.dashboard.submitted
     stage.dashboard.submitted = False
@@ -246,7 +246,7 @@ def follows_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=follows_redirects)
 async def test_f131_a_dashboard_cannot_send_us_elsewhere_with_its_token():
-    """F131: a dashboard redirects us. Holds: refused; nobody else is called, and only its own cluster's token was sent."""
+    """F131: a dashboard redirects us. Holds: refused; nobody else is called, and no token but its own was sent."""
     async with HostileServer() as server:
         client = HttpDashboard()
         with pytest.raises(DashboardError, match="redirects"):
@@ -287,7 +287,7 @@ def suspend_ignores_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=suspend_ignores_ray)
 @pytest.mark.parametrize("mode", submission.MODES)
 async def test_f083_suspend_means_no_pod_and_no_running_ray_job(stage, mode):
-    """F83: suspend while the job runs, in every mode. Holds: Ray was asked to stop it, and no pod, cluster or submitter is left."""
+    """F83: suspend while the job runs, in every mode. Holds: Ray is asked to stop it; no pod, cluster or submitter is left."""
     await started(stage, mode, shutdownAfterJobFinishes=True)
     if mode == submission.INTERACTIVE:
         await patched(stage, jobId="by-hand")

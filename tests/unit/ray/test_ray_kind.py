@@ -213,7 +213,8 @@ def test_node_types_become_worker_groups():
     text = """
 available_node_types:
   head: {node_config: {spec: {containers: [{name: ray-node, image: "rayproject/ray:2.60.0"}]}}}
-  small_cpu: {min_workers: 1, max_workers: 4, resources: {CPU: 2}, node_config: {spec: {containers: [{name: ray-node}]}}}
+  small_cpu:
+    {min_workers: 1, max_workers: 4, resources: {CPU: 2}, node_config: {spec: {containers: [{name: ray-node}]}}}
 head_node_type: head
 """
     group = translate(ray(configuration=text), Settings()).spec["workerGroupSpecs"][0]

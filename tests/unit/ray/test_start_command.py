@@ -63,7 +63,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=plain)
 def test_f117_shell_text_in_a_start_parameter_reaches_ray_as_text():
-    """F117: a start parameter holds separators, substitutions and quotes. Holds: Ray gets them as text, nothing runs."""
+    """F117: a start parameter holds separators, substitutions and quotes. Holds: Ray gets them as text."""
     hostile = [
         "a; touch /tmp/owned",
         "$(id)",
