@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 from shoal.local.runtime import shim
+from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.processes import ProcessRuntime
 from tests.unit.local.conftest import Machine, pod, state, text
 
 
@@ -283,3 +285,20 @@ def command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+async def test_the_log_of_a_pod_that_ended_under_an_earlier_agent_can_be_read(one_machine: Machine) -> None:
+    run = await one_machine.ended(pod("past", "echo", "still here"))
+    later = ProcessRuntime(one_machine.host)
+    chunks = [chunk async for chunk in later.old_logs(run.uid, "main", LogOptions())]
+    assert b"".join(chunks) == b"still here\n"
+
+
+async def test_logs_can_be_followed_tailed_and_stamped(one_machine: Machine) -> None:
+    run = one_machine.start(pod("talker", "sh", "-c", "for n in 1 2 3; do echo line $n; sleep 0.3; done"))
+    await until(lambda: "running" in state(run))
+    assert (await text(run, follow=True)).splitlines() == ["line 1", "line 2", "line 3"]
+    assert (await text(run, tail=1)) == "line 3\n"
+    stamped = await text(run, timestamps=True, tail=1)
+    assert stamped.endswith("Z line 3\n") and stamped.startswith("20")
+    assert await text(run, limit_bytes=3) == "lin"

@@ -97,6 +97,9 @@ class Agent:
         finally:
             for run in self._runs.values():
                 await run.detach()
+            self._runs.clear()  # a next run of this agent finds its pods as after a restart
+            self._stopping.clear()
+            self._written.clear()
             await self._recorder.close()
 
     async def stop_pods(self, grace: float) -> None:
@@ -112,12 +115,14 @@ class Agent:
     async def logs(self, namespace: str, name: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         """The log of a container of one of our pods, as chunks."""
         run = self._runs.get(Key(namespace, name))
-        if run is None:
+        if run is not None:
+            chunks = run.logs(container, options)
+        else:
             pod = self.pods.get(Key(namespace, name))
             if pod is None or not self._is_ours(pod):
                 return
-            run = self._runtime(pod).create(pod, lambda: None)  # ended before this agent began: only its files are left
-        async for chunk in run.logs(container, options):
+            chunks = self._runtime(pod).old_logs(pod["metadata"]["uid"], container, options)
+        async for chunk in chunks:
             yield chunk
 
     def process(self, namespace: str, name: str, container: str) -> ContainerProcess | None:

@@ -44,6 +44,10 @@ class Runtime(Protocol):
         """A pod that is bound here; resumes where an earlier agent left it. Not started yet."""
         ...
 
+    def old_logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """The log of a pod that ended before this agent began."""
+        ...
+
     async def discard(self, uid: str, grace: float) -> None:
         """End and forget a pod of an earlier agent that is being deleted."""
         ...

@@ -60,7 +60,7 @@ class ContainerRun:
         self._prober = Prober(host.sandbox, address)
         self._changed = changed
         self._stopping = False
-        self._run_number = self._newest()
+        self._run_number = newest_run(self.directory)
         self._resume_tried = False
         self._failures = self._ray_retries = 0
 
@@ -382,11 +382,6 @@ class ContainerRun:
 
     # --- the directories of its runs
 
-    def _newest(self) -> int:
-        if not self.directory.exists():
-            return -1
-        return max((int(entry.name) for entry in self.directory.iterdir() if entry.name.isdigit()), default=-1)
-
     def _forget_old_runs(self) -> None:
         for number in range(self._run_number - 2, -1, -1):
             old = self.directory / str(number)
@@ -398,3 +393,10 @@ class ContainerRun:
         """What the container wrote outside its volumes goes with the run; log and verdict stay."""
         for part in ("upper", "scratch", "root", "tmp"):
             shutil.rmtree(self.directory / str(self._run_number) / part, ignore_errors=True)
+
+
+def newest_run(directory: Path) -> int:
+    """Number of the latest run of a container; -1 when it never ran."""
+    if not directory.exists():
+        return -1
+    return max((int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()), default=-1)

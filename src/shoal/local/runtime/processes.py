@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from shoal.api.meta import Json
+from shoal.local.runtime.container import newest_run
 from shoal.local.runtime.gpus import GpuLedger
 from shoal.local.runtime.host import Host
+from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.names import rewrite
 from shoal.local.runtime.pod import PodRun, own_names, pod_id, read_record, remove_stray
+from shoal.local.runtime.volumes import safe_name
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,13 @@ class ProcessRuntime:
     def _write_hosts(self, run: PodRun) -> None:
         if run.address is not None and not run.finished.is_set():
             rewrite(run.hosts_file, self.hosts_text(run.pod, own_names(run.pod, run.address)))
+
+    async def old_logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        directory = self.host.pods / pod_id(uid) / "containers" / safe_name(container)
+        newest = newest_run(directory) - int(options.previous)
+        if newest >= 0:
+            async for chunk in read_log(directory / str(newest), options, lambda: True, self.host.clock):
+                yield chunk
 
     async def discard(self, uid: str, grace: float) -> None:
         directory = self.host.pods / pod_id(uid)

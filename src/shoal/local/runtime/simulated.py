@@ -216,6 +216,9 @@ class SimulatedRuntime:
     def create(self, pod: Json, changed: Callable[[], None]) -> SimulatedPod:
         return SimulatedPod(self, pod, changed)
 
+    async def old_logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        yield b"this pod was simulated; it had no output\n"
+
     async def discard(self, uid: str, grace: float) -> None:
         self.give_back(uid)
 
