@@ -24,16 +24,11 @@ class Authenticator:
     def __init__(self, tokens: Tokens, admin_token: str) -> None:
         self.tokens = tokens
         self._admin_token = admin_token.encode()
-        self._static: dict[str, User] = {}
-
-    def add_token(self, token: str, user: User) -> None:
-        """A token that holds as long as the server runs."""
-        self._static[token] = with_authenticated(user)
 
     def bearer(self, token: str, audiences: list[str] | None = None) -> User | None:
         if hmac.compare_digest(token.encode(), self._admin_token):
             return User(ADMIN, (MASTERS, AUTHENTICATED))
-        return self._static.get(token) or self.tokens.authenticate(token, audiences)
+        return self.tokens.authenticate(token, audiences)
 
     def user(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> User | None:
         """From a request's headers (lower case) and the verified client certificate of its connection."""

@@ -270,7 +270,6 @@ def _line(
 
 
 _APPS = "status scale:Scale"
-_NO_STATUS_VERBS = ALL_VERBS
 _RBAC = "rbac.authorization.k8s.io"
 _POD_SUB = (
     "status log binding:Binding eviction:Eviction attach:PodAttachOptions exec:PodExecOptions "
