@@ -199,8 +199,8 @@ def main() -> None:
             shape = re.search(r"\+(?:structType|mapType)=atomic", joined)
             if shape:
                 words.append("atomic")
-            if "omitempty" not in options and not inline and "+optional" not in joined:
-                words.append("required")
+            if "omitempty" not in options and not inline:
+                words.append("keep" if "+optional" in joined else "required")
             result[full][json_name] = " ".join(words)
 
     for line in ROOTS.split("\n"):

@@ -25,6 +25,7 @@ Walk = Callable[[Any, Path, list[str]], Any]
 
 _JSON_NAMES = {str: "string", int: "number", float: "number", bool: "bool", dict: "object", list: "array"}
 _WITHOUT_KIND = ("PodTemplateSpec", "JobTemplateSpec", "PersistentVolumeClaimTemplate")
+_EMPTY = frozenset((str, int, float, bool, list, dict))
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
 
@@ -84,6 +85,7 @@ def _compile(type_name: str) -> Walk:
     fields = builtin_types.fields(type_name)
     short = type_name.rpartition(".")[2]
     known = {name: _field_walk(field, short) for name, field in fields.items()}
+    omitted = frozenset(field.name for field in fields.values() if _omitted_when_empty(field))
     if "metadata" in fields and short not in _WITHOUT_KIND:
         known["apiVersion"] = known["kind"] = _text
 
@@ -97,7 +99,7 @@ def _compile(type_name: str) -> Walk:
                 if inner is None:
                     unknown.append(text((path, name)))
                     dropped.append(name)
-                elif item is None:
+                elif item is None or (not item and name in omitted and type(item) in _EMPTY):
                     dropped.append(name)
                 else:
                     changed = inner(item, (path, name), unknown)
@@ -111,6 +113,13 @@ def _compile(type_name: str) -> Walk:
         return value
 
     return walk
+
+
+def _omitted_when_empty(field: Field) -> bool:
+    """As Go writes it: an empty list, map or plain value is the same as none, unless the type says otherwise."""
+    if field.keep:
+        return False
+    return field.shape != "one" or (field.type in builtin_types.SCALARS and not field.pointer)
 
 
 def _field_walk(field: Field, owner: str) -> Walk:

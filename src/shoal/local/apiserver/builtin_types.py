@@ -5,7 +5,8 @@ unknown fields, OpenAPI and protobuf decoding, so these never disagree. Read on 
 
 A field's text is `number type [words]`: type is `[]T` for lists, `{}T` for maps from string; words are `inline` (the
 fields appear one level up in JSON but nested in protobuf), `merge=KEY` and `retainKeys` (strategic merge),
-`map=KEYS|set|atomic` (server-side apply), `required`, `pointer`.
+`map=KEYS|set|atomic` (server-side apply), `required`, `pointer`,
+`keep`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Field(NamedTuple):
     required: bool
     inline: bool
     pointer: bool  # in Go: whether its absence can be told from its emptiness
+    keep: bool  # written even when it is empty
 
 
 @cache
@@ -123,4 +125,5 @@ def _parse(name: str, text: str) -> Field:
         "required" in words,
         "inline" in words,
         "pointer" in words,
+        "keep" in words or "required" in words,
     )

@@ -49,6 +49,7 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
         return {
             "f:" + name: _member_fields(shape, name, item, added, inside) if type(item) in _CONTAINERS else {}
             for name, item in value.items()
+            if item != [] or shape.member(name).granularity not in ("keyed", "set")  # a list without items sets nothing
         }
     if type(value) is list and value:
         if shape.granularity == "keyed":

@@ -319,8 +319,7 @@ def _merge(shape: Shape, live: Any, config: Any) -> Any:
         if shape.granularity == "keyed":
             return _merge_items(shape, live, config)
         if shape.granularity == "set":
-            have = {field_sets.value_of(item) for item in live}
-            return clone(live) + [clone(item) for item in config if field_sets.value_of(item) not in have]
+            return _merge_set(live, config)
     return clone(config)
 
 
@@ -333,19 +332,34 @@ def _merge_items(shape: Shape, live: list[Any], config: list[Any]) -> list[Any]:
         taken: list[Any] = clone(config)
         return taken
     merged: list[Any] = []
-    done: set[str | None] = set()
+    for key in _woven(list(found), list(wanted)):
+        if key in found and key in wanted:
+            merged.append(_merge(shape.item, found[key], wanted[key]))
+        else:
+            merged.append(clone(wanted[key] if key in wanted else found[key]))
+    return merged
+
+
+def _merge_set(live: list[Any], config: list[Any]) -> list[Any]:
+    values = {field_sets.value_of(item): item for item in (*live, *config)}
+    order = _woven([field_sets.value_of(item) for item in live], [field_sets.value_of(item) for item in config])
+    return [clone(values[key]) for key in order]
+
+
+def _woven(live: list[Any], config: list[Any]) -> list[Any]:
+    """Keys of both: the configuration's order, with those that only the live list has kept before their followers."""
+    wanted = dict.fromkeys(config)
     queue = list(wanted)
-    for key, item in found.items():
+    woven: list[Any] = []
+    done: set[Any] = set()
+    for key in dict.fromkeys(live):
         if key not in wanted:
-            merged.append(clone(item))
-            continue
-        while queue and key not in done:
+            woven.append(key)
+        while key in wanted and key not in done:
             following = queue.pop(0)
             done.add(following)
-            both = following in found
-            merged.append(_merge(shape.item, found[following], wanted[following]) if both else clone(wanted[following]))
-    merged += [clone(wanted[key]) for key in queue if key not in done]
-    return merged
+            woven.append(following)
+    return woven + queue
 
 
 def _prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
