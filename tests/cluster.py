@@ -20,7 +20,6 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
-
 from shoal.local.apiserver import Server
 
 PATIENCE = 20.0
@@ -29,9 +28,9 @@ PATIENCE = 20.0
 class Cluster:
     """The client of an in-memory cluster, with the verbs that tests read well."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, client: Client | None = None) -> None:
         self.server = server
-        self.client = Client(server.transport())
+        self.client = client or Client(server.transport())
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, running: Awaitable[Any]) -> asyncio.Task[Any]:
@@ -110,6 +109,14 @@ class Cluster:
             kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels or {}}}
         )
         await self.client.patch(kinds.NODE, name, None, {"status": status}, subresource="status")
+
+
+class RemoteCluster(Cluster):
+    """The same verbs on an API server that runs elsewhere."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._tasks = []
 
 
 @asynccontextmanager

@@ -1,0 +1,83 @@
+"""A real control plane with one node of the tutorial's size, our CRDs and our controllers in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.crds import load_crds
+from shoal.controllers import appwrapper, ray
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+from shoal.kube.history import History, RecordingTransport
+from shoal.kube.kubeconfig import load
+from tests.checker import assert_holds
+from tests.cluster import RemoteCluster
+from tests.controlplane.plane import ControlPlane
+
+NODE = "kind-control-plane"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One simulated node: 8 cpu, 8118372Ki, of which system pods hold 3050m and 2918400Ki."""
+    started = ControlPlane(
+        tmp_path_factory.mktemp("plane") / "state", controllers=True, scheduler=True, kwok=True
+    ).start()
+    try:
+        started.add_node(NODE, cpu="8", memory="8118372Ki")
+        load_of_the_system = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "base-load", "namespace": "kube-system"},
+            "spec": {
+                "nodeName": NODE,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "none",
+                        "resources": {
+                            "requests": {"cpu": "3050m", "memory": "2918400Ki"},
+                            "limits": {"cpu": "3050m", "memory": "3020800Ki"},
+                        },
+                    }
+                ],
+            },
+        }
+        started.kubectl("create", "-f", "-", stdin=json.dumps(load_of_the_system))
+        for crd in load_crds(legacy=False):
+            started.kubectl("create", "-f", "-", stdin=json.dumps(crd))
+        started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+async def remote(plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
+    """Both controllers run, every request of theirs is recorded and judged; what a test made is removed afterwards."""
+    history = History()
+    own, transport = load(plane.kubeconfig), load(plane.kubeconfig)
+    cluster = RemoteCluster(Client(transport))
+    watched = Client(RecordingTransport(own, history, replica="controller"))
+    cluster.start(appwrapper.run(watched, appwrapper.AppWrapperSettings(trust_unstamped=True)))
+    cluster.start(ray.run(Client(own), ray.Settings()))
+    try:
+        yield cluster
+    finally:
+        for kind in (kinds.APP_WRAPPER, kinds.QUOTA_SUBTREE):
+            for obj in await cluster.client.list(kind, "default"):
+                try:
+                    await cluster.client.delete(kind, obj["metadata"]["name"], "default")
+                    await cluster.until_gone(kind, obj["metadata"]["name"])
+                except NotFound:
+                    continue
+        for pod in await cluster.client.list(kinds.POD, "default"):
+            await cluster.until_gone(kinds.POD, pod["metadata"]["name"])
+        await cluster.stop()
+        await own.close()
+        await transport.close()
+    assert_holds(history.entries)
