@@ -19,6 +19,7 @@ from shoal.engine.room import Ints, Room
 from shoal.engine.shape import Shape, shape_of
 from shoal.engine.shortfall import shortfalls, unschedulable
 
+_WASTE_ORDERS = 3
 _ORDERS = 6  # how many orders of pod sets are tried before a gang is called unfitting
 
 
@@ -81,12 +82,14 @@ def place(gang: Gang, room: Room, *, say_why: bool = True) -> Placement | tuple[
         if part.alone and room.totals[part.row] < part.count:
             return _reasons(parts, part, room) if say_why else ()
     field = Field(parts, room)
-    stuck = field.too_small_for(parts) or parts[0]
-    for order in _orders(parts, room) if field.too_small_for(parts) is None else ():
-        chosen, failed = _attempt(order, field.fresh())
+    stuck = field.too_small_for(parts)
+    for order, by_waste in _ways(parts, room) if stuck is None else ():
+        chosen, failed = _attempt(order, field.fresh(by_waste))
         if failed is None:
             return Placement(tuple(chosen[index] for index in range(len(parts))))
         stuck = failed
+    if stuck is None:
+        stuck = parts[0]
     return _reasons(parts, stuck, room) if say_why else ()
 
 
@@ -135,6 +138,14 @@ def _part(index: int, pod_set: PodSet, shape: Shape, company: Company, room: Roo
     return Part(index, pod_set.name, max(0, pod_set.count), shape, row, company, alone, requests)
 
 
+def _ways(parts: list[Part], room: Room) -> Iterator[tuple[list[Part], bool]]:
+    """Ways of packing, the best first: orders of pod sets, and lastly by least waste instead of fullest first."""
+    orders = list(_orders(parts, room))
+    yield from ((order, False) for order in orders)
+    if len(parts) > 1 or not parts[0].alone:
+        yield from ((order, True) for order in orders[:_WASTE_ORDERS])
+
+
 def _orders(parts: list[Part], room: Room) -> Iterator[list[Part]]:
     """Hardest first; if that fails, other orders. With one pod set the first answer is exact."""
     if len(parts) <= 1:
@@ -173,11 +184,13 @@ class Field:
         self.room = room
         self.nodes: Ints = nodes[np.argsort(room.name_rank[nodes])]
         self.free: Ints = room.free[: len(room.resources), self.nodes]
+        self.by_waste = False
         self._untouched = self.free
 
-    def fresh(self) -> Field:
+    def fresh(self, by_waste: bool) -> Field:
         """The same nodes with nothing placed on them yet."""
         self.free = self._untouched.copy()
+        self.by_waste = by_waste
         return self
 
     def too_small_for(self, parts: Sequence[Part]) -> Part | None:
@@ -283,8 +296,11 @@ def _preference(part: Part, able: Ints, field: Field) -> Ints:
         left = np.minimum(free[row, able], 2**20)
         # A pod that needs accelerators goes where few are left; one that needs none, where none are left.
         spare += np.maximum(left, 0) if row in asked else np.where(left > 0, 2**21 + left, 0)
-    fullness = np.minimum(np.maximum(free[_main_resource(part, room), able], 0), 2**40 - 1)
-    keys: Ints = np.minimum(spare, 2**22) * 2**40 + fullness
+    main = _main_resource(part, room)
+    left = np.maximum(free[main, able], 0)
+    if field.by_waste:
+        left = left % max(1, dict(part.requests)[main])  # what no further pod of this set could use
+    keys: Ints = np.minimum(spare, 2**22) * 2**40 + np.minimum(left, 2**40 - 1)
     return keys
 
 
