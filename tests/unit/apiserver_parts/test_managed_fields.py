@@ -126,6 +126,37 @@ def test_an_item_stays_while_another_owns_something_in_it():
     assert obj["spec"]["template"]["spec"]["containers"] == [{"name": "x", "workingDir": "/w"}]
 
 
+def test_an_item_goes_with_its_owner_even_if_another_changed_something_in_it():
+    obj = apply(
+        DEPLOYMENT, None, deployment(template=template({"name": "x", "image": "i"}, {"name": "y", "image": "i"}))
+    )
+    changed = copy.deepcopy(obj)
+    changed["spec"]["template"]["spec"]["containers"][1]["image"] = "j"
+    obj = update(DEPLOYMENT, obj, changed, "u")
+    obj = apply(DEPLOYMENT, obj, deployment(template=template({"name": "x", "image": "i"})))
+    assert [c["name"] for c in obj["spec"]["template"]["spec"]["containers"]] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "live, config, merged",
+    [
+        ("", "xy", "xy"),
+        ("xy", "y", "xy"),
+        ("xy", "yx", "yx"),
+        ("yzx", "xy", "zxy"),
+        ("ab", "ca", "cab"),
+        ("abc", "b", "abc"),
+    ],
+)
+def test_the_order_of_items_is_the_configurations_as_far_as_it_goes(live, config, merged):
+    def items(names):
+        return deployment(template=template(*({"name": name, "image": "i"} for name in names)))
+
+    stored = update(DEPLOYMENT, None, items(live))
+    result = apply(DEPLOYMENT, stored, items(config), force=True)
+    assert "".join(c["name"] for c in result["spec"]["template"]["spec"]["containers"]) == merged
+
+
 def test_ports_are_keyed_by_number_and_protocol_with_tcp_as_default():
     config = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 53}, {"port": 53, "protocol": "UDP"}]}}
     obj = apply(SERVICE, None, config)

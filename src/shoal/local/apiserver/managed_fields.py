@@ -347,19 +347,30 @@ def _merge_set(live: list[Any], config: list[Any]) -> list[Any]:
 
 
 def _woven(live: list[Any], config: list[Any]) -> list[Any]:
-    """Keys of both: the configuration's order, with those that only the live list has kept before their followers."""
-    wanted = dict.fromkeys(config)
-    queue = list(wanted)
+    """Keys of both lists, each in its own order as far as possible; where they disagree, the configuration's holds."""
+    left, right = list(dict.fromkeys(live)), list(dict.fromkeys(config))
+    wanted, held = set(right), set(left)
+    shared = [key for key in right if key in held]
     woven: list[Any] = []
-    done: set[Any] = set()
-    for key in dict.fromkeys(live):
-        if key not in wanted:
-            woven.append(key)
-        while key in wanted and key not in done:
-            following = queue.pop(0)
-            done.add(following)
-            woven.append(following)
-    return woven + queue
+    at = to = 0
+    while at < len(left) or to < len(right):
+        both = at < len(left) and to < len(right)
+        if both and left[at] in wanted and left[at] != right[to] and shared and shared[0] != left[at]:
+            at += 1  # its turn comes with the configuration's order
+            continue
+        if at < len(left) and (left[at] not in wanted or (to < len(right) and left[at] == right[to])):
+            to += left[at] in wanted
+            key = left[at]
+            at += 1
+        elif to < len(right):
+            key = right[to]
+            to += 1
+        else:
+            break
+        woven.append(key)
+        if shared and shared[0] == key:
+            shared.pop(0)
+    return woven
 
 
 def _prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
@@ -388,12 +399,12 @@ def _prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
                 kept.append(item)
                 continue
             theirs = [fields[step] for fields in others if step in fields]
-            if shape.granularity == "set" or not theirs:
-                whole = shape.granularity == "set" or field_sets.is_member(dropped[step])
-                if theirs or not whole:
-                    kept.append(_prune(shape.item, item, dropped[step], theirs) if shape.item else item)
+            claimed = any(field_sets.is_member(fields) for fields in theirs)
+            if field_sets.is_member(dropped[step]) and not claimed:
+                continue  # as Kubernetes: who owns only something inside an item does not hold the item
+            if shape.item is None:
+                kept.append(item)
                 continue
-            assert shape.item is not None
             below = {one: node for one, node in dropped[step].items() if one[2:] not in shape.keys}
             kept.append(_prune(shape.item, item, below, theirs))
         return kept
