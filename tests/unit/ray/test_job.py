@@ -287,7 +287,7 @@ def suspend_ignores_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=suspend_ignores_ray)
 @pytest.mark.parametrize("mode", submission.MODES)
 async def test_f083_suspend_means_no_pod_and_no_running_ray_job(stage, mode):
-    """F83: suspend while the job runs, in every mode. Holds: Ray is asked to stop it; no pod, cluster or submitter is left."""
+    """F83: suspend while the job runs, in every mode. Holds: Ray is asked to stop it, and nothing of it is left."""
     await started(stage, mode, shutdownAfterJobFinishes=True)
     if mode == submission.INTERACTIVE:
         await patched(stage, jobId="by-hand")

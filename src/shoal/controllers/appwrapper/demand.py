@@ -29,9 +29,15 @@ def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas") -> tuple[PodSet
 
 
 def gang_size(wrapper: AppWrapper) -> int:
-    """How many pods the wrapped objects will make at the start, by their templates: what the scheduler waits for."""
+    """How many pods the wrapped objects will make at the start, by their templates: what the scheduler waits for.
+
+    A RayJob's submitter is not one of them: it is made only once the cluster is up.
+    """
     return sum(
-        template.count for item in wrapped_items(wrapper) for template in templates(opened(item.generic_template))
+        template.count
+        for item in wrapped_items(wrapper)
+        for template in templates(opened(item.generic_template))
+        if template.path[-1:] != ("submitterPodTemplate",)
     )
 
 

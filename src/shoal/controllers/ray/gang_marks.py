@@ -15,9 +15,11 @@ from shoal.controllers.ray import counts, view
 
 
 class Gang(msgspec.Struct, frozen=True):
+    """`size` is None for a gang whose size nobody knows; its pods are bound one by one."""
+
     name: str
     uid: str
-    size: int
+    size: int | None
 
 
 def gang_of(cluster: Json, maker: Json | None = None) -> Gang:
@@ -34,7 +36,9 @@ def mark(pod: Json, of: Gang) -> None:
     annotations = pod["metadata"].setdefault("annotations", {})
     for key in [key for key in annotations if key.startswith(gang.PREFIX)]:
         del annotations[key]
-    annotations.update({gang.GANG_NAME: of.name, gang.GANG_UID: of.uid, gang.GANG_SIZE: str(of.size)})
+    annotations.update({gang.GANG_NAME: of.name, gang.GANG_UID: of.uid})
+    if of.size is not None:
+        annotations[gang.GANG_SIZE] = str(of.size)
 
 
 def _wrapper_gang(wrapped: Json) -> Gang | None:
@@ -42,6 +46,6 @@ def _wrapper_gang(wrapped: Json) -> Gang | None:
     marks = view.annotations_of(wrapped)
     uid, size = marks.get(gang.GANG_UID, ""), marks.get(gang.GANG_SIZE, "")
     owners = view.metadata(wrapped).get("ownerReferences") or []
-    if not any(owner.get("kind") == "AppWrapper" and owner.get("uid") == uid for owner in owners):
+    if not uid or not any(owner.get("kind") == "AppWrapper" and owner.get("uid") == uid for owner in owners):
         return None
-    return Gang(marks.get(gang.GANG_NAME, ""), uid, int(size)) if size.isascii() and size.isdigit() else None
+    return Gang(marks.get(gang.GANG_NAME, ""), uid, int(size) if size.isascii() and size.isdigit() else None)
