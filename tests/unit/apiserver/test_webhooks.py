@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -154,13 +153,11 @@ async def test_failure_policy_decides_when_a_webhook_cannot_be_reached(client: C
 async def test_a_slow_webhook_delays_its_own_request_only(client: Client, hook: Hook) -> None:
     hook.delay = 30.0
     await client.create(VALIDATING_WEBHOOK, hook.configuration(timeoutSeconds=1))
-    begin = time.monotonic()
     slow = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a"), "default"))
     await client.create(NAMESPACE, {"metadata": {"name": "quick"}})
-    assert time.monotonic() - begin < 0.5
+    assert not slow.done()
     with pytest.raises(ServerError, match="context deadline exceeded"):
         await slow
-    assert time.monotonic() - begin < 5
 
 
 async def test_a_stranger_with_another_certificate_is_not_believed(client: Client, hook: Hook) -> None:
