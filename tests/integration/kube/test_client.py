@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CONFIG_MAP, EVENT, POD, SERVICE_ACCOUNT
+from shoal.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CONFIG_MAP, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT
 from shoal.api.meta import Object
 from shoal.kube.certificates import make_authority
 from shoal.kube.client import Client
@@ -196,5 +196,6 @@ async def test_an_exec_plugin_that_gives_a_certificate_gets_in(control_plane: Co
     whole["users"][0]["user"] = {"exec": {"command": "cat", "args": [str(tmp_path / "credential")]}}
     (tmp_path / "kubeconfig").write_text(json.dumps(whole))
     transport = load(tmp_path / "kubeconfig")
-    assert await Client(transport).list(CONFIG_MAP) is not None
+    found = await Client(transport).get(NAMESPACE, "default")
+    assert found["status"]["phase"] == "Active"
     await transport.close()
