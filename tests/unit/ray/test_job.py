@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from shoal.api import kinds
+from shoal.api import gang, kinds
 from shoal.api.kind import Key
 from shoal.controllers.ray import attempt, job, job_progress, names, poller, submission, view
 from shoal.controllers.ray.dashboard import DashboardError, HttpDashboard, JobInfo, Target, checked_address
@@ -334,6 +334,13 @@ async def test_a_sidecar_that_is_done_before_the_workers_are_up_does_not_hold_up
     stage.dashboard.info = {"status": "SUCCEEDED"}
     await stage.settle()
     assert (await read(stage))["status"]["jobDeploymentStatus"] == "Complete"
+
+
+async def test_the_submitter_counts_in_the_gang_of_its_cluster(stage):
+    await started(stage, "K8sJobMode")
+    annotations = stage.objects(kinds.JOB)[0]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations[gang.GANG_UID] == view.uid(stage.objects(kinds.RAY_CLUSTER)[0])
+    assert annotations[gang.GANG_SIZE] == "2"  # what stands before it: head and worker
 
 
 async def test_a_corrected_spec_recovers_from_validation_failed(stage):

@@ -21,6 +21,7 @@ from shoal.controllers.ray.belongings import service_change
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import is_ours
 from shoal.controllers.ray.dashboard import TERMINAL
+from shoal.controllers.ray.gang_marks import gang_of, mark
 from shoal.controllers.ray.job_progress import Ending, Memory, judge
 from shoal.controllers.ray.job_validation import problems_of_job, problems_of_job_metadata, problems_of_job_status
 from shoal.controllers.ray.poller import Poller
@@ -341,6 +342,8 @@ class JobReconciler:
             return
         try:
             wanted = submission.submitter_job(job, cluster, self._settings)
+            if not view.spec(job).get("clusterSelector"):
+                mark(wanted["spec"]["template"], gang_of(cluster, job))  # it uses the gang's room, so it counts there
             if await self._writes.create(kinds.JOB, wanted, job, self._caches.submitters):
                 self._recorder.event(
                     job, "Normal", "CreatedRayJobSubmitter", f"Created submitter Job {view.name(wanted)}"
