@@ -1,0 +1,65 @@
+"""Admission of RayCluster, RayJob and Ray: what can never work is refused before it is stored.
+
+A handler for `kube.webhooks`, pure. The same checks run in the reconcilers, so a cluster without the webhook only
+learns later. It never stands in the way of a deletion or of a change that leaves the spec alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shoal.api.meta import Json
+from shoal.controllers.ray import view
+from shoal.controllers.ray.job_validation import problems_of_job_metadata, problems_of_job_spec
+from shoal.controllers.ray.ray_translation import translate
+from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.validation import problems_of_metadata, problems_of_spec, warnings_of_cluster
+from shoal.kube.webhooks import AdmissionRequest, Verdict
+
+VALIDATE_PATH = "/ray/validate"
+RULES: list[Json] = [
+    {
+        "apiGroups": ["ray.io"],
+        "apiVersions": ["v1", "v1alpha1"],
+        "resources": ["rayclusters", "rayjobs"],
+        "operations": ["CREATE", "UPDATE"],
+        "scope": "Namespaced",
+    },
+    {
+        "apiGroups": ["ray.k8s.io"],
+        "apiVersions": ["v1alpha1"],
+        "resources": ["rays"],
+        "operations": ["CREATE", "UPDATE"],
+        "scope": "Namespaced",
+    },
+]
+"""What a ValidatingWebhookConfiguration sends to `VALIDATE_PATH`."""
+
+
+def validator(settings: Settings) -> Callable[[AdmissionRequest], Verdict]:
+    """The handler for one operator's settings."""
+
+    def validate(request: AdmissionRequest) -> Verdict:
+        obj, old = request.object, request.old_object
+        if obj is None or request.sub_resource or view.deleting(obj):
+            return Verdict()
+        if old is not None and old.get("spec") == obj.get("spec"):
+            return Verdict()
+        problems = problems_of(obj, request.kind.kind, settings)
+        if not problems:
+            return Verdict(warnings=tuple(warnings_of_cluster(obj)) if request.kind.kind == "RayCluster" else ())
+        return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {'; '.join(problems)}", 422, "Invalid")
+
+    return validate
+
+
+def problems_of(obj: Json, kind: str, settings: Settings) -> list[str]:
+    """Everything that is wrong with one object of ours."""
+    match kind:
+        case "RayCluster":
+            return [*problems_of_metadata(obj), *problems_of_spec(obj, settings)]
+        case "RayJob":
+            return [*problems_of_job_metadata(obj), *problems_of_job_spec(obj, settings)]
+        case "Ray":
+            return translate(obj, settings).problems
+    return []
