@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.metadata
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -228,7 +229,10 @@ def optional_parts(client: Client, settings: Settings, cluster: str, isolated: b
             lambda: found.run(
                 client,
                 found.Settings(
-                    dashboard_by_pod_address=True, default_auth_token=not isolated, mount_autoscaler_token=True
+                    dashboard_by_pod_address=True,
+                    default_auth_token=not isolated,
+                    mount_autoscaler_token=True,
+                    installed_ray_version=installed_version("ray"),
                 ),
             )
         ),
@@ -240,6 +244,14 @@ def optional_parts(client: Client, settings: Settings, cluster: str, isolated: b
     add("shoal.controllers.kueue", lambda found: lambda: found.run(client))
     add("shoal.local.autoscaler", lambda found: lambda: found.run(client, settings, cluster))
     return parts
+
+
+def installed_version(package: str) -> str:
+    """Empty when it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def spare_descriptors() -> None:

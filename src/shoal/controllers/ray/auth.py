@@ -25,7 +25,7 @@ def uses_token(cluster: Json, settings: Settings) -> bool:
     options = view.spec(cluster).get("authOptions")
     if isinstance(options, dict):
         return (options.get("mode") or "token") == "token"
-    version = view.ray_version(cluster)
+    version = view.parse_version(settings.installed_ray_version) or view.ray_version(cluster)
     return settings.default_auth_token and version is not None and version >= TOKEN_SINCE
 
 

@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     delete_finished_rayjob: bool = False
     default_auth_token: bool = False
     """Give every cluster a token that asks for none itself (an open dashboard runs anyone's code)."""
+    installed_ray_version: str = ""
+    """The Ray that pods really run, where that is not what manifests say (the embedded cluster has one Ray)."""
     default_image: str = "rayproject/ray:2.60.0"
     default_ray_version: str = "2.60.0"
     container_env: tuple[dict[str, Any], ...] = ()
