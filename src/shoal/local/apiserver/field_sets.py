@@ -49,7 +49,7 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
         return {
             "f:" + name: _member_fields(shape, name, item, added, inside) if type(item) in _CONTAINERS else {}
             for name, item in value.items()
-            if item != [] or shape.member(name).granularity not in ("keyed", "set")  # a list without items sets nothing
+            if type(item) not in _CONTAINERS or _sets_something(shape.member(name), item)
         }
     if type(value) is list and value:
         if shape.granularity == "keyed":
@@ -64,6 +64,17 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
         if shape.granularity == "set":
             return {value_of(item): {} for item in value}
     return {}
+
+
+def _sets_something(shape: Shape, value: Any) -> bool:
+    """A list that is owned by its items sets nothing when it has none, nor does a map of nothing but such lists."""
+    if type(value) is list:
+        return bool(value) or shape.granularity not in ("keyed", "set")
+    if not value or shape.granularity != "map":
+        return True
+    return any(
+        type(item) not in _CONTAINERS or _sets_something(shape.member(name), item) for name, item in value.items()
+    )
 
 
 def _member_fields(shape: Shape, name: str, item: Any, added: bool, inside: bool = False) -> Set:
@@ -169,6 +180,8 @@ def subtract(left: Set, right: Set, *, sweep: bool = True) -> Set | None:
             rest = subtract(node, right[key], sweep=sweep) if node else (None if is_member(right[key]) else node)
             if rest is not None:
                 kept[key] = rest
+    if len(kept) == 1 and "." in kept:
+        return {}  # a member with nothing below is written as an end
     return kept or None
 
 
