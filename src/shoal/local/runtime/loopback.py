@@ -31,15 +31,15 @@ def adapt(plan: Plan, address: Address, directory: Path, image: Image, mounts: l
     paths = [(mount["target"], _source(mount)) for mount in mounts]
     home = directory / "home"
     home.mkdir(parents=True, exist_ok=True)
-    (directory / "tmp").mkdir(exist_ok=True)
-    plan.env.update(HOME=str(home), TMPDIR=str(directory / "tmp"), POD_IP=plan.env.get("POD_IP", address.ip))
+    scratch = sandbox.scratch(address)
+    temporary = scratch / f"t{directory.name}"  # short: sockets of Ray's dashboard lie there, too
+    temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+    plan.env.update(HOME=str(home), TMPDIR=str(temporary))
     plan.argv = [mapped(word, paths) for word in plan.argv]
     plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
     plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", "/home/ray") else str(home)
     plan.argv = [real_addresses(word, address, sandbox) for word in plan.argv]
     plan.env = {name: real_addresses(value, address, sandbox) for name, value in plan.env.items()}
-    scratch = sandbox.scratch(address)
-    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     plan.env.update(
         SHOAL_POD_DIR=str(pod),
         SHOAL_POD_IP=address.ip,

@@ -7,6 +7,7 @@ anything else runs until it is deleted. A simulated Ray head answers its health 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 
@@ -226,10 +227,10 @@ class SimulatedRuntime:
         return None
 
     def take_address(self, uid: str) -> str:
-        """127.128.0.0/9, so that a simulated Ray head can really listen there."""
+        """From a block of 127.0.0.0/8 of this process's own, so that a simulated Ray head can really listen there."""
         self._next += 1
-        number = self._next
-        self._addresses[uid] = f"127.{128 + number // 65025 % 127}.{1 + number // 255 % 255}.{number % 255}"
+        number = self._next % 64000
+        self._addresses[uid] = f"127.{128 + os.getpid() % 120}.{1 + number // 250}.{1 + number % 250}"
         return self._addresses[uid]
 
     def give_back(self, uid: str) -> None:
