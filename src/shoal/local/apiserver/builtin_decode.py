@@ -99,11 +99,13 @@ def _compile(type_name: str) -> Walk:
                 if inner is None:
                     unknown.append(text((path, name)))
                     dropped.append(name)
-                elif item is None or (not item and name in omitted and type(item) in _EMPTY):
+                elif item is None:
                     dropped.append(name)
                 else:
-                    changed = inner(item, (path, name), unknown)
-                    if changed is not item:
+                    changed = inner(item, (path, name), unknown)  # an empty list is no empty map: the type counts first
+                    if not changed and name in omitted and type(changed) in _EMPTY:
+                        dropped.append(name)
+                    elif changed is not item:
                         value[name] = changed
         except _WrongType as wrong:
             wrong.owner = wrong.owner or short
