@@ -17,7 +17,7 @@ from .candidates import Victim
 from .decisions import WAITING_FOR_PREEMPTED, Decisions, Evict, Reserve, Wait, bounded, eviction_message
 from .demand import Member
 from .entry import Entry
-from .facts import Usage
+from .facts import FlavorResource, Usage
 from .order import classical_order, fair_order
 from .preempt import Preemptor
 from .record import QueueRecord
@@ -339,13 +339,27 @@ def send_back(entry: Entry, record: QueueRecord) -> None:
         waiting.push(member, parked=True)
 
 
-def _needs(entry: Entry) -> Needs:
-    """What the first pod set that found no place would need for itself, at any one flavor. Earlier pod sets may choose
-    differently next time, so what they take is not counted."""
+def _needs(entry: Entry) -> Needs | None:
+    """What the first pod set that found no place would need for itself, at any one flavor (earlier pod sets may choose
+    differently next time, so what they take is not counted), and what all need together, over all flavors."""
     if entry.assignment is None or not entry.saw_all:
-        return ()
+        return None
     for part, demand in zip(entry.assignment.pod_sets, entry.member.demands, strict=False):
         if part.shortages:
             least = demand.total(demand.least)
-            return tuple((short.at, least.get(short.at.resource, 0)) for short in part.shortages)
-    return ()
+            places = tuple((short.at, least.get(short.at.resource, 0)) for short in part.shortages)
+            return Needs(places, _totals(entry))
+    return None
+
+
+def _totals(entry: Entry) -> tuple[tuple[tuple[FlavorResource, ...], int], ...]:
+    totals: dict[str, int] = {}
+    for demand in entry.member.demands:
+        for resource, amount in demand.total(demand.least).items():
+            totals[resource] = totals.get(resource, 0) + amount
+    found = []
+    for resource, amount in totals.items():
+        group = entry.record.groups.get(resource)
+        if group is not None:
+            found.append((tuple(FlavorResource(flavor.name, resource) for flavor in group.flavors), amount))
+    return tuple(found)

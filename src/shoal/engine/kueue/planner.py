@@ -6,11 +6,14 @@ waiting gangs costs about what changed. The number of cycles is bounded; what is
 
 from __future__ import annotations
 
+from functools import partial
+
 from . import entry as back
 from .cycle import Cycle, send_back
 from .decisions import Decisions, Evict, Reserve, Wait
 from .demand import Member
 from .entry import Entry
+from .reach import Reach
 from .register import Register
 from .state import State
 
@@ -36,7 +39,7 @@ class Planner:
         idle: dict[str, int] = {}
         budget = self.state.settings.step_budget
         for _ in range(budget):
-            heads = [head for name in sorted(self.register.hot) if (head := self._head(name)) is not None]
+            heads = self._heads()
             if not heads:
                 break
             generations = {head.queue: self._generation(head.queue) for head in heads}
@@ -58,6 +61,19 @@ class Planner:
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
         )
+
+    def _heads(self) -> list[Member]:
+        """One head from every queue that may have something new to say."""
+        reach = None if self.state.settings.exact else Reach(self.state.records, self.state.settings)
+        heads = []
+        for name in sorted(self.register.hot):
+            record = self.state.records[name]
+            if reach is not None and not record.waiting.strict:
+                record.waiting.park_hopeless(partial(reach.hopeless, record))
+            head = self._head(name)
+            if head is not None:
+                heads.append(head)
+        return heads
 
     def _head(self, name: str, *, again: bool = False) -> Member | None:
         record = self.state.records[name]

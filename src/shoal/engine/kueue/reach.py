@@ -10,6 +10,7 @@ from __future__ import annotations
 from .facts import FlavorResource, Policy, Settings
 from .record import QueueRecord
 from .tree import Node
+from .waiting import Needs
 
 
 class Reach:
@@ -33,6 +34,13 @@ class Reach:
         # Others give way only to those who do not borrow in the end, or whose subtree owns what they ask for.
         node = record.node
         return node.usage.get(at, 0) - own + amount <= node.nominal(at) or _owned(node, at, amount)
+
+    def hopeless(self, record: QueueRecord, needs: Needs, priority: int) -> bool:
+        """True when what is needed cannot be there, whoever leaves."""
+        for places, amount in needs.totals:
+            if amount > sum(sum(self._parts(record, at, priority)) for at in places):
+                return True
+        return not any(self.allows(record, at, priority, amount) for at, amount in needs.places)
 
     def _parts(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int, int]:
         """What is free, what gangs of its own queue hold that it may evict, and what those of others do."""

@@ -8,6 +8,7 @@ only those of the tree that changed.
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import TypeVar
 
 from shoal.engine.model import Gang
@@ -18,7 +19,6 @@ from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
 from .reach import Reach
 from .record import QueueRecord
 from .state import State
-from .waiting import Needs
 
 QueueKey = tuple[str, str]
 Index = TypeVar("Index")
@@ -264,10 +264,7 @@ class Register:
             for member in record.waiting.parked_alone()
             if self._is_asleep(member) or not self.state.namespace_matches(record, member)
         }
-
-        def hopeless(needs: Needs, priority: int) -> bool:
-            return reach is not None and not any(reach.allows(record, at, priority, amount) for at, amount in needs)
-
+        hopeless = None if reach is None else partial(reach.hopeless, record)
         if record.waiting.unpark(stays=stays, hopeless=hopeless):
             self.hot.add(record.name)
 

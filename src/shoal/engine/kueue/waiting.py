@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from .demand import Member
 from .facts import FlavorResource
 
 Order = tuple[int, int, str]
 
-Needs = tuple[tuple[FlavorResource, int], ...]
-"""Places of which one must have at least so much before another try makes sense; empty: any change may help."""
+
+class Needs(NamedTuple):
+    """What must be there before another try makes sense: one of `places`, and all of `totals`."""
+
+    places: tuple[tuple[FlavorResource, int], ...]
+    """So much at one of these, for the pod set that found no place."""
+    totals: tuple[tuple[tuple[FlavorResource, ...], int], ...]
+    """So much over each of these groups of places, for all pod sets together."""
+
+
+Hopeless = Callable[[Needs, int], bool]
+"""Is there no way for a gang of this priority to find what it needs?"""
 
 
 class _Shape:
@@ -25,7 +36,8 @@ class _Shape:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.needs: Needs = ()
+        self.needs: Needs | None = None
+        """Known since it last failed; None: any change may help."""
         self.heap: list[Order] = []
         self.parked = False
         self.size = 0
@@ -118,7 +130,15 @@ class Waiting:
 
     # Setting aside, and calling back.
 
-    def park_shape(self, member: Member, needs: Needs = ()) -> None:
+    def park_hopeless(self, hopeless: Hopeless) -> None:
+        """Set aside heads of which it is known that they would fail again, until one is left that might not."""
+        while (member := self.head()) is not None and member.uid != self.sticky:
+            shape = self._shapes[member.shape]
+            if shape.needs is None or not hopeless(shape.needs, shape.priority):
+                return
+            shape.parked = True
+
+    def park_shape(self, member: Member, needs: Needs | None = None) -> None:
         """Set the member's whole shape aside. The member itself must be queued."""
         shape = self._shapes[member.shape]
         shape.parked = True
@@ -128,12 +148,17 @@ class Waiting:
         self,
         *,
         stays: frozenset[str] | set[str] = frozenset(),
-        hopeless: Callable[[Needs, int], bool] = lambda needs, priority: False,
+        hopeless: Hopeless | None = None,
     ) -> bool:
-        """Something changed: everyone may try again, but `stays` and shapes that are `hopeless`. True if anyone may."""
+        """Something changed: everyone may try again, but `stays` and shapes that are `hopeless`. True if anyone may.
+
+        Without `hopeless` what was known of needs is void: it rested on facts that changed.
+        """
         woke = False
         for key, shape in self._shapes.items():
-            if shape.parked and not (shape.needs and hopeless(shape.needs, shape.priority)):
+            if hopeless is None:
+                shape.needs = None
+            if shape.parked and (shape.needs is None or hopeless is None or not hopeless(shape.needs, shape.priority)):
                 shape.parked = False
                 woke = True
                 if shape.heap:
