@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +118,25 @@ def test_a_ray_object_launches(machine, name):
     status = machine.get("ray", name)["status"]
     assert status["launcher"]["conditions"][0]["lastProbeTime"] is None
     assert (status["head"]["availableReplicas"], status["worker"]["availableReplicas"]) == (1, 1)
+
+
+def test_without_its_token_a_dashboard_takes_nothing(machine):
+    """The job still succeeds: operator, submitter and nodes have the token. A stranger gets 401 on every write path."""
+    manifest = (SAMPLES / "rayjob-http.yaml").read_text()
+    version = '    rayVersion: "2.60.0"\n'
+    locked = manifest.replace(version, version + "    authOptions: {mode: token}\n")
+    machine.kubectl("create", "-f", "-", stdin=locked)
+    assert job(machine, "rayjob-http", "Complete")["status"]["jobStatus"] == "SUCCEEDED"
+    head = next(pod for pod in machine.get("pods")["items"] if "-head-" in pod["metadata"]["name"])
+    dashboard = f"http://{head['status']['podIP']}:8265"
+    for method, path in (
+        ("POST", "/api/jobs/"),
+        ("POST", "/api/jobs/x/stop"),
+        ("DELETE", "/api/jobs/x"),
+        ("PUT", "/api/serve/applications/"),
+        ("PUT", "/api/packages/gcs/a.zip"),
+    ):
+        request = urllib.request.Request(dashboard + path, b"{}", {"content-type": "application/json"}, method=method)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=10)
+        assert refused.value.code == 401, f"{method} {path}"
