@@ -336,6 +336,16 @@ async def test_a_sidecar_that_is_done_before_the_workers_are_up_does_not_hold_up
     assert (await read(stage))["status"]["jobDeploymentStatus"] == "Complete"
 
 
+async def test_a_rotated_token_is_read_again(stage):
+    spec = ray_job()["spec"]["rayClusterSpec"]
+    await started(stage, rayClusterSpec={**spec, "authOptions": {"mode": "token"}})
+    name = view.name(stage.objects(kinds.SECRET)[0])
+    await stage.client.patch(kinds.SECRET, name, "default", {"data": {"auth_token": "bmV3"}})
+    stage.dashboard.info = {"error": "401"}
+    await stage.settle()
+    assert stage.operator.poller._followed[Key("default", "train")].target.token == "new"
+
+
 async def test_the_submitter_counts_in_the_gang_of_its_cluster(stage):
     await started(stage, "K8sJobMode")
     annotations = stage.objects(kinds.JOB)[0]["spec"]["template"]["metadata"]["annotations"]

@@ -66,11 +66,16 @@ class Attempt:
 
     async def follow(self, job: Json, cluster: Json) -> None:
         """Have the poller ask about this attempt."""
-        if auth.uses_token(cluster, self.settings) and view.uid(cluster) not in self._tokens:
-            self._tokens[view.uid(cluster)] = await self._token(cluster)
+        if auth.uses_token(cluster, self.settings):
+            latest = self.poller.latest(key_of(job))
+            if view.uid(cluster) not in self._tokens or (latest is not None and latest.error):
+                self._tokens[view.uid(cluster)] = await self._token(cluster)  # read again: it may have been rotated
         target = self.target(job, cluster)
         if target is not None:
             self.poller.follow(key_of(job), target)
+
+    def forget(self, cluster: Json) -> None:
+        self._tokens.pop(view.uid(cluster), None)
 
     def submitter(self, job: Json, cluster: Json) -> Submitter | None:
         """How the submitter ended; None while it runs or where there is none."""

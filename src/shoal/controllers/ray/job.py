@@ -266,6 +266,8 @@ class JobReconciler:
         """Complete or Failed: what the deletion rules say, one step per pass."""
         self._poller.forget(key_of(job))
         cluster = self._attempt.cluster(job)
+        if cluster is not None:
+            self._attempt.forget(cluster)
         done = set()
         if cluster is None or view.deleting(cluster):
             done |= {job_cleanup.CLUSTER, job_cleanup.WORKERS}

@@ -53,7 +53,8 @@ class Poller:
     def follow(self, key: Key, target: Target) -> None:
         """Ask about this job from now on. Calling it again with the same target changes nothing."""
         held = self._followed.get(key)
-        if held is not None and held.target == target:
+        if held is not None and _same_place(held.target, target):
+            held.target = target
             return
         self.forget(key)
         self._followed[key] = fresh = _Followed(target)
@@ -138,6 +139,10 @@ class Poller:
         except DashboardError:
             pass  # the job goes with its cluster; asking first was a courtesy
         self._wake(key)
+
+
+def _same_place(one: Target, other: Target) -> bool:
+    return (one.address, one.submission_id) == (other.address, other.submission_id)
 
 
 def _content(observation: Observation) -> tuple[JobInfo | None, bool, bool]:
