@@ -49,7 +49,7 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
         return {
             "f:" + name: _member_fields(shape, name, item, added, inside) if type(item) in _CONTAINERS else {}
             for name, item in value.items()
-            if type(item) not in _CONTAINERS or _sets_something(shape.member(name), item)
+            if added or type(item) not in _CONTAINERS or _sets_something(shape.member(name), item)
         }
     if type(value) is list and value:
         if shape.granularity == "keyed":

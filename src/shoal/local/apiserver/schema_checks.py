@@ -47,14 +47,18 @@ def compile_check(schema: Json) -> Check | None:
         return None
     expected = ",".join(names)
 
+    listed = _enum_check(schema["enum"]) if schema.get("enum") else _good
+
     def refuse(value: Any, path: Path, errors: list[FieldError]) -> None:
         if value is None and nullable:
+            listed(value, path, errors)
             return
         if type(value) is float and value.is_integer() and "integer" in names:  # 1.0 is an integer in JSON
             for check in table[int]:
                 check(int(value), path, errors)
             return
         errors.append(_type_fault(path, _NAMES.get(type(value), "object"), expected))
+        listed(value, path, errors)  # as Kubernetes: also said of a value of another type
 
     def check_all(value: Any, path: Path, errors: list[FieldError]) -> None:
         checks = table.get(type(value))
