@@ -88,6 +88,7 @@ class Forest:
     def _hang(self, node: Node, parent: Node | None) -> None:
         if node.parent is parent:
             return
+        self._touch(node)
         if node.parent is not None:
             self._touch(node.parent)
             node.parent.children.remove(node)
