@@ -23,6 +23,8 @@ actors = [Here.remote() for _ in range(3)]
 print('NODES', len(set(ray.get([actor.where.remote() for actor in actors]))))
 " """
 
+COUNT = """python -c "import ray; ray.init(); print('ALIVE', len([n for n in ray.nodes() if n['Alive']]))" """
+
 
 async def test_a_cluster_becomes_ready_works_and_leaves_no_process(whole: Whole) -> None:
     await whole.ray_cluster("train", workers=2)
@@ -74,3 +76,13 @@ async def test_ray_stop_in_one_cluster_leaves_the_other_alone(whole: Whole) -> N
     assert living(before) == before
     assert (await whole.job("two", "echo alive"))["status"] == "SUCCEEDED"
     assert first["metadata"]["name"] != second["metadata"]["name"]
+
+
+async def test_three_clusters_run_side_by_side(whole: Whole) -> None:
+    """Bound together, started through the gate; each is its own cluster with its own nodes."""
+    names = ("red", "green", "blue")
+    await asyncio.gather(*(whole.ray_cluster(name, workers=1) for name in names))
+    await asyncio.gather(*(whole.ready(name, 2) for name in names))
+    jobs = await asyncio.gather(*(whole.job(name, COUNT) for name in names))
+    assert [job["status"] for job in jobs] == ["SUCCEEDED"] * 3
+    assert all("ALIVE 2" in job["logs"] for job in jobs)

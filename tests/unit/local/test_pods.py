@@ -302,3 +302,24 @@ async def test_logs_can_be_followed_tailed_and_stamped(one_machine: Machine) -> 
     stamped = await text(run, timestamps=True, tail=1)
     assert stamped.endswith("Z line 3\n") and stamped.startswith("20")
     assert await text(run, limit_bytes=3) == "lin"
+
+
+async def test_a_pod_gets_out_by_https_proxy_but_not_to_the_machines_loopback(isolated: Machine) -> None:
+    async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"outside\n")
+        writer.close()
+
+    address = isolated.host.sandbox.host_ip()
+    server = await asyncio.start_server(hello, address, 0)
+    port = server.sockets[0].getsockname()[1]
+    script = (
+        "import os, socket, urllib.parse; p = urllib.parse.urlsplit(os.environ['HTTPS_PROXY'])\n"
+        "def ask(host):\n"
+        "    s = socket.create_connection((p.hostname, p.port))\n"
+        f"    s.sendall(f'CONNECT {{host}}:{port} HTTP/1.1\\r\\n\\r\\n'.encode())\n"
+        "    print(b''.join(iter(lambda: s.recv(999), b'')).decode().split()[1:2], flush=True)\n"
+        f"ask('{address}'); ask('127.0.0.1')"
+    )
+    async with server:
+        run = await isolated.ended(pod("traveller", "python3", "-c", script, image="python"))
+    assert (await text(run)).splitlines() == ["['200']", "['502']"]

@@ -20,7 +20,7 @@ from shoal.local.runtime.host import Host
 from shoal.local.runtime.process import ContainerProcess, Plan
 from shoal.local.runtime.sources import ConfigError
 from shoal.local.runtime.volumes import Volumes
-from shoal.local.sandbox import Address
+from shoal.local.sandbox import Address, outside
 
 RAY_HOME = "/home/ray"
 
@@ -87,7 +87,7 @@ def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> d
         "HOME": _home(image) if image.family == "ray" else "/root",
         "LANG": "C.UTF-8",
         "HOSTNAME": pod["metadata"]["name"],
-        "NO_PROXY": "127.0.0.0/8,10.0.0.0/8,localhost,.svc,.local",
+        "NO_PROXY": "127.0.0.1,127.0.0.0/8,10.0.0.0/8,localhost,.svc,.local",
     }
     api = host.sources.api_address()
     if api is not None:
@@ -99,6 +99,9 @@ def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> d
                 "KUBERNETES_PORT": f"tcp://{api[0]}:{api[1]}",
             }
         )
+    if host.sandbox.isolates:
+        # Only this spelling: gRPC reads the lower-case ones, and Ray's own connections must stay inside.
+        values["HTTPS_PROXY"] = f"http://127.0.0.1:{outside.PORT}"
     if image.family == "ray":
         values.update(rayenv.ray_variables(memory))
     return values

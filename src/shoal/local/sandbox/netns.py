@@ -13,15 +13,17 @@ import hashlib
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from shoal.errors import ShoalError
-from shoal.local.sandbox import Address
+from shoal.local.sandbox import Address, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
+from shoal.local.sandbox.relay import relay
 
 T = TypeVar("T")
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 NETNS_DIRECTORY = "/run/netns"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +48,8 @@ class NetnsSandbox:
         self._network = ipaddress.ip_network(f"10.{self._first_octet}.0.0/16")
         self._given: dict[str, str] = {}
         self._next = 256
-        self._relays: dict[str, asyncio.Server] = {}
+        self._relays: dict[str, list[asyncio.Server]] = {}
+        self._machine_proxy = outside.machine_proxy()
         self._resolvers: dict[str, asyncio.DatagramTransport] = {}
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._upstream = upstream_server()
@@ -111,8 +114,7 @@ class NetnsSandbox:
         return Address(pod_id, address, path)
 
     async def close(self, address: Address) -> None:
-        server = self._relays.pop(address.pod_id, None)
-        if server is not None:
+        for server in self._relays.pop(address.pod_id, ()):
             server.close()
         resolver = self._resolvers.pop(address.pod_id, None)
         if resolver is not None:
@@ -132,7 +134,7 @@ class NetnsSandbox:
         return connection
 
     async def _serve(self, pod_id: str, namespace: str) -> None:
-        """What a pod finds on its own loopback: a name server, and the API server."""
+        """What a pod finds on its own loopback: a name server, a way out, and the API server."""
         if pod_id in self._resolvers:
             return
         asked = await self._within(namespace, _datagram_socket)
@@ -141,22 +143,24 @@ class NetnsSandbox:
             lambda: PodResolver(self._look_up, self._upstream), sock=asked
         )
         self._resolvers[pod_id] = resolver
-        await self._relay(pod_id, namespace)
+        await self._listen(pod_id, namespace, outside.PORT, self._lead_out)
+        if self.api is not None:
+            await self._listen(pod_id, namespace, self.api[1], self._lead_to_api)
 
     def _look_up(self, name: str) -> list[str] | None:
         return self.lookup(name)
 
-    async def _relay(self, pod_id: str, namespace: str) -> None:
-        """Listen on the pod's own loopback and hand every connection to the API server."""
-        if self.api is None:
-            return
-        api = self.api
-        listener = await self._within(namespace, lambda: socket.create_server(("127.0.0.1", api[1]), backlog=64))
+    async def _listen(self, pod_id: str, namespace: str, port: int, serve: Serve) -> None:
+        """Listen on the pod's own loopback; connections are answered out here."""
+        listener = await self._within(namespace, lambda: socket.create_server(("127.0.0.1", port), backlog=64))
+        self._relays.setdefault(pod_id, []).append(await asyncio.start_server(serve, sock=listener))
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await relay(reader, writer, api)
+    async def _lead_out(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await outside.serve(reader, writer, self._machine_proxy)
 
-        self._relays[pod_id] = await asyncio.start_server(serve, sock=listener)
+    async def _lead_to_api(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self.api is not None
+        await relay(reader, writer, self.api)
 
     async def _within(self, namespace: str, make: Callable[[], T]) -> T:
         """Do something in a pod's network namespace. A socket stays where it was made."""
@@ -173,29 +177,6 @@ class NetnsSandbox:
 
     def _name(self, pod_id: str) -> str:
         return f"shoal-{self.mark}-{pod_id}"
-
-
-async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: tuple[str, int]) -> None:
-    """Copy both ways until either side ends."""
-    try:
-        far_reader, far_writer = await asyncio.open_connection(*target)
-    except OSError:
-        writer.close()
-        return
-    try:
-        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
-    finally:
-        for end in (writer, far_writer):
-            end.close()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
 
 
 def _exists(path: str) -> bool:
