@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.controllers.ray import start_command, view
+from shoal.controllers.ray import pods, start_command, view
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.validation import problems_of_cluster
 from tests.faults import proven
@@ -108,6 +108,13 @@ def test_the_kubelet_finds_nothing_to_expand():
     """The kubelet replaces `$(NAME)` before any shell runs; a value must not be able to pull in other variables."""
     line = start_command.command_line({"temp-dir": "$(RAY_AUTH_TOKEN)", "x": "'$(HOME)'"}, is_head=True)
     assert "$(" not in line
+
+
+def test_a_port_with_shell_text_stays_text_in_the_probes():
+    old = {**ray_cluster("demo", group(rayStartParams={"dashboard-agent-listen-port": "1;touch /tmp/x"}))}
+    old["spec"]["rayVersion"] = "2.9.0"
+    probe = pods.worker_pod(old, view.groups(old)[0], Settings())["spec"]["containers"][0]["livenessProbe"]
+    assert "'http://localhost:1;touch /tmp/x/api/local_raylet_healthz'" in probe["exec"]["command"][2]
 
 
 def test_strange_keys_are_refused_and_never_printed():

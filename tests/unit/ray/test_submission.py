@@ -119,3 +119,11 @@ def test_a_users_submitter_template_keeps_its_command():
     ]
     assert built["containers"][0]["command"] == ["my-submit"]
     assert {"name": "RAY_JOB_SUBMISSION_ID", "value": "train-x"} in built["containers"][0]["env"]
+
+
+@pytest.mark.parametrize("url", ["", "$(id):80", "evil/x:80", "a b:80", "host", "http://host:80"])
+def test_a_strange_dashboard_url_is_never_put_into_a_script(url):
+    job = running()
+    job["status"]["dashboardURL"] = url
+    with pytest.raises(BadInput, match="dashboardURL"):
+        submission.script(job)

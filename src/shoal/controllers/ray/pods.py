@@ -95,6 +95,8 @@ def _base(cluster: Json, group: Json, node_type: str, group_name: str) -> Json:
         names.NODE_TYPE: node_type,
         names.GROUP: group_name,
     }
+    if view.origin(cluster) == "RayService":  # workers serve when ready; whether the head does is the service's matter
+        labels[names.SERVE] = "false" if node_type == names.HEAD else "true"
     metadata: Json = {
         "namespace": view.namespace(cluster),
         "labels": labels,
@@ -157,6 +159,10 @@ def _add_environment(spec: Json, ray: Json, cluster: Json, settings: Settings, *
         tags = f"kuberay_version={settings.version};kuberay_crd={view.origin(cluster)}"
         put_env(ray, "RAY_USAGE_STATS_EXTRA_TAGS", tags)
     keep_env(ray, "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1")
+    if view.origin(cluster) == "RayService":
+        keep_env(ray, "RAY_timeout_ms_task_wait_for_death_info", "0")
+        keep_env(ray, "RAY_gcs_server_request_timeout_seconds", "5")
+        keep_env(ray, "RAY_SERVE_KV_TIMEOUT_S", "5")
 
 
 def _add_shared_memory(spec: Json, ray: Json, params: dict[str, str]) -> None:

@@ -5,6 +5,8 @@ Called by the pod builder. A probe that the user wrote is never touched.
 
 from __future__ import annotations
 
+import shlex
+
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 
@@ -16,7 +18,13 @@ def add_probes(container: Json, cluster: Json, params: dict[str, str], *, is_hea
     check = _check(cluster, params, is_head=is_head, timeout=timeout)
     if not container.get("livenessProbe"):
         container["livenessProbe"] = {**check, **_timing(30, timeout, 120)}
-    if not container.get("readinessProbe"):
+    if container.get("readinessProbe"):
+        return
+    if view.origin(cluster) == "RayService" and not is_head:
+        serve = f"http://localhost:{view.container_port(container, 'serve', 8000)}/-/healthz"
+        urls = [*_urls(params, is_head=False), serve]  # Serve traffic goes to ready workers only, so one failure counts
+        container["readinessProbe"] = {**_shell_check(urls, timeout), **_timing(10, timeout, 1)}
+    else:
         container["readinessProbe"] = {**check, **_timing(10, timeout, 10)}
 
 
@@ -31,12 +39,24 @@ def _timing(delay: int, timeout: int, failures: int) -> Json:
 
 
 def _check(cluster: Json, params: dict[str, str], *, is_head: bool, timeout: int) -> Json:
-    agent = params.get("dashboard-agent-listen-port") or "52365"
     version = view.ray_version(cluster)
     if version is not None and version >= _HTTP_SINCE:
+        agent = _agent_port(params)
         return {"httpGet": {"path": "/api/healthz", "port": int(agent) if agent.isdigit() else agent}}
-    urls = [f"http://localhost:{agent}/api/local_raylet_healthz"]
+    return _shell_check(_urls(params, is_head=is_head), timeout)
+
+
+def _urls(params: dict[str, str], *, is_head: bool) -> list[str]:
+    urls = [f"http://localhost:{_agent_port(params)}/api/local_raylet_healthz"]
     if is_head:
         urls.append(f"http://localhost:{params.get('dashboard-port') or '8265'}/api/gcs_healthz")
-    checks = [f"wget --tries 1 -T {timeout} -q -O- {url} | grep success" for url in urls]
+    return urls
+
+
+def _shell_check(urls: list[str], timeout: int) -> Json:
+    checks = [f"wget --tries 1 -T {timeout} -q -O- {shlex.quote(url)} | grep success" for url in urls]
     return {"exec": {"command": ["bash", "-c", " && ".join(checks)]}}
+
+
+def _agent_port(params: dict[str, str]) -> str:
+    return params.get("dashboard-agent-listen-port") or "52365"

@@ -27,6 +27,7 @@ MODES = (K8S_JOB, HTTP, SIDECAR, INTERACTIVE)
 
 _METADATA_SINCE = (2, 6, 0)
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:\d{1,5}", re.ASCII)
 _SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -93,7 +94,9 @@ def dashboard_address(job: Json) -> str:
     if mode(job) == SIDECAR:
         return f"http://127.0.0.1:{view.dashboard_port({'spec': view.spec(job).get('rayClusterSpec') or {}})}"
     url = str(status(job).get("dashboardURL") or "")
-    return url if url.startswith("http://") else f"http://{url}"
+    if not _HOST_AND_PORT.fullmatch(url):
+        raise BadInput(f"status.dashboardURL {url[:80]!r} is not a host and port; delete it and it is written anew")
+    return f"http://{url}"
 
 
 def script(job: Json, *, restartable: bool = False) -> str:
