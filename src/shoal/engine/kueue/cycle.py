@@ -167,10 +167,10 @@ class Cycle:
         return self.preemptor.find_victims(member, assignment.usage, assignment.needing_room, self.now)
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
-        rooms = self.state.rooms
+        rooms, awaited, exact = self.state.rooms, self.state.awaited, self.settings.exact
 
         def first(entry: Entry) -> bool:
-            return entry.member.uid in rooms
+            return entry.member.uid in rooms or (entry.member.uid in awaited and not exact)
 
         if self.settings.fair_sharing:
             return fair_order(entries, first, self.settings.share_prefers_lenders)

@@ -44,6 +44,8 @@ class Register:
         self._sleepers: list[tuple[int, str]] = []
         self._ghosts: set[str] = set()
         """Cluster queues that were removed while gangs still held quota in them."""
+        self._waiting_in: dict[str, str] = {}
+        """UID of a waiting gang to its cluster queue."""
         self._shapes_stale = False
 
     # Gangs.
@@ -86,6 +88,9 @@ class Register:
 
     def _confirm(self, member: Member) -> None:
         """The facts only say what the ledger knows already."""
+        _discard(self.state.awaited, self.members[member.key].gang.stopping_for, member.uid)
+        if member.gang.stopping_for:
+            self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
         self.members[member.key] = member
         record = self.state.records.get(member.queue)
         if record is not None:
@@ -111,6 +116,8 @@ class Register:
             if record is not None:
                 record.hold(member)
                 self.state.forest.bump(record.node)
+            if member.gang.stopping_for:
+                self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
             self._note_readiness(member)
         elif member.gang.state != "held":
             self._queue(member, record)
@@ -125,6 +132,7 @@ class Register:
         if member.terms.requeue_at > self.now:
             heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
         record.waiting.push(member, parked=self._is_asleep(member))
+        self._waiting_in[member.uid] = record.name
         record.stalled_at = -1
         self.hot.add(record.name)
         if record.inactive:
@@ -133,9 +141,11 @@ class Register:
     def _take_out(self, member: Member) -> None:
         self.loose.pop(member.key, None)
         self.untold.discard(member.key)
+        self._waiting_in.pop(member.uid, None)
         self.state.unready.discard(member.uid)
         _discard(self._by_local, (member.gang.namespace, member.gang.queue), member.key)
         _discard(self._by_cluster, member.queue, member.key)
+        _discard(self.state.awaited, member.gang.stopping_for, member.uid)
         record = self.state.records.get(member.queue)
         if record is None:
             return
@@ -293,6 +303,8 @@ class Register:
                 self._unpark(record)
                 if len(record.waiting):
                     self.hot.add(record.name)
+        if self.state.awaited and not self.state.settings.exact:
+            self._lead()
         while self._sleepers and self._sleepers[0][0] <= self.now:
             member = self.members.get(heapq.heappop(self._sleepers)[1])
             queue = self.state.records.get(member.queue) if member is not None else None
@@ -300,6 +312,13 @@ class Register:
                 queue.waiting.wake(member.uid)
                 queue.stalled_at = -1
                 self.hot.add(queue.name)
+
+    def _lead(self) -> None:
+        """After a restart: gangs for which others are leaving go to the front of their queues again."""
+        for uid in sorted(self.state.awaited):
+            record = self.state.records.get(self._waiting_in.get(uid, ""))
+            if record is not None and uid in record.waiting and record.waiting.sticky not in self.state.rooms:
+                record.waiting.sticky = uid
 
     def why_ignored(self, member: Member) -> str:
         """Why the gang is not looked at; empty when it is."""

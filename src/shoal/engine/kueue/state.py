@@ -43,6 +43,8 @@ class State:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.rooms: dict[str, Room] = {}
         """By UID of the preemptor whose victims are on their way out."""
+        self.awaited: dict[str, set[str]] = {}
+        """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
         self.unready: set[str] = set()
         """UIDs of gangs with quota whose pods are not all ready."""
         self._evicted_by: dict[str, set[str]] = {}

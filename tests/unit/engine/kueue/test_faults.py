@@ -405,3 +405,28 @@ def test_victims_of_asks_nobody_when_policy_forbids():
     world.plan()
     wanted = {FlavorResource("default", "cpu"): 2 * CPU}
     assert victims_of(world.kueue, gang("urgent", "a", cpu=2, priority=9), "a", wanted, frozenset(wanted), 9) == []
+
+
+def who_leaves_for_whom_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Register, "_lead", lambda self: None)
+    patch.setattr(cycle.Cycle, "_ordered", lambda self, entries: iter(sorted(entries, key=lambda e: e.height)))
+
+
+@proven(without=who_leaves_for_whom_is_forgotten)
+def test_f016_after_a_restart_the_room_is_still_the_preemptors():
+    """F16: a restart between the first and the last victim's end. Holds: a ledger built anew keeps the room too."""
+    policy = {"within": "LowerPriority", "reclaim": "LowerPriority", "borrow": "LowerPriority"}
+    facts = (queue("a", 4, "team", **policy), queue("b", 2, "team"))
+    world = World(*facts, gang("old-1", "a", cpu=3), gang("old-2", "a", cpu=3))
+    world.plan()
+    world.tell(gang("urgent", "a", cpu=6, priority=10))
+    world.plan()
+    world.let_go("old-1")
+    world.gangs["opportunist"] = gang("opportunist", "b", cpu=2)
+    restarted = World(*facts, *world.gangs.values())
+    restarted.leaving = world.leaving
+    restarted.plan()
+    assert restarted.running() == {"old-2"}
+    restarted.let_go()
+    restarted.plan()
+    assert restarted.running() == {"urgent"}
