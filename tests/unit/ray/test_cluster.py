@@ -63,6 +63,14 @@ async def test_a_cluster_at_rest_writes_nothing(stage):
     assert stage.transport.writes.total() == before
 
 
+async def test_the_head_is_created_first_and_the_workers_in_the_same_pass(stage):
+    """On a full cluster workers must not take the head's place."""
+    await created(stage, group(replicas=5))
+    order = sorted(pods(stage), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    assert view.labels(order[0])[names.NODE_TYPE] == names.HEAD
+    assert len(order) == 6
+
+
 async def test_status_names_endpoints_and_the_head(stage):
     await created(stage)
     await stage.play({**READY, "podIP": "10.0.0.7"})

@@ -336,6 +336,21 @@ async def test_a_sidecar_that_is_done_before_the_workers_are_up_does_not_hold_up
     assert (await read(stage))["status"]["jobDeploymentStatus"] == "Complete"
 
 
+async def test_a_dead_dashboard_does_not_hold_up_a_deletion(stage):
+    await started(stage)
+
+    async def never(target: Target) -> None:
+        await asyncio.Event().wait()
+
+    stage.dashboard.stop = never
+    await stage.client.delete(kinds.RAY_JOB, "train", "default")
+    await stage.settle()
+    assert len(stage.objects(kinds.RAY_JOB)) == 1
+    stage.clock.advance(6)
+    await stage.settle()
+    assert stage.objects(kinds.RAY_JOB) == []
+
+
 async def test_a_rotated_token_is_read_again(stage):
     spec = ray_job()["spec"]["rayClusterSpec"]
     await started(stage, rayClusterSpec={**spec, "authOptions": {"mode": "token"}})

@@ -148,6 +148,13 @@ async def test_a_new_image_recreates_the_pods_and_launches_anew(stage):
     assert not before & after
 
 
+async def test_what_stops_the_child_is_shown(stage):
+    await stage.play({"do": "quota", "deny": True})
+    found = await applied(stage, minWorkers=1)
+    ready = next(one for one in found["status"]["conditions"] if one["type"] == "Ready")
+    assert "exceeded quota" in ready["message"]
+
+
 async def test_deleting_it_leaves_nothing(stage):
     await applied(stage, minWorkers=1)
     await stage.client.delete(kinds.RAY, "sample", "default")

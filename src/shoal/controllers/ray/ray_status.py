@@ -51,7 +51,11 @@ def compute(
         text = "Ray's autoscaler no longer has a utilization target; the value is only recorded"
         found.append((TARGET_IGNORED, "True", "NoEquivalent", text))
     ready = bool(head.get("availableReplicas")) and worker.get("availableReplicas", 0) >= translation.minimum
-    problem = trouble or f"head {head.get('availableReplicas', 0)} of 1, workers {worker.get('availableReplicas', 0)}"
+    problem = (
+        trouble
+        or _childs_problem(cluster)
+        or f"head {head.get('availableReplicas', 0)} of 1, workers {worker.get('availableReplicas', 0)}"
+    )
     found.append((READY, str(ready), "PodsAvailable" if ready else "PodsMissing", "" if ready else problem))
     conditions = [_condition(one, old, now) for one in found]
     launcher = _replicas(launchers, None, 0)
@@ -67,6 +71,15 @@ def compute(
         "observedGeneration": view.generation(ray),
         "lastReconcileTime": old.get("lastReconcileTime") or seconds_text(now),
     }
+
+
+def _childs_problem(cluster: Json | None) -> str:
+    """Why the child does not get on, in its own words."""
+    for kind, bad in ((status.VALID, "False"), (status.REPLICA_FAILURE, "True")):
+        for condition in ((cluster or {}).get("status") or {}).get("conditions") or []:
+            if condition.get("type") == kind and condition.get("status") == bad:
+                return str(condition.get("message") or "")
+    return ""
 
 
 def same(old: Json, new: Json) -> bool:
