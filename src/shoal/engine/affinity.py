@@ -8,7 +8,7 @@ nobody asks about cost nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -211,6 +211,66 @@ class Guests:
 
     def _where(self, term: PodTerm, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return flags[self.around.room.column(term.topology_key)[0]]
+
+
+def holds_in_any_order(around: Neighbourhood, placed: Iterable[tuple[str, Company]]) -> bool:
+    """Whether pods that want company find it on these nodes in whatever order they are bound.
+
+    As Kubernetes, the first pod of a kind may go anywhere; who is first, the scheduler decides. So every pod that
+    could be first is tried, after all pods that wait for nobody.
+    """
+    groups = {(id(company), node): (node, company) for node, company in placed}
+    terms = {term for _, company in groups.values() for term in company.wants}
+    found = {term: set(around.matching(term)) for term in terms}
+    waiting = []
+    for node, company in groups.values():
+        if company.wants:
+            waiting.append((node, company))
+        else:
+            _tell(around, found, node, company)
+    return _all_settle(around, found, waiting)
+
+
+_Found = dict[PodTerm, set[str]]
+
+
+def _all_settle(around: Neighbourhood, found: _Found, waiting: list[tuple[str, Company]]) -> bool:
+    waiting = _unsettled(around, found, waiting)
+    if not waiting:
+        return True
+    firsts: dict[object, tuple[str, Company]] = {}
+    for node, company in waiting:
+        if all(not found[term] and around.matches(term, company.namespace, company.labels) for term in company.wants):
+            where = tuple(around.domain(node, term.topology_key) for term in company.wants)
+            firsts.setdefault((id(company), where), (node, company))
+    for node, company in firsts.values():
+        after = {term: set(domains) for term, domains in found.items()}
+        _tell(around, after, node, company)
+        if not _all_settle(around, after, waiting):
+            return False
+    return bool(firsts)
+
+
+def _unsettled(around: Neighbourhood, found: _Found, waiting: list[tuple[str, Company]]) -> list[tuple[str, Company]]:
+    """Let everyone settle whose company is there, until nobody moves; returns who is left."""
+    while True:
+        left = []
+        for node, company in waiting:
+            if all(around.domain(node, term.topology_key) in found[term] for term in company.wants):
+                _tell(around, found, node, company)
+            else:
+                left.append((node, company))
+        if len(left) == len(waiting):
+            return left
+        waiting = left
+
+
+def _tell(around: Neighbourhood, found: _Found, node: str, company: Company) -> None:
+    for term, domains in found.items():
+        if around.matches(term, company.namespace, company.labels):
+            domain = around.domain(node, term.topology_key)
+            if domain is not None:
+                domains.add(domain)
 
 
 def _add(domains: Domains, domain: str | None, count: int) -> None:

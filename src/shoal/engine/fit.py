@@ -13,7 +13,7 @@ from itertools import permutations
 import msgspec
 import numpy as np
 
-from shoal.engine.affinity import Company, Guests, company_of
+from shoal.engine.affinity import Company, Guests, company_of, holds_in_any_order
 from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfall
 from shoal.engine.room import Ints, Room
 from shoal.engine.shape import Shape, shape_of
@@ -238,7 +238,16 @@ def _attempt(order: list[Part], field: Field) -> tuple[dict[int, dict[str, int]]
             for position, count in pack:
                 field.take(part, position, count)
                 guests.add(field.name(position), part.company)
-    return chosen, None
+    return chosen, _parted(order, chosen, field.room)
+
+
+def _parted(order: list[Part], chosen: dict[int, dict[str, int]], room: Room) -> Part | None:
+    """A pod set that would miss its company if the scheduler binds the gang in another order than this one."""
+    wanting = next((part for part in order if part.company.wants), None)
+    if wanting is None:
+        return None
+    placed = ((node, part.company) for part in order for node in chosen[part.index])
+    return None if holds_in_any_order(room.around, placed) else wanting
 
 
 def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | None:

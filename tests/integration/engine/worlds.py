@@ -35,6 +35,11 @@ class World(msgspec.Struct, frozen=True):
     """Pods that are bound already."""
     gang: tuple[PodKind, ...]
 
+    @property
+    def namespace(self) -> str:
+        """Its own: pods look for company within their namespace."""
+        return f"world-{self.number}"
+
 
 def world(seed: int) -> World:
     random = Random(seed)
