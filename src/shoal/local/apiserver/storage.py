@@ -1,8 +1,10 @@
 """Where objects live: SQLite underneath, memory above, one writer.
 
-A write is given its revision at once, becomes durable in the writer thread together with all that wait with it (group
-commit), and only then becomes visible and is acknowledged. If the disk refuses, everything not yet durable is refused
-too, and nothing of it was ever seen. In-memory mode is the same without a disk.
+A write is given its revision at once, becomes durable together with all that wait with it (group commit), and only
+then becomes visible and is acknowledged. Where the disk answers within a blink the commit is made right on the loop,
+since the way to a thread and back would take longer; a slower disk gets a thread of its own, so that it delays nobody
+but writers. If the disk refuses, everything not yet durable is refused too, and nothing of it was ever seen.
+In-memory mode is the same without a disk.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +31,10 @@ FILE = "objects.db"
 # After an unclean stop the disk may have lost the newest revisions; none of them may ever be given out again.
 UNCLEAN_STEP = 1_000_000
 WAL_LIMIT = 64 << 20
+PAGE = 8192
+CHECKPOINT_BYTES = 8 << 20  # of log, about; then it is moved into the file, by the thread
+INLINE_SECONDS = 0.002  # commits that take less, lately, are made on the loop
+INLINE_WRITES = 3  # when more come at once there is other work to do while the disk writes
 STOPPING = "the server is stopping: the write was not made"
 LAYOUT = (
     "CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL, revision INTEGER NOT NULL, clean INTEGER NOT NULL)",
@@ -74,6 +81,8 @@ class Storage:
         self._outbox: list[Write] = []
         self._busy = False
         self._closing = False
+        self._commit_seconds = 1.0  # a moving average; unknown yet, so the first commits are the thread's
+        self._log_bytes = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
@@ -136,10 +145,11 @@ class Storage:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=16)
         db.execute("PRAGMA locking_mode = EXCLUSIVE")  # one owner; keeps the WAL index in memory, off shared mappings
         if fresh:
-            db.execute("PRAGMA page_size = 8192")
+            db.execute(f"PRAGMA page_size = {PAGE}")
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # it would come in the middle of a commit
         db.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
         db.execute("PRAGMA cache_size = -4096")
         return db
@@ -229,7 +239,11 @@ class Storage:
 
     def _flush(self) -> None:
         batch, self._outbox = self._outbox, []
-        self._batches.put(batch)
+        quick = self._commit_seconds < INLINE_SECONDS and self._log_bytes < CHECKPOINT_BYTES
+        if quick and len(batch) <= INLINE_WRITES:
+            self._settle(batch, self._commit(batch))
+        else:
+            self._batches.put(batch)
 
     def _settle(self, batch: list[Write], error: WriteFailed | None) -> None:
         """Back on the loop: make a batch visible and answer it, or refuse all that is not durable."""
@@ -280,6 +294,8 @@ class Storage:
             if batch is None:
                 return
             error = self._commit(batch)
+            if error is None and self._log_bytes >= CHECKPOINT_BYTES:
+                self._checkpoint()
             try:
                 self._loop.call_soon_threadsafe(self._settle, batch, error)
             except RuntimeError:  # the loop is gone: so are those who waited
@@ -292,9 +308,11 @@ class Storage:
             if not batch:
                 self._give_back(db)
                 return None
+            begin = time.perf_counter()
             db.execute("BEGIN IMMEDIATE")
             for write in batch:
                 record = write.record
+                self._log_bytes += (len(record.raw) // PAGE + 3) * PAGE
                 if record.removed:
                     db.execute("DELETE FROM objects WHERE id = ?", (record.id,))
                 else:
@@ -304,9 +322,19 @@ class Storage:
                     )
             db.execute("UPDATE meta SET revision = ?", (batch[-1].record.revision,))
             self._make_durable(db)
+            self._commit_seconds += (time.perf_counter() - begin - self._commit_seconds) / 4
         except sqlite3.Error as error:
             return self._failed(db, error)
         return None
+
+    def _checkpoint(self) -> None:
+        """Move the log into the file. One that fails is reported, and tried again with the next batch."""
+        assert self._db is not None
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._log_bytes = 0
+        except sqlite3.Error as error:
+            log.warning("the log of %s could not be moved into its file, next try soon: %s", self.directory, error)
 
     def _give_back(self, db: sqlite3.Connection) -> None:
         free, pages = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_count"))
