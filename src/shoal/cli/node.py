@@ -119,7 +119,7 @@ async def _remove(home: Home, names: tuple[str, ...]) -> None:
 @click.option("--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default="auto", show_default=True)
 def serve(kubeconfig: Path, name: str, nodes: tuple[str, ...], sandbox: str) -> None:
     """Run the node agent alone, against any API server: pods bound to these nodes run on this machine."""
-    shapes = []
+    shapes: list[NodeShape] = []
     for text in nodes:
         shapes += parse_node(text, taken=len(shapes))
     asyncio.run(

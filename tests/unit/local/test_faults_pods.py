@@ -18,7 +18,7 @@ from shoal.local.images import ImageTable
 from shoal.local.runtime import logs, loopback, process, shim, volumes
 from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.gate import StartGate
-from shoal.local.runtime.gpus import NoDevice
+from shoal.local.runtime.gpus import GpuLedger, NoDevice
 from shoal.local.runtime.limits import CgroupLimits, NoLimits
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun, stop_stray
@@ -315,8 +315,6 @@ async def test_f110_a_process_killed_from_outside_is_noticed_and_shown(one_machi
 
 
 def forgets_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.local.runtime.gpus import GpuLedger
-
     monkeypatch.setattr(GpuLedger, "note", lambda self, node, uid, environment: None)
 
 
@@ -335,6 +333,26 @@ async def test_f111_a_gpu_is_not_handed_out_twice_across_a_restart(one_machine: 
     after.gpus.add_node("node-0", {"nvidia.com/gpu": "1"})
     with pytest.raises(NoDevice):
         after.create(pod("second", "sleep", "1000", container=wants, nodeName="node-0"), lambda: None)
+
+
+def forgets_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GpuLedger, "_read", lambda self: None)
+
+
+@proven(without=forgets_ranges)
+def test_f111_nodes_keep_their_gpus_in_whatever_order_they_return(tmp_path: Path) -> None:
+    """F111: after a restart the nodes are seen in another order. Holds: each owns the numbers that it had before."""
+    wants = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    before = GpuLedger(tmp_path / "gpus.json")
+    for node in ("a", "b"):
+        before.add_node(node, {"nvidia.com/gpu": "1"})
+    held = before.take("a", "one", pod("one", "true", container=wants))
+    after = GpuLedger(tmp_path / "gpus.json")
+    after.note("a", "one", held)
+    for node in ("b", "a"):
+        after.add_node(node, {"nvidia.com/gpu": "1"})
+    given = after.take("b", "two", pod("two", "true", container=wants))
+    assert (held["main"], given["main"]) == ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"})
 
 
 def follows_links(monkeypatch: pytest.MonkeyPatch) -> None:

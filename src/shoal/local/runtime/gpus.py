@@ -5,7 +5,9 @@ Real devices are numbered over the whole machine; declared ones are numbers with
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from shoal.api import quantity
 from shoal.api.meta import Json
@@ -23,18 +25,24 @@ class NoDevice(ShoalError):
 
 
 class GpuLedger:
-    """Devices of this machine's nodes. Each node owns a range of numbers; pods hold numbers of their node's range."""
+    """Devices of this machine's nodes. Each node owns a range of numbers; pods hold numbers of their node's range.
 
-    def __init__(self) -> None:
+    Which node owns which numbers is kept in `file`: after a restart nodes may be seen in another order.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
         self._owned: dict[str, range] = {}
         self._held: dict[str, dict[str, set[str]]] = {}
         self._next = 0
+        self._read()
 
     def add_node(self, name: str, capacity: Mapping[str, str]) -> None:
         count = _count(capacity)
         if name not in self._owned or len(self._owned[name]) != count:
             self._owned[name] = range(self._next, self._next + count)
             self._next += count
+            self._write()
 
     def take(self, node: str, uid: str, pod: Json) -> Environment:
         """Devices for every container that asks for some. Raises NoDevice rather than sharing one."""
@@ -45,7 +53,7 @@ class GpuLedger:
         if not any(wanted.values()):
             return {}
         held = self._held.setdefault(node, {})
-        used = set().union(*held.values()) if held else set()
+        used = {number for pods in self._held.values() for numbers in pods.values() for number in numbers}
         free = [str(number) for number in self._owned.get(node, range(0)) if str(number) not in used]
         if len(free) < sum(wanted.values()):
             raise NoDevice(f"node {node} has {len(free)} free {RESOURCE} but the pod asks for {sum(wanted.values())}")
@@ -56,6 +64,21 @@ class GpuLedger:
                 free = free[count:]
         held[uid] = numbers(given)
         return given
+
+    def _read(self) -> None:
+        try:
+            kept = json.loads(self._file.read_bytes()) if self._file is not None else {}
+        except (OSError, ValueError):
+            kept = {}
+        self._owned = {name: range(first, last) for name, (first, last) in kept.items()}
+        self._next = max((numbers.stop for numbers in self._owned.values()), default=0)
+
+    def _write(self) -> None:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._file.with_name(".gpus.partial")
+            partial.write_text(json.dumps({name: (owned.start, owned.stop) for name, owned in self._owned.items()}))
+            partial.replace(self._file)
 
     def note(self, node: str, uid: str, environment: Environment) -> None:
         """What a pod of an earlier agent holds already."""

@@ -24,7 +24,7 @@ class ProcessRuntime:
 
     def __init__(self, host: Host, gpus: GpuLedger | None = None) -> None:
         self.host = host
-        self.gpus = gpus or GpuLedger()
+        self.gpus = gpus or GpuLedger(host.directory / "gpus.json")
         self.pods: dict[str, PodRun] = {}
         self.hosts_text: Callable[[Json, str], str] = lambda pod, own: own
 
