@@ -357,9 +357,5 @@ def _totals(entry: Entry) -> tuple[tuple[tuple[FlavorResource, ...], int], ...]:
     for demand in entry.member.demands:
         for resource, amount in demand.total(demand.least).items():
             totals[resource] = totals.get(resource, 0) + amount
-    found = []
-    for resource, amount in totals.items():
-        group = entry.record.groups.get(resource)
-        if group is not None:
-            found.append((tuple(FlavorResource(flavor.name, resource) for flavor in group.flavors), amount))
-    return tuple(found)
+    places = entry.record.places
+    return tuple((places[resource], amount) for resource, amount in totals.items() if resource in places)

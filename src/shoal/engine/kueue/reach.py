@@ -20,6 +20,7 @@ class Reach:
         self.records = records
         self.settings = settings
         self._borrowers: dict[tuple[Node, FlavorResource], list[tuple[QueueRecord, int]]] = {}
+        self._totals: dict[tuple[int, int], int] = {}
         self._known: dict[tuple[str, FlavorResource, int], tuple[int, int, int]] = {}
 
     def allows(self, record: QueueRecord, at: FlavorResource, priority: int, amount: int) -> bool:
@@ -38,7 +39,11 @@ class Reach:
     def hopeless(self, record: QueueRecord, needs: Needs, priority: int) -> bool:
         """True when what is needed cannot be there, whoever leaves."""
         for places, amount in needs.totals:
-            if amount > sum(sum(self._parts(record, at, priority)) for at in places):
+            key = (id(places), priority)  # one tuple per queue and resource: see QueueRecord.places
+            most = self._totals.get(key)
+            if most is None:
+                most = self._totals[key] = sum(sum(self._parts(record, at, priority)) for at in places)
+            if amount > most:
                 return True
         return not any(self.allows(record, at, priority, amount) for at, amount in needs.places)
 

@@ -16,8 +16,8 @@ from .waiting import Waiting
 
 class QueueRecord:
     __slots__ = (
-        "_held", "_largest", "fact", "freed", "groups", "inactive", "name", "node", "reserved", "selector",
-        "stalled_at", "waiting",
+        "_held", "_largest", "fact", "freed", "groups", "inactive", "name", "node", "places", "reserved",
+        "selector", "stalled_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, fact: ClusterQueue, node: Node) -> None:
@@ -40,9 +40,15 @@ class QueueRecord:
         """Take over changed facts."""
         self.fact = fact
         self.groups: dict[str, ResourceGroup] = {}
+        self.places: dict[str, tuple[FlavorResource, ...]] = {}
+        """By resource: everywhere this queue could have it."""
         for group in fact.groups:
             for resource in group.resources:
                 self.groups.setdefault(resource, group)
+                elsewhere = self.places.get(resource, ())
+                self.places[resource] = elsewhere + tuple(
+                    FlavorResource(flavor.name, resource) for flavor in group.flavors
+                )
         self.waiting.strict = fact.strategy == "StrictFIFO"
         self.selector: Selector | None
         try:
