@@ -12,9 +12,9 @@ makes all of these from Kubernetes objects. Decisions count as carried out at on
 and a victim counts as leaving from the moment they are returned. The facts told afterwards are the truth: telling a
 gang as `waiting` again undoes its reservation, so tell only facts that include one's own writes.
 
-Where things are: facts · demand (a gang's wishes) · tree, forest, share (quota) · eligible, assign, shrink (flavors) ·
-candidates, classical, fair, preempt, reach (victims) · waiting, record, register, state (who is where) · entry, order,
-cycle, planner (deciding) · decisions, explain, views (answers) · read, limits (from objects).
+Where things are: facts · demand (a gang's wishes) · tree, forest, share (quota) · eligible, assign, assignment,
+shrink (flavors) · candidates, classical, fair, preempt, reach (victims) · waiting, record, register, state (who is
+where) · entry, order, cycle, planner (deciding) · decisions, explain, views (answers) · read, limits (from objects).
 """
 
 from .decisions import Decisions, Evict, Reserve, Wait

@@ -8,139 +8,27 @@ victims.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 
 from shoal.api.quantity import MAX_UNITS, show
-from shoal.engine.model import Shortfall
 
-from .demand import Member, Memory, PodDemand
+from .assignment import (
+    EXCEEDS_MAX_QUOTA,
+    NO_MATCHING_FLAVOR,
+    SEVERITY,
+    WAITING_FOR_QUOTA,
+    Assignment,
+    Choice,
+    Mode,
+    PodSetChoice,
+    Shortage,
+)
+from .demand import Member, PodDemand
 from .eligible import objection
 from .facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings, Usage
 from .tree import Node
 
-
-class Mode(IntEnum):
-    """How well a flavor does, worst first."""
-
-    NO_FIT = 0
-    NO_CANDIDATES = 1
-    PREEMPT = 2
-    RECLAIM = 3
-    FIT = 4
-
-
-class Outcome(IntEnum):
-    """How well the whole gang does, worst first. DEFERRED: fits once victims of others have left."""
-
-    NO_FIT = 0
-    PREEMPT = 1
-    DEFERRED = 2
-    FIT = 3
-
-
 Oracle = Callable[[FlavorResource, int], tuple[Mode, int]]
 """Could preemption make room for this amount here: the mode, and the borrowing height afterwards."""
-
-NO_MATCHING_FLAVOR = "NoMatchingFlavor"
-EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
-WAITING_FOR_QUOTA = "WaitingForQuota"
-SEVERITY = {WAITING_FOR_QUOTA: 1, EXCEEDS_MAX_QUOTA: 2, NO_MATCHING_FLAVOR: 3}
-
-
-class Choice:
-    """The flavor chosen for one resource of one pod set."""
-
-    __slots__ = ("flavor", "height", "mode", "tried")
-
-    def __init__(self, flavor: str, mode: Mode, height: int, tried: int = -1) -> None:
-        self.flavor = flavor
-        self.mode = mode
-        self.height = height
-        self.tried = tried
-
-
-class Shortage:
-    """One resource that is short on one flavor, for explanations."""
-
-    __slots__ = ("at", "available", "wanted")
-
-    def __init__(self, at: FlavorResource, wanted: int, available: int) -> None:
-        self.at = at
-        self.wanted = wanted
-        self.available = available
-
-
-class PodSetChoice:
-    __slots__ = ("choices", "count", "failed", "name", "reasons", "requests", "severity", "shortages")
-
-    def __init__(self, name: str, count: int, requests: dict[str, int]) -> None:
-        self.name = name
-        self.count = count
-        self.requests = requests
-        self.choices: dict[str, Choice] = {}
-        self.reasons: list[str] = []
-        self.shortages: list[Shortage] = []
-        self.severity = ""
-        self.failed = False
-
-    @property
-    def outcome(self) -> Outcome:
-        if self.failed:
-            return Outcome.NO_FIT
-        if not self.reasons:
-            return Outcome.FIT
-        worst = min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
-        return Outcome.FIT if worst is Mode.FIT else Outcome.NO_FIT if worst is Mode.NO_FIT else Outcome.PREEMPT
-
-
-class Assignment:
-    __slots__ = ("height", "outcome", "pod_sets", "usage")
-
-    def __init__(self, pod_sets: list[PodSetChoice], usage: Usage, height: int) -> None:
-        self.pod_sets = pod_sets
-        self.usage = usage
-        self.height = height
-        self.outcome = min((part.outcome for part in pod_sets), default=Outcome.FIT)
-
-    @property
-    def message(self) -> str:
-        return "; ".join(
-            f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
-            for part in self.pod_sets
-            if part.reasons
-        )
-
-    @property
-    def reason(self) -> str:
-        """Why it does not fit; empty when it does or could by preemption."""
-        if self.outcome is not Outcome.NO_FIT:
-            return ""
-        return max((part.severity for part in self.pod_sets), key=lambda reason: SEVERITY.get(reason, 0), default="")
-
-    def fitting(self) -> Assignment:
-        """The same flavors and counts, now that there is room for them."""
-        parts = []
-        for part in self.pod_sets:
-            fits = PodSetChoice(part.name, part.count, part.requests)
-            fits.choices = {
-                name: Choice(choice.flavor, Mode.FIT, choice.height) for name, choice in part.choices.items()
-            }
-            parts.append(fits)
-        return Assignment(parts, self.usage, self.height)
-
-    @property
-    def memory(self) -> Memory:
-        return tuple({name: choice.tried for name, choice in part.choices.items()} for part in self.pod_sets)
-
-    @property
-    def needing_room(self) -> frozenset[FlavorResource]:
-        """Where victims are needed."""
-        return frozenset(
-            FlavorResource(choice.flavor, name)
-            for part in self.pod_sets
-            for name, choice in part.choices.items()
-            if choice.mode not in (Mode.FIT, Mode.NO_FIT)
-        )
 
 
 class Search:
@@ -390,23 +278,6 @@ def _fail(
         part.shortages = list(shortages)
         part.severity = severity
         part.failed = True
-
-
-def shortfalls_of(assignment: Assignment, queue: str) -> tuple[Shortfall, ...]:
-    """What is short, in the words that both dialects share."""
-    return tuple(
-        Shortfall(
-            kind="quota",
-            resource=short.at.resource,
-            missing=short.wanted - short.available,
-            needed=short.wanted,
-            available=short.available,
-            place=f"{queue}/{short.at.flavor}",
-            pod_set=part.name,
-        )
-        for part in assignment.pod_sets
-        for short in part.shortages
-    )
 
 
 def shown(at: FlavorResource, amount: int) -> str:

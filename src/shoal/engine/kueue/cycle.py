@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from shoal.engine.model import PodSetAssignment
 
 from . import entry as back
-from .assign import WAITING_FOR_QUOTA, Assignment, Outcome, Search, shortfalls_of
+from .assign import Search
+from .assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
 from .candidates import Victim
 from .decisions import WAITING_FOR_PREEMPTED, Decisions, Evict, Reserve, Wait, bounded, eviction_message
 from .demand import Member

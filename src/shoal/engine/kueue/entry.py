@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .assign import Assignment, Outcome
+from .assignment import Assignment, Outcome
 from .candidates import Victim
 from .demand import Member
 from .facts import Usage

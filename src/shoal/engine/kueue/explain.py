@@ -10,7 +10,8 @@ from itertools import combinations
 
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 
-from .assign import Assignment, Mode, Outcome, Search, shortfalls_of
+from .assign import Search
+from .assignment import Assignment, Mode, Outcome, shortfalls_of
 from .demand import Member
 from .facts import FlavorResource, Limits
 from .record import QueueRecord

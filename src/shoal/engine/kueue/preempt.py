@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from .assign import Mode, Oracle
+from .assign import Oracle
+from .assignment import Mode
 from .candidates import NOBODY, Request, Victim
 from .classical import classical_victims
 from .demand import Member

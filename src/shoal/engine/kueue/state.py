@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.engine.model import PodSetAssignment
 
-from .assign import Assignment
+from .assignment import Assignment
 from .candidates import NOBODY, Victim
 from .demand import Member
 from .entry import Entry

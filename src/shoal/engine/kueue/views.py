@@ -11,7 +11,8 @@ import msgspec
 
 from shoal.engine.model import Gang
 
-from .assign import Assignment, Oracle, Search
+from .assign import Oracle, Search
+from .assignment import Assignment
 from .candidates import Victim
 from .demand import Member
 from .facts import FlavorResource, Usage
