@@ -127,6 +127,7 @@ class Stage:
         self.server = MemoryServer(clock=self.clock)
         self.transport = QuotaTransport(self.server.transport())
         self.client = Client(self.transport)
+        self._collector = Client(self.server.transport())
         self.dashboard = ScriptedDashboard()
         quick = msgspec.structs.replace(settings, status_delay=0.0, cluster_lost_grace=0.0)
         self.operator = Operator(self.client, quick, self.clock, self.dashboard)
@@ -185,7 +186,7 @@ class Stage:
             for obj in self.objects(kind):
                 owners = [one for one in view.metadata(obj).get("ownerReferences") or [] if one["kind"] in collected]
                 if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):
-                    await self.client.delete(kind, view.name(obj), view.namespace(obj))
+                    await self._collector.delete(kind, view.name(obj), view.namespace(obj))
 
     # --- steps
 
