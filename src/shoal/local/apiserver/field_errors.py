@@ -29,6 +29,10 @@ class MapKey(str):
     """A step into a map, where keys are data: written in brackets."""
 
 
+class OpenKey(str):
+    """A step into a map as schema faults write it, with a dot; `bracketed` writes it as other faults do."""
+
+
 class FieldError(msgspec.Struct, frozen=True):
     """One fault. `message` has no path in it; `str()` puts it in front."""
 
@@ -67,6 +71,13 @@ def text(path: Path) -> str:
         else:
             written += f".{token}" if written else token
     return written or "<nil>"
+
+
+def bracketed(path: Path) -> Path:
+    if path is None:
+        return None
+    parent, token = path
+    return bracketed(parent), MapKey(token) if isinstance(token, OpenKey) else token
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.local.apiserver import formats
-from shoal.local.apiserver.field_errors import FieldError, Path, fault, shown, supported, text, tokens
+from shoal.local.apiserver.field_errors import (
+    FieldError,
+    OpenKey,
+    Path,
+    bracketed,
+    fault,
+    shown,
+    supported,
+    text,
+    tokens,
+)
 from shoal.local.apiserver.patch import same
 from shoal.local.apiserver.regex import matcher
 
@@ -47,6 +57,7 @@ def compile_check(schema: Json) -> Check | None:
         return None
     expected = ",".join(names)
 
+    numeric = tuple(_number_checks(schema)) if names == ("integer",) else ()
     listed = _enum_check(schema["enum"]) if schema.get("enum") else _good
 
     def refuse(value: Any, path: Path, errors: list[FieldError]) -> None:
@@ -59,6 +70,11 @@ def compile_check(schema: Json) -> Check | None:
             return
         errors.append(_type_fault(path, _NAMES.get(type(value), "object"), expected))
         listed(value, path, errors)  # as Kubernetes: also said of a value of another type
+        if type(value) is float and numeric:
+            words = f"Checked value must be of type integer (default format) in {_named(path)}"
+            errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
+            for check in numeric:
+                check(value, path, errors)
 
     def check_all(value: Any, path: Path, errors: list[FieldError]) -> None:
         checks = table.get(type(value))
@@ -227,9 +243,12 @@ def _properties_check(known: dict[str, Check]) -> Check:
 def _members_check(known: dict[str, Check], other: Check, named: frozenset[str]) -> Check:
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         for name, item in value.items():
-            inner = known.get(name) if name in named else other
-            if inner is not None:
-                inner(item, (path, name), errors)
+            if name in named:
+                inner = known.get(name)
+                if inner is not None:
+                    inner(item, (path, name), errors)
+            else:
+                other(item, (path, OpenKey(name)), errors)
 
     return check
 
@@ -286,7 +305,7 @@ def _items_check(inner: Check) -> Check:
 
 def _set_check(value: Any, path: Path, errors: list[FieldError]) -> None:
     for index in _repeated([shown(item) for item in value]):
-        errors.append(fault((path, index), "Duplicate", value[index], owner=path))
+        errors.append(fault((bracketed(path), index), "Duplicate", value[index], owner=path))
 
 
 def _map_check(keys: tuple[str, ...]) -> Check:
@@ -301,7 +320,7 @@ def _map_check(keys: tuple[str, ...]) -> Check:
         if len(found) < 2:
             return
         for index in _repeated([shown(item) for item in found]):
-            errors.append(fault((path, index), "Duplicate", found[index], owner=path))
+            errors.append(fault((bracketed(path), index), "Duplicate", found[index], owner=path))
 
     return check
 
