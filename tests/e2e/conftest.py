@@ -11,8 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-pytest.importorskip("ray", reason="real Ray is not installed")
-
 from shoal.api.kinds import POD, RAY_CLUSTER
 from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
@@ -169,6 +167,7 @@ def command(pid: int) -> bytes:
 
 @pytest.fixture(params=["netns", "loopback"])
 async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Whole]:
+    pytest.importorskip("ray", reason="real Ray is not installed")
     if request.param == "netns" and not machine.may_use_namespaces():
         pytest.skip("network namespaces need root and the ip tool")
     home = Home("e2e", tmp_path)
