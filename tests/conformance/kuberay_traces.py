@@ -122,14 +122,14 @@ class QuotaTransport:
 class Stage:
     """The operator on its in-memory server, and the steps a script may take."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, status_delay: float = 0.0) -> None:
         self.clock = StillClock()
         self.server = MemoryServer(clock=self.clock)
         self.transport = QuotaTransport(self.server.transport())
         self.client = Client(self.transport)
         self._collector = Client(self.server.transport())
         self.dashboard = ScriptedDashboard()
-        quick = msgspec.structs.replace(settings, status_delay=0.0, cluster_lost_grace=0.0)
+        quick = msgspec.structs.replace(settings, status_delay=status_delay, cluster_lost_grace=0.0)
         self.operator = Operator(self.client, quick, self.clock, self.dashboard)
         self.seen_events: Counter[str] = Counter()
         self.tasks: list[asyncio.Task[None]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import gang, kinds
-from shoal.controllers.ray import names, view
+from shoal.controllers.ray import Settings, names, view
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import container, group, ray_cluster
 
@@ -51,6 +51,25 @@ async def test_the_straight_path_costs_the_fewest_writes(stage):
     statuses = ours.pop("PATCH status") - 3  # the test itself set three pods ready
     assert ours == {"POST rayclusters": 1, "POST pods": 3, "POST services": 1}
     assert statuses == 2
+
+
+async def test_progress_on_the_way_up_is_merged_into_one_write():
+    """Workers that become ready one by one cost one status write after two seconds, not one each."""
+    stage = Stage(Settings(), status_delay=2.0)
+    await stage.start()
+    await created(stage, group(replicas=5))
+    before = stage.transport.writes["PATCH status"]
+    for index in range(4):
+        await stage.play({**READY, "match": {names.REPLICA_INDEX: str(index)}})
+        await stage.settle()
+    ours = stage.transport.writes["PATCH status"] - before - 4
+    stage.clock.advance(2)
+    await stage.settle()
+    later = stage.transport.writes["PATCH status"] - before - 4
+    status = (await cluster(stage))["status"]
+    await stage.stop()
+    assert (ours, later) == (0, 1)
+    assert status["readyWorkerReplicas"] == 4
 
 
 async def test_a_cluster_at_rest_writes_nothing(stage):
