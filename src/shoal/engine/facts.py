@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from shoal.api import gang as marks
+from shoal.api import pods
+from shoal.api.codec import typed
+from shoal.api.core import PodSpec
 from shoal.api.quantity import amounts
 from shoal.engine.model import Amounts, HostPort, NodeFact, PodFact, PodSet, Taint, Toleration
+from shoal.errors import BadInput
 
-_POD_LEVEL = ("cpu", "memory")  # and hugepages: what `spec.resources` may set for the whole pod
+_COUNTED = ("containers", "initContainers", "overhead", "resources")
+_COUNTED_PER_CONTAINER = ("name", "resources", "restartPolicy")
 
 
 def node_fact(node: Mapping[str, Any]) -> NodeFact:
@@ -69,36 +76,18 @@ def pod_set(name: str, count: int, template: Mapping[str, Any], *, min_count: in
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
-    """As the scheduler: containers and sidecars together, or the largest init phase if that is more, plus overhead."""
-    total: Amounts = {}
-    for container in spec.get("containers") or []:
-        _add(total, container_requests(container))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.get("initContainers") or []:
-        wanted = container_requests(container)
-        if container.get("restartPolicy") == "Always":
-            _add(total, wanted)
-            _add(sidecars, wanted)
-            phase = dict(sidecars)
-        else:
-            phase = dict(wanted)
-            _add(phase, sidecars)
-        for resource, value in phase.items():
-            peak[resource] = max(peak.get(resource, 0), value)
-    for resource, value in peak.items():
-        total[resource] = max(total.get(resource, 0), value)
-    for resource, value in container_requests(spec).items():  # `spec.resources`: the pod as a whole
-        if resource in _POD_LEVEL or resource.startswith("hugepages-"):
-            total[resource] = value
-    _add(total, amounts(spec.get("overhead")))
-    return {resource: value for resource, value in total.items() if value}
-
-
-def container_requests(container: Mapping[str, Any]) -> Amounts:
-    """Requests, with a limit standing in where no request is written, as the API server defaults them."""
-    resources = container.get("resources") or {}
-    return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
+    """What the scheduler counts for such a pod, from its spec as a dictionary; zeros are left out."""
+    read = {name: spec[name] for name in _COUNTED if spec.get(name)}
+    for group in ("containers", "initContainers"):
+        if group in read:
+            read[group] = [
+                {name: one[name] for name in _COUNTED_PER_CONTAINER if one.get(name) is not None} for one in read[group]
+            ]
+    try:
+        counted = pods.requests(typed(read, PodSpec))
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"the pod's resources do not decode: {error}; correct that field") from None
+    return {resource: value for resource, value in counted.items() if value}
 
 
 def tolerations(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
@@ -121,8 +110,3 @@ def host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
             if port:
                 found.append(HostPort(int(port), entry.get("protocol") or "TCP", entry.get("hostIP") or "0.0.0.0"))
     return tuple(found)
-
-
-def _add(total: Amounts, more: Amounts) -> None:
-    for resource, value in more.items():
-        total[resource] = total.get(resource, 0) + value
