@@ -70,7 +70,7 @@ def compile_check(schema: Json) -> Check | None:
             return
         errors.append(_type_fault(path, _NAMES.get(type(value), "object"), expected))
         listed(value, path, errors)  # as Kubernetes: also said of a value of another type
-        if type(value) is float and numeric:
+        if type(value) is float and names == ("integer",):
             words = f"Checked value must be of type integer (default format) in {_named(path)}"
             errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
             for check in numeric:
