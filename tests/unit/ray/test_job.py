@@ -377,6 +377,15 @@ async def test_a_corrected_spec_recovers_from_validation_failed(stage):
     assert (await patched(stage, runtimeEnvYAML="pip: []"))["jobDeploymentStatus"] == "Initializing"
 
 
+async def test_an_edit_does_not_disturb_a_running_job(stage):
+    before = (await started(stage))["status"]
+    after = await patched(stage, runtimeEnvYAML="just text")
+    assert (after["jobDeploymentStatus"], after["rayClusterName"]) == ("Running", before["rayClusterName"])
+    stage.dashboard.info = {"status": "SUCCEEDED"}
+    await stage.settle()
+    assert (await read(stage))["status"]["jobDeploymentStatus"] == "Complete"
+
+
 async def test_initializing_says_what_it_waits_for(stage):
     await stage.play({"do": "quota", "deny": True})
     await stage.client.create(kinds.RAY_JOB, ray_job(), "default")

@@ -16,6 +16,7 @@ from shoal.controllers.ray.deletion import ended
 from shoal.controllers.ray.poller import Poller
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Writes, key_of, owned_by
+from shoal.errors import BadInput
 from shoal.kube.errors import NotFound
 from shoal.kube.events import Recorder
 
@@ -61,7 +62,10 @@ class Attempt:
             return None
         body = b""
         if submission.mode(job) == submission.HTTP and not submission.status(job).get("jobStatus"):
-            body = msgspec.json.encode(submission.request_body(job))
+            try:
+                body = msgspec.json.encode(submission.request_body(job))
+            except BadInput:
+                return None  # edited into something that cannot be submitted; it was valid when the attempt began
         return Target(address, submission.submission_id(job), self._tokens.get(view.uid(cluster), ""), body)
 
     async def follow(self, job: Json, cluster: Json) -> None:

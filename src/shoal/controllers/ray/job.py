@@ -69,8 +69,8 @@ class JobReconciler:
         if view.deleting(job):
             return await self._finish(job, memory)
         stage = str(submission.status(job).get("jobDeploymentStatus") or "")
-        if stage not in (COMPLETE, FAILED) and not (stage == INVALID and self._seen(job)):
-            problems = problems_of_job(job, self._settings)
+        if stage in (NEW, "New") or (stage == INVALID and not self._seen(job)):
+            problems = problems_of_job(job, self._settings)  # only at the start: an edit never disturbs what runs
             if problems:
                 return await self._refuse(job, problems)
         match stage:
