@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from functools import partial
@@ -137,8 +138,7 @@ class Server:
         self.custom_kinds.empty = system.delete_all
         self.custom_kinds.finish = system.release_definition
         self.custom_kinds.load()
-        for obj in bootstrap.objects(self.registry):
-            await system.ensure(obj)
+        await asyncio.gather(*(system.ensure(obj) for obj in bootstrap.objects(self.registry)))  # one commit for all
         self._upkeep = Upkeep(self.storage, self.registry, self.clock)
         self._upkeep.start()
         self._quota_status = QuotaStatus(self.registry, system.write_quota_status)
