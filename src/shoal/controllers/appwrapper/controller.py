@@ -45,10 +45,10 @@ class AppWrapperController:
         self.world = World(client, self.clock)
         self.planner = Planner(Engine(engine_settings(settings)))
         self.recorder = Recorder(client, "shoal", clock=self.clock)
-        self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=16, clock=self.clock)
+        self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
         self._changed = asyncio.Event()
         facts = Facts(settings)
-        writes = Writes(client, clock=self.clock)
+        writes = Writes(client, in_flight=64, clock=self.clock)
         intake = Intake(self.world, facts, self.planner, self.clock, self.queue.enqueue, self._changed.set, self._gone)
         self.house = House(
             settings=settings,
