@@ -75,7 +75,8 @@ async def main(nodes: int, pods: int, gang: int) -> None:
     created = time.monotonic() - began
     await all_running.wait()
     seconds = time.monotonic() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    peak = used.ru_maxrss
     print(
         json.dumps(
             {
@@ -85,6 +86,7 @@ async def main(nodes: int, pods: int, gang: int) -> None:
                 "nodes_registered_s": round(registered, 1),
                 "created_s": round(created, 1),
                 "all_running_s": round(seconds, 1),
+                "cpu_s": round(used.ru_utime + used.ru_stime, 1),
                 "peak_rss_mib": peak // 1024,
             }
         )

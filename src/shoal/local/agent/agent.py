@@ -226,11 +226,12 @@ class Agent:
         known = (pod.get("status") or {}).get("phase")
         if known in TERMINAL and status["phase"] != known:
             return  # what ended stays ended
-        body = {"metadata": {"uid": run.uid}, "status": status}
         key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        shared = bool(pod["spec"].get("readinessGates"))
+        body = {"metadata": {"uid": run.uid}, "status": status if shared else _with_others(pod, status)}
         try:
             written = await self._client.patch(
-                POD, key.name, key.namespace, body, subresource="status", patch_type="strategic"
+                POD, key.name, key.namespace, body, subresource="status", patch_type="strategic" if shared else "merge"
             )
         except NotFound:
             return
@@ -317,3 +318,13 @@ def _named(pod: Json | None) -> object:
         pod["metadata"].get("labels"),
         "deletionTimestamp" in pod["metadata"],
     )
+
+
+def _with_others(pod: Json, status: Json) -> Json:
+    """Our status with the conditions that others wrote.
+
+    Once a pod is bound nobody else writes conditions, unless it has readiness gates: then the server merges them.
+    """
+    ours = {condition["type"] for condition in status["conditions"]}
+    theirs = [one for one in (pod.get("status") or {}).get("conditions") or () if one["type"] not in ours]
+    return {**status, "conditions": [*status["conditions"], *theirs]}
