@@ -20,9 +20,9 @@ from shoal.controllers.ray import Operator, Settings, names, view
 from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
-from shoal.kube.memory import MemoryServer
 from shoal.kube.transport import Request, Response
 from tests.conformance.kuberay_projection import compare, normal_amounts
+from tests.memory_server import MemoryServer
 
 Json = dict[str, Any]
 
@@ -40,6 +40,7 @@ COUNTED = (
     kinds.RAY_JOB,
     kinds.RAY,
     kinds.CONFIG_MAP,
+    kinds.NETWORK_POLICY,
 )
 OURS_ONLY = ("Valid", "SpecDrift", "Degraded")
 
@@ -201,7 +202,7 @@ class Stage:
             case "patchJob":
                 await self.client.patch(kinds.RAY_JOB, step["name"], "default", step["patch"])
             case "deleteObject":
-                kind = kinds.RAY_JOB if step["kind"] == "RayJob" else kinds.RAY_CLUSTER
+                kind = next(kind for kind in COUNTED if kind.kind == step["kind"])
                 await self.client.delete(kind, step["name"], "default")
             case "deleteClusterOf":
                 job = await self.client.get(kinds.RAY_JOB, step["name"], "default")
@@ -245,7 +246,7 @@ class Stage:
                 continue
             ready = "True" if step.get("ready") else "False"
             status: Json = {"phase": step["phase"], "conditions": [{"type": "Ready", "status": ready}]}
-            for copied in ("containerStatuses", "podIP", "reason"):
+            for copied in ("containerStatuses", "initContainerStatuses", "conditions", "podIP", "reason", "message"):
                 if copied in step:
                     status[copied] = step[copied]
             await self.client.patch(
@@ -257,7 +258,8 @@ class Stage:
         group = cluster["spec"]["workerGroupSpecs"][step["groupIndex"]]
         members = [pod for pod in self.objects(kinds.POD) if view.labels(pod).get(names.GROUP) == group["groupName"]]
         members.sort(key=lambda pod: int(view.labels(pod)[names.REPLICA_INDEX]))
-        group["scaleStrategy"] = {"workersToDelete": [view.name(pod) for pod in members[: step["count"]]]}
+        chosen = step.get("names") or [view.name(pod) for pod in members[: step.get("count", 0)]]
+        group["scaleStrategy"] = {"workersToDelete": chosen}
         if "replicas" in step:
             group["replicas"] = step["replicas"]
         change = {"spec": {"workerGroupSpecs": cluster["spec"]["workerGroupSpecs"]}}
