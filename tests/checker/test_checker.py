@@ -17,10 +17,10 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.errors import KubeError
 from shoal.kube.history import History, RecordingTransport, read
 from shoal.kube.lease import Leadership, Term
-from shoal.kube.memory import MemoryServer
 from shoal.kube.writes import Writes
 from tests.checker import assert_holds, check, from_audit
 from tests.faulty import FaultyTransport, Rates
+from tests.memory_server import MemoryServer
 
 THINGS = "apis/example.test/v1/things"
 

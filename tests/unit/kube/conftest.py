@@ -10,7 +10,7 @@ import pytest
 
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
-from shoal.kube.memory import MemoryServer
+from tests.memory_server import MemoryServer
 
 Start = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 

@@ -15,7 +15,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.compact import cutter
 from shoal.kube.feed import FeedSettings
-from shoal.kube.memory import MemoryServer
+from tests.memory_server import MemoryServer
 
 from .conftest import Start
 from .samples import config_map, pod

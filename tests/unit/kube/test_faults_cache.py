@@ -19,12 +19,12 @@ from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import Feed
-from shoal.kube.memory import MemoryServer, MemoryTransport
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response, Stream
 from shoal.kube.trouble import Trouble
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
+from tests.memory_server import MemoryServer, MemoryTransport
 
 from .conftest import Start
 from .samples import config_map, pod

@@ -16,10 +16,10 @@ from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import Feed
 from shoal.kube.lease import Leadership, LeaseLost, LeaseSettings, Term
-from shoal.kube.memory import MemoryServer
 from shoal.kube.writes import Writes
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
+from tests.memory_server import MemoryServer
 
 from .conftest import Start
 from .samples import config_map

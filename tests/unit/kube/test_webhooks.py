@@ -23,12 +23,12 @@ from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import FeedSettings
 from shoal.kube.health import HealthServer
-from shoal.kube.memory import MemoryServer
 from shoal.kube.runtime import Controller
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
 from shoal.kube.webhooks import AdmissionRequest, Verdict, WebhookServer, json_patch
 from shoal.kube.writes import Writes
 from tests.faults import proven
+from tests.memory_server import MemoryServer
 
 from .conftest import Start
 

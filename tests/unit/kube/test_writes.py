@@ -15,11 +15,11 @@ from shoal.kube import writes as writes_module
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.errors import AlreadyExists, Conflict, Unknown
-from shoal.kube.memory import MemoryServer
 from shoal.kube.slots import FairSlots
 from shoal.kube.writes import Writer, Writes, contains, would_change
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
+from tests.memory_server import MemoryServer
 
 from .samples import config_map
 
