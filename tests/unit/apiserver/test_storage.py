@@ -268,17 +268,17 @@ async def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pyt
         opened(tmp_path)
 
 
-async def test_fifty_thousand_objects_load_in_under_three_seconds(tmp_path: Path) -> None:
-    import time
-
+async def test_objects_of_an_unclean_stop_are_all_there_and_not_yet_decoded(tmp_path: Path) -> None:
     storage = opened(tmp_path, durability="normal")
-    value = b'{"x":"' + b"y" * 3000 + b'"}'
-    await asyncio.gather(*(write(storage, f"n{index}", value) for index in range(50_000)))
+    value = b'{"metadata":{"labels":{"a":"b"}},"x":"' + b"y" * 3000 + b'"}'
+    await asyncio.gather(*(write(storage, f"n{index}", value) for index in range(2_000)))
     crash_image(tmp_path, tmp_path.with_name("crashed"))
     await storage.close()
-    begin = time.process_time()  # not the wall: other work on the machine is not what is tested
     again = opened(tmp_path.with_name("crashed"))
-    assert time.process_time() - begin < 3.0 and len(again.collection("things")) == 50_000
+    records = again.collection("things").records()
+    assert len(records) == 2_000
+    assert all(record._labels is None for record in records)  # what nobody asked for was not decoded
+    assert records[0].labels == {"a": "b"}
     await again.close()
 
 

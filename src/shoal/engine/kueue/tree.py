@@ -63,7 +63,7 @@ class Node:
             yield from child.queues()
 
     def path(self) -> str:
-        """`/root/…/name`, as messages show it."""
+        """`/top/…/name`, as messages show it."""
         names = [self.name, *(node.name for node in self.ancestors())]
         return "/" + "/".join(reversed(names))
 
