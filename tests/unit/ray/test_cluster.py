@@ -102,6 +102,26 @@ async def test_status_names_endpoints_and_the_head(stage):
     ]
 
 
+@pytest.mark.parametrize(
+    "ready, container, reason, message",
+    [
+        ({"reason": "ContainersNotReady"}, {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+         "ImagePullBackOff", "ray-head: no such image"),
+        ({"reason": "ContainersNotReady"}, {"terminated": {"reason": "OOMKilled"}}, "OOMKilled", "ray-head"),
+        ({"reason": "PodCompleted", "message": "x"}, {"terminated": {"reason": "Completed"}}, "PodCompleted", "x"),
+    ],
+)  # fmt: skip
+async def test_the_head_says_why_it_is_not_ready(stage, ready, container, reason, message):
+    await created(stage)
+    states = [{"name": "ray-head", "ready": False, "state": container}]
+    condition = [{"type": "Ready", "status": "False", **ready}]
+    head = {names.NODE_TYPE: names.HEAD}
+    await stage.play({**READY, "match": head, "containerStatuses": states, "conditions": condition})
+    await stage.settle()
+    found = conditions(await cluster(stage))["HeadPodReady"]
+    assert (found["status"], found["reason"], found["message"]) == ("False", reason, message)
+
+
 async def test_pods_of_a_cluster_are_a_gang_of_their_own(stage):
     found = await created(stage)
     for pod in pods(stage):

@@ -72,6 +72,19 @@ def trouble(pod: Json) -> tuple[str, str] | None:
     return None
 
 
+def why_not_ready(pod: Json) -> tuple[str, str] | None:
+    """The first container that waits or ended, whatever for; a failing init container before those it holds up."""
+    failing = trouble({"status": {"initContainerStatuses": (pod.get("status") or {}).get("initContainerStatuses")}})
+    if failing is not None:
+        return failing
+    for found in (pod.get("status") or {}).get("containerStatuses") or []:
+        state = found.get("state") or {}
+        detail = state.get("waiting") or state.get("terminated")
+        if detail and detail.get("reason"):
+            return str(detail["reason"]), f"{found.get('name')}: {detail.get('message') or ''}".rstrip(": ")
+    return None
+
+
 def why_dead(pod: Json) -> str:
     """A sentence for the event: which container, how it ended."""
     ended = ray_terminated(pod) or {}

@@ -186,14 +186,16 @@ def _head_ready(heads: list[Json]) -> tuple[str, str, str]:
         return "False", "HeadPodNotFound", "there is no head pod"
     head = heads[0]
     ready = observed.condition(head, "Ready")
-    trouble = observed.trouble(head)
     if ready is None:
+        trouble = observed.trouble(head)
         return "False", "Unknown", trouble[1] if trouble else "the head pod has no Ready condition yet"
     if observed.is_ready(head):
         return "True", "HeadPodRunningAndReady", ""
-    if trouble is not None:
-        return "False", trouble[0], trouble[1]
-    return "False", str(ready.get("reason") or "Unknown"), str(ready.get("message") or "")
+    reason = str(ready.get("reason") or "")
+    detail = observed.why_not_ready(head) if reason in ("", "ContainersNotReady") else None
+    if detail is not None:
+        return "False", detail[0], detail[1]
+    return "False", reason or "Unknown", str(ready.get("message") or "")
 
 
 def _suspension(conditions: _Conditions, cluster: Json, pods: list[Json]) -> None:
