@@ -117,6 +117,26 @@ async def test_the_submitters_failure_is_judged_by_what_ray_says(stage):
     assert (status["reason"], status["message"]) == ("AppFailed", "boom")
 
 
+@pytest.mark.parametrize(
+    "age, said, reason",
+    [
+        (0, {"notFound": True}, "AppFailed"),
+        (31, {"notFound": True}, "JobDeploymentStatusTransitionGracePeriodExceeded"),
+        (31, {"status": "RUNNING"}, "JobDeploymentStatusTransitionGracePeriodExceeded"),
+        (31, {"status": "SUCCEEDED"}, ""),  # what Ray says comes first, however late we look
+    ],
+)
+async def test_a_submitter_that_ended_is_not_waited_for_for_ever(stage, age, said, reason):
+    await stage.client.create(kinds.RAY_JOB, ray_job(), "default")
+    await stage.settle()
+    await stage.play(READY)
+    await stage.settle()
+    stage.dashboard.info = said
+    await stage.play({"do": "setSubmitter", "name": "train", "condition": "Complete", "ageSeconds": age})
+    await stage.settle()
+    assert (await read(stage))["status"]["reason"] == reason
+
+
 def same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "suffix", lambda *parts: "same5")
 

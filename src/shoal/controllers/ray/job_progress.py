@@ -187,15 +187,15 @@ def _from_submitter(
         memory.submitter_ended = clock.monotonic()
         memory.answers_then = latest.number if latest else 0
     asked_since = latest is not None and latest.number > memory.answers_then
+    if not asked_since:
+        return None
     if submitter.outcome == "Failed":
-        if not asked_since:
-            return None
         return Ending("Failed", "SubmissionFailed", f"the submitter failed: {submitter.message}")
-    if asked_since and latest is not None and latest.missing:
-        return Ending("Failed", "AppFailed", "the submitter has ended, but Ray does not know the job")
     if _age(submitter, clock, memory) > settings.submitter_grace:
         text = f"the submitter ended more than {settings.submitter_grace:.0f} s ago and the job is {known or 'unknown'}"
         return Ending("Failed", GRACE_EXCEEDED, text, "FAILED")
+    if latest is not None and latest.missing:
+        return Ending("Failed", "AppFailed", "the submitter has ended, but Ray does not know the job")
     return None
 
 
