@@ -7,8 +7,6 @@ others go on; stopping ends every pod's processes before the API server closes.
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.metadata
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -80,7 +78,9 @@ class LocalCluster:
         self.server.set_port_forward(self._connect)
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
-        for name, part in optional_parts(self.client, self.settings, self.home.name, self.sandbox.isolates):
+        authority = self.server.identity.ca.certificate.decode()
+        parts = controllers(self.client, self.settings, self.home.name, self.sandbox.isolates, authority)
+        for name, part in parts.items():
             self._begin(name, part)
         await self.agent.ready.wait()
         await self.scheduler.ready.wait()
@@ -205,53 +205,26 @@ class LocalCluster:
         return self.agent.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], asked.container, options)
 
 
-def optional_parts(client: Client, settings: Settings, cluster: str, isolated: bool) -> list[tuple[str, Part]]:
-    """Controllers, in the order they are named; each is a module of its own.
+def controllers(client: Client, settings: Settings, cluster: str, isolated: bool, root_ca: str) -> dict[str, Part]:
+    """What runs beside the API server, by name.
 
     Where pods share the machine's network every Ray cluster gets a token: its daemons listen on all addresses.
     """
-    parts: list[tuple[str, Part]] = []
+    from shoal.controllers import appwrapper, ray
+    from shoal.local import autoscaler, builtin
 
-    def add(module: str, make: Callable[[Any], Part]) -> None:
-        try:
-            loaded = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not module.startswith(error.name):
-                raise
-            log.info("%s is not part of this build", module)
-            return
-        parts.append((module.removeprefix("shoal."), make(loaded)))
-
-    add("shoal.local.builtin", lambda found: lambda: found.run_all(client))
-    add(
-        "shoal.controllers.ray",
-        lambda found: (
-            lambda: found.run(
-                client,
-                found.Settings(
-                    dashboard_by_pod_address=True,
-                    default_auth_token=not isolated,
-                    mount_autoscaler_token=True,
-                    installed_ray_version=installed_version("ray"),
-                ),
-            )
-        ),
+    ray_settings = ray.Settings(
+        dashboard_by_pod_address=True, default_auth_token=not isolated, mount_autoscaler_token=True
     )
-    add(
-        "shoal.controllers.appwrapper",
-        lambda found: lambda: found.run(client, found.AppWrapperSettings(trust_unstamped=True)),
+    wrapper_settings = appwrapper.AppWrapperSettings(
+        supply=settings.supply, policy=settings.policy, preemption=settings.preemption
     )
-    add("shoal.controllers.kueue", lambda found: lambda: found.run(client))
-    add("shoal.local.autoscaler", lambda found: lambda: found.run(client, settings, cluster))
-    return parts
-
-
-def installed_version(package: str) -> str:
-    """Empty when it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return {
+        "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
+        "ray": lambda: ray.run(client, ray_settings),
+        "appwrapper": lambda: appwrapper.run(client, wrapper_settings),
+        "autoscaler": lambda: autoscaler.run(client, settings, cluster),
+    }
 
 
 def spare_descriptors() -> None:

@@ -64,6 +64,15 @@ START_PATIENCE = 60.0
     metavar="NAME=TARGET",
     help="What an image means here: a known name such as ray, or the directory of a Python environment.",
 )
+@click.option(
+    "--supply",
+    type=click.Choice(["fit", "aggregate"]),
+    default=None,
+    help="Admit a gang when every pod has a node (default), or when the sums suffice, as MCAD.",
+)
+@click.option("--policy", default=None, help="Order of the queue: a shipped name or an import path. Default: priority.")
+@click.option("--preemption", is_flag=True, default=None, help="Take back gangs of lower priority.")
+@click.option("--repair", is_flag=True, help="First rebuild a database that an unclean stop left damaged.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
 @click.option("--port", default=0, help="Port of the API server. Default: a free one, kept for the next start.")
 @click.option("--no-kubeconfig", is_flag=True, help="Leave the user's kubeconfig alone.")
@@ -76,6 +85,10 @@ def command(
     runtime: str | None,
     sandbox: str | None,
     images: tuple[str, ...],
+    supply: str | None,
+    policy: str | None,
+    preemption: bool | None,
+    repair: bool,
     config: Path | None,
     port: int,
     no_kubeconfig: bool,
@@ -85,6 +98,8 @@ def command(
     home = Home(name)
     base = read_file(config) if config else Settings() if nodes or pools or base_load else _remembered(home)
     settings = _settings(base, nodes, pools, base_load, runtime, sandbox, images)
+    gangs = {"supply": supply, "policy": policy, "preemption": preemption}
+    settings = msgspec.structs.replace(settings, **{name: value for name, value in gangs.items() if value is not None})
     found = home.running()
     if found is not None:
         raise ShoalError(
@@ -92,10 +107,22 @@ def command(
         )
     _warn_if_larger(settings)
     home.create()
+    if repair:
+        _repair(home)
     if detach:
         _detach(home, no_kubeconfig)
         return
     asyncio.run(_run(home, settings, port, no_kubeconfig))
+
+
+def _repair(home: Home) -> None:
+    from shoal.local.apiserver.repair import repair
+
+    done = repair(home.api)
+    click.echo(
+        f"database rebuilt: {done.kept} objects kept, {done.unreadable} unreadable; the old file is {done.aside}",
+        err=True,
+    )
 
 
 def _remembered(home: Home) -> Settings:
@@ -203,7 +230,7 @@ def _log_to(home: Home) -> None:
 
 def _detach(home: Home, no_kubeconfig: bool) -> None:
     """Run the same command without --detach in a session of its own, and wait until it says that it is ready."""
-    arguments = [one for one in sys.argv[1:] if one != "--detach"]
+    arguments = [one for one in sys.argv[1:] if one not in ("--detach", "--repair")]
     out = home.directory / "shoal.out"
     with out.open("wb") as file:
         child = subprocess.Popen(
@@ -212,7 +239,6 @@ def _detach(home: Home, no_kubeconfig: bool) -> None:
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            cwd="/",
         )
     deadline = time.monotonic() + START_PATIENCE
     while time.monotonic() < deadline:

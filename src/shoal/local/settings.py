@@ -6,7 +6,7 @@ Flags and the configuration file say the same things; a bad one is refused with 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -31,6 +31,9 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeName = "process"
 
 
+_FILE_FIELDS = frozenset("nodes pools baseLoad images runtime sandbox idleSeconds supply policy preemption".split())
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`nodes` empty means one node of this machine's own size."""
 
@@ -41,6 +44,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeName = "process"
     sandbox: str = "auto"
     idle_seconds: float = 600.0
+    supply: Literal["fit", "aggregate"] = "fit"
+    policy: str = "priority"
+    preemption: bool = False
 
 
 def parse_node(text: str, runtime: RuntimeName = "process", taken: int = 0) -> list[NodeShape]:
@@ -108,7 +114,18 @@ def read_file(path: Path) -> Settings:
         raise BadInput(f"{path} is not YAML: {error}") from error
     if not isinstance(found, dict):
         raise BadInput(f"{path} must hold a mapping with nodes, pools, baseLoad, images, runtime")
-    unknown = set(found) - {"nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds"}
+    unknown = set(found) - {
+        "nodes",
+        "pools",
+        "baseLoad",
+        "images",
+        "runtime",
+        "sandbox",
+        "idleSeconds",
+        "supply",
+        "policy",
+        "preemption",
+    }
     if unknown:
         raise BadInput(f"{path}: unknown field {sorted(unknown)[0]!r}")
     runtime = _runtime(str(found.get("runtime") or "process"), str(path))
@@ -123,7 +140,16 @@ def read_file(path: Path) -> Settings:
         runtime=runtime,
         sandbox=str(found.get("sandbox") or "auto"),
         idle_seconds=float(found.get("idleSeconds") or 600.0),
+        supply=_supply(str(found.get("supply") or "fit"), path),
+        policy=str(found.get("policy") or "priority"),
+        preemption=bool(found.get("preemption")),
     )
+
+
+def _supply(text: str, path: Path) -> Literal["fit", "aggregate"]:
+    if text == "fit" or text == "aggregate":
+        return text
+    raise BadInput(f"{path}: supply is {text!r}; choose fit or aggregate")
 
 
 def _as_flag(entry: Any) -> str:
