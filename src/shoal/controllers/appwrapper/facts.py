@@ -13,7 +13,7 @@ from shoal.api.gang import SUPPLY
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.admission import Admission
+from shoal.controllers.appwrapper.admission import Admission, Name
 from shoal.controllers.appwrapper.demand import component_pod_sets, pod_sets
 from shoal.controllers.appwrapper.rights import UNSTAMPED, creator_of
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
@@ -97,7 +97,7 @@ class Facts:
             return Demand(generation, problem=str(error))
 
 
-def admission_of(admit: Admit, wrapper: AppWrapper, now: int) -> Admission:
+def admission_of(admit: Admit, wrapper: AppWrapper, now: int, added: tuple[Name, ...] = ()) -> Admission:
     """What is stored with an admission; `Facts.gang` reads it back."""
     creator = creator_of(wrapper)
     return Admission(
@@ -106,7 +106,7 @@ def admission_of(admit: Admit, wrapper: AppWrapper, now: int) -> Admission:
         by=creator.user if creator else "",
         seats=dict(admit.seats),
         sets=admissions.given(admit.assignment),
-        objects=tuple(wrapped_names(wrapper)),
+        objects=(*wrapped_names(wrapper), *added),
     )
 
 

@@ -18,6 +18,7 @@ from shoal.controllers.appwrapper.follow import Follow
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.intake import Address
 from shoal.controllers.appwrapper.messages import Messages
+from shoal.controllers.appwrapper.placing import added_names, placed
 from shoal.controllers.appwrapper.quota import missing_labels
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
 from shoal.controllers.templates import templates
@@ -100,7 +101,8 @@ class Reconciler:
         status = wrapper.status
         if not status.queue_job_state:
             status = statuses.first_seen(status, wrapper.spec.priority, now)
-        status = statuses.admitted(status, admission_of(admit, wrapper, now()), now)
+        record = admission_of(admit, wrapper, now(), added_names(wrapper, house.settings))
+        status = statuses.admitted(status, record, now)
         try:
             stored = await house.store.status(kind, wrapper, status)
         except (Conflict, NotFound):
@@ -130,7 +132,7 @@ class Reconciler:
         if record.generation != wrapper.metadata.generation:
             return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
         try:
-            objects = wrapped_objects(wrapper)
+            objects = placed(wrapper, wrapped_objects(wrapper), record, house.settings)
         except BadInput as error:
             return await self._fail(kind, wrapper, Refused(_name(wrapper), str(error), permanent=True))
         await self._watch_kinds(objects)

@@ -21,7 +21,7 @@ from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
-from shoal.kube.feed import Trouble
+from shoal.kube.trouble import Trouble
 
 # Kinds that stand between a wrapped object and its pods; kinds that AppWrappers wrap join as they are met.
 _BETWEEN = (kinds.REPLICA_SET, kinds.JOB, kinds.RAY_CLUSTER)
