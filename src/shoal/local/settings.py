@@ -31,7 +31,9 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeName = "process"
 
 
-_FILE_FIELDS = frozenset("nodes pools baseLoad images runtime sandbox idleSeconds supply policy preemption".split())
+_FILE_FIELDS = frozenset(
+    ["nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds", "supply", "policy", "preemption"]
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shoal.api.quantity import amount
-from shoal.errors import BadInput
+from shoal.errors import BadInput, ShoalError
 from shoal.local import kubeconfigs
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
@@ -22,7 +22,7 @@ from shoal.local.runtime.probes import Fetch, recognise
 from shoal.local.runtime.simray import Submission, submission
 from shoal.local.runtime.simulated import duration
 from shoal.local.sandbox.dns import Query
-from shoal.local.sandbox.loopback import LoopbackSandbox
+from shoal.local.sandbox.loopback import LoopbackSandbox, _claim
 from shoal.local.settings import parse_base_load, parse_duration, parse_node, parse_pool, read_file
 
 
@@ -365,3 +365,13 @@ async def test_addresses_known_when_a_container_starts_are_put_into_its_command(
     assert real_addresses(text, other, sandbox) == (
         f"get http://{head.ip}:8265/x {head.ip}:{head.port_base} {late}:1 {other.ip}:{other.port_base}"
     )
+
+
+def test_a_scratch_directory_that_someone_else_prepared_is_refused(tmp_path: Path) -> None:
+    theirs = tmp_path / "shoal-1000"
+    theirs.symlink_to(tmp_path)
+    with pytest.raises(ShoalError, match="belongs to someone else"):
+        _claim(theirs)
+    ours = tmp_path / "ours"
+    _claim(ours)
+    assert ours.stat().st_mode & 0o777 == 0o700

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class LoopbackSandbox:
         self.api = api
         self._pods = pods
         mark = hashlib.sha256(cluster.encode()).hexdigest()[:4]
-        self._scratch = Path("/tmp") / f"shoal-{os.getuid()}" / mark
+        self._scratch = Path("/tmp") / f"shoal-{os.getuid()}" / mark  # short, see `scratch`
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._second = 1 + hashlib.sha256(cluster.encode()).digest()[0] % 250
         self._given: dict[str, Address] = {}
@@ -53,10 +54,13 @@ class LoopbackSandbox:
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
     async def start(self) -> None:
-        return None
+        _claim(self._scratch.parent)
 
     async def stop(self) -> None:
         self._given.clear()
+        for directory in (self._scratch, self._scratch.parent):
+            with contextlib.suppress(OSError):  # others may still use it
+                os.rmdir(directory)
 
     def host_ip(self) -> str:
         return f"127.{self._second}.0.1"
@@ -151,6 +155,16 @@ class LoopbackSandbox:
                 self._next_block = (self._next_block + step + 1) % blocks
                 return base
         raise NoAddress(f"no block of {BLOCK} free ports left between {FIRST_PORT} and {LAST_PORT}; remove pods")
+
+
+def _claim(directory: Path) -> None:
+    """A directory below /tmp that is ours alone: anyone may have made it before us."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ShoalError(f"{directory} belongs to someone else; remove it, or run as another user")
+    os.chmod(directory, 0o700)
 
 
 def _bindable(port: int) -> bool:
