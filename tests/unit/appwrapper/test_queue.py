@@ -117,7 +117,8 @@ async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> N
         await quiet.create(kinds.APP_WRAPPER, asks(name, "3"))
     await quiet.until(kinds.APP_WRAPPER, "runs", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "waits", waits)
-    await quiet.settled()
+    async with asyncio.timeout(10):
+        await quiet.settled()
     before = len(meddler.sent)
     for address in controller.house.intake.addresses.values():
         controller.queue.enqueue(address)
