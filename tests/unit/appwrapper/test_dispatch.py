@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers import appwrapper
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from tests.cluster import Cluster
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, trail, waits
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, job, needs, pod, trail, waits
 
 
 async def test_what_fits_is_created_and_says_so_in_mcads_words(cluster: Cluster) -> None:
@@ -64,3 +69,67 @@ async def test_equality_fits_and_a_millicore_more_does_not(cluster: Cluster) -> 
     await cluster.until(kinds.APP_WRAPPER, "more", waits)
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("exact", config_map("b"), needs=[needs(1, cpu="4")]))
     await cluster.until(kinds.APP_WRAPPER, "exact", dispatched)
+
+
+def deployment(name: str, labels: dict[str, str], template_labels: dict[str, str]) -> Json:
+    template = {"metadata": {"labels": template_labels}, "spec": pod(name, cpu="1")["spec"]}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+async def test_several_kinds_get_labels_owner_and_end_together(cluster: Cluster) -> None:
+    # the Deployment is valid only because its own label wins over its template's, as published manifests rely on
+    wraps = (config_map("settings"), deployment("web", {"app": "x"}, {"app": "y", "tier": "z"}), job("train", cpu="1"))
+    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", *wraps))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    for kind, name in ((kinds.CONFIG_MAP, "settings"), (kinds.DEPLOYMENT, "web"), (kinds.JOB, "train")):
+        made = (await cluster.get(kind, name))["metadata"]
+        assert made["labels"]["appwrapper.mcad.ibm.com"] == "gang" and made["labels"]["resourceName"] == name
+        owner = made["ownerReferences"][0]
+        assert (owner["uid"], owner["controller"]) == (wrapper["metadata"]["uid"], True)
+        assert owner["blockOwnerDeletion"] and owner["apiVersion"] == "workload.codeflare.dev/v1beta1"
+    template = (await cluster.get(kinds.DEPLOYMENT, "web"))["spec"]["template"]["metadata"]["labels"]
+    assert template == {"app": "x", "tier": "z", "appwrapper.mcad.ibm.com": "gang", "resourceName": "web"}
+    await cluster.client.delete(kinds.APP_WRAPPER, "gang", "default")
+    for kind, name in ((kinds.CONFIG_MAP, "settings"), (kinds.DEPLOYMENT, "web"), (kinds.JOB, "train")):
+        await cluster.until_gone(kind, name)
+
+
+async def test_declared_amounts_win_over_the_template_in_both_directions(cluster: Cluster) -> None:
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("less", pod("less", cpu="40"), needs=[needs(1, cpu="1")]))
+    await cluster.until(kinds.APP_WRAPPER, "less", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("more", pod("more", cpu="1"), needs=[needs(1, cpu="40")]))
+    await cluster.until(kinds.APP_WRAPPER, "more", waits)
+
+
+async def test_a_limit_stands_in_for_a_request_of_zero(cluster: Cluster) -> None:
+    declared = [{"replicas": 1, "requests": {"cpu": "0"}, "limits": {"cpu": "40"}}]
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("limited", config_map("a"), needs=declared))
+    await cluster.until(kinds.APP_WRAPPER, "limited", waits)
+
+
+async def test_sums_are_enough_where_aggregate_is_chosen(quiet: Cluster) -> None:
+    await quiet.add_node("node-2", cpu="4")
+    quiet.start(appwrapper.run(quiet.client))
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("fit", config_map("a"), needs=[needs(1, cpu="6")]))
+    assert "cpu" in (await quiet.until(kinds.APP_WRAPPER, "fit", waits))["status"]["message"]
+    sums = app_wrapper("sums", config_map("b"), needs=[needs(1, cpu="6")])
+    sums["metadata"]["annotations"] = {"shoal.dev/supply": "aggregate"}
+    await quiet.create(kinds.APP_WRAPPER, sums)
+    await quiet.until(kinds.APP_WRAPPER, "sums", dispatched)
+
+
+async def test_age_overtakes_where_priority_grows(quiet: Cluster) -> None:
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(dynamic_priority=True)).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("running", config_map("r"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "running", dispatched)
+    steep = app_wrapper("steep", config_map("a"), needs=[needs(1, cpu="3")], priorityslope=1000)
+    await quiet.create(kinds.APP_WRAPPER, steep)
+    await quiet.until(kinds.APP_WRAPPER, "steep", waits)
+    await asyncio.sleep(0.1)  # a hundred points of priority
+    flat = app_wrapper("flat", config_map("b"), needs=[needs(1, cpu="3")], priority=10)
+    await quiet.create(kinds.APP_WRAPPER, flat)
+    await quiet.until(kinds.APP_WRAPPER, "flat", waits)
+    await quiet.client.delete(kinds.APP_WRAPPER, "running", "default")
+    await quiet.until(kinds.APP_WRAPPER, "steep", dispatched)
+    assert waits(await quiet.get(kinds.APP_WRAPPER, "flat"))
