@@ -61,6 +61,17 @@ class Site:
         except TimeoutError:
             pytest.fail(f"{kind.kind} {name} never got there; last: {last.get('status')}")
 
+    async def gone(self, kind: Kind, name: str, seconds: float = 30) -> None:
+        """Deleted, or on its way out where nobody collects garbage."""
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    if view.deleting(await self.client.get(kind, name, "default")):
+                        return
+                except NotFound:
+                    return
+                await asyncio.sleep(0.05)
+
     async def _changes(self, kind: Kind, name: str, version: str) -> AsyncIterator[None]:
         try:
             events = self.client.watch(

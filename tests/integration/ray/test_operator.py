@@ -77,12 +77,7 @@ async def test_a_job_runs_to_its_end_and_takes_its_cluster_along(site: Site):
     done = await site.until(kinds.RAY_JOB, "train", stage("Complete"))
     assert done["status"]["succeeded"] == 1
     assert done["status"]["rayJobInfo"]["startTime"] == "2023-11-14T22:13:20Z"
-    await _gone_or_going(site, name)
-
-
-async def _gone_or_going(site: Site, name: str) -> None:
-    left = [obj for obj in await site.client.list(kinds.RAY_CLUSTER, "default") if view.name(obj) == name]
-    assert left == [] or all(map(view.deleting, left)) or await site.until(kinds.RAY_CLUSTER, name, view.deleting)
+    await site.gone(kinds.RAY_CLUSTER, name)
 
 
 async def test_a_ray_object_is_stored_in_the_shape_of_the_proposal(site: Site):
