@@ -115,7 +115,7 @@ def test_a_cluster_comes_serves_and_goes_without_a_trace(shell: Shell) -> None:
     assert shell.kubectl("get", "nodes", "-o", "name").split() == ["node/extra", "node/node-0"]
     shell.kubectl("apply", "-f", "-", text=SLEEPER)
     shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s")
-    assert shell.kubectl("logs", "sleeper") == "begun\n"
+    until(lambda: shell.kubectl("logs", "sleeper") == "begun\n")
     shell.shoal("node", "remove", "extra", "--name", "test")
     shell.shoal("down", "--name", "test")
     assert running("86397") == [] and running(str(shell.home)) == []
