@@ -18,7 +18,7 @@ from shoal.controllers.appwrapper.wrapped import wrapped_objects
 from shoal.kube.client import Client
 from shoal.kube.errors import Unknown
 from shoal.kube.transport import Request, Response
-from tests.cluster import Cluster
+from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.unit.appwrapper.build import (
     app_wrapper,
@@ -362,3 +362,36 @@ async def test_f031_a_gang_taken_back_waits_until_its_pods_are_gone(quiet: Clust
     await quiet.until(kinds.APP_WRAPPER, "high", dispatched)
     low = await quiet.until(kinds.APP_WRAPPER, "low", has_state("Pending"))
     assert ("PreemptCandidate", "Preempted") in [one[:2] for one in trail(low)]
+
+
+async def test_a_deleted_gang_goes_at_once_even_where_nobody_collects_garbage() -> None:
+    async with running(with_builtin=False) as bare:
+        await bare.add_node("node-1", cpu="4")
+        start(bare)
+        await bare.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), pod("b", cpu="3")))
+        await bare.until(kinds.APP_WRAPPER, "gang", dispatched)
+        await bare.client.delete(kinds.APP_WRAPPER, "gang", "default")
+        await bare.until_gone(kinds.POD, "b")
+        await bare.until_gone(kinds.CONFIG_MAP, "a")
+
+
+def removes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatching, "is_ours", lambda obj, wrapper: True)
+
+
+@proven(without=removes_by_name)
+async def test_f010_what_was_orphaned_on_purpose_stays_and_holds_its_room(cluster: Cluster) -> None:
+    """F10: the AppWrapper is deleted with `--cascade=orphan`. Holds: its pod stays, and its room is taken until that
+    pod is gone."""
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("left", cpu="3")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(cluster, "left", "Running")
+    await cluster.client.delete(kinds.APP_WRAPPER, "gang", "default", propagation="Orphan")
+    await cluster.until_gone(kinds.APP_WRAPPER, "gang")
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+    await cluster.settled()
+    left = await cluster.get(kinds.POD, "left")
+    assert not left["metadata"].get("ownerReferences") and "deletionTimestamp" not in left["metadata"]
+    await cluster.client.delete(kinds.POD, "left", "default", grace_seconds=0)
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from shoal.api.appwrapper import AppWrapper
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.explain import Explainer
 from shoal.controllers.appwrapper.facts import Facts
@@ -146,9 +147,9 @@ class AppWrapperController:
     async def _reconcile(self, address: Address) -> float | None:
         return await self.reconciler.reconcile(address)
 
-    def _gone(self, uid: str) -> None:
-        self.reconciler.forget(uid)
+    def _gone(self, address: Address, wrapper: AppWrapper) -> bool:
         self._quota_due.set()
+        return self.reconciler.forget(address, wrapper)
 
     def _measured(self) -> tuple[int, Amounts, Amounts]:
         used: Amounts = {}

@@ -35,7 +35,8 @@ PODS_PAUSE = 0.05
 
 
 class Intake:
-    """`wake(address, after)` asks for a look at one AppWrapper, `replan()` for a plan; `gone(uid)` tells of an end."""
+    """`wake(address, after)` asks for a look at one AppWrapper, `replan()` for a plan; `gone(address, wrapper)`
+    tells of a deletion and says whether to look once more."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Intake:
         clock: Clock,
         wake: Callable[[Address, float], None],
         replan: Callable[[], None],
-        gone: Callable[[str], None],
+        gone: Callable[[Address, AppWrapper], bool],
     ) -> None:
         self.world = world
         self.facts = facts
@@ -113,8 +114,9 @@ class Intake:
     def _forget(self, wrapper: AppWrapper) -> None:
         key, uid = gang_key(wrapper), wrapper.metadata.uid
         self.planner.forget(key)
-        self.addresses.pop(key, None)
-        self._gone(uid)
+        address = self.addresses.pop(key, None)
+        if address is not None and self._gone(address, wrapper):
+            self._wake(address, 0.0)
         self.facts.forget(uid)
         self.cleaned.discard(uid)
         for pod in list(self.world.pods_below(uid)):  # what was orphaned stands on its node for itself

@@ -39,10 +39,14 @@ class Reconciler:
         self.messages = Messages(house)
         self.components = Components(house)
         self._removals: dict[str, int] = {}
+        self._deleted: dict[Address, AppWrapper] = {}
+        """AppWrappers that are gone, and of whose objects some may not be."""
 
     async def reconcile(self, address: Address) -> float | None:
         """Safe to call at any time, as often as one likes. Returns seconds until it wants to be called again."""
         kind, key = address
+        if address in self._deleted:
+            return await self._follow_deletion(address)
         wrapper = await self.house.store.settled(kind, key)
         if wrapper is None:
             return None
@@ -64,10 +68,25 @@ class Reconciler:
             return await self._go_on(kind, wrapper)
         return await self.follow.run(kind, wrapper)
 
-    def forget(self, uid: str) -> None:
-        """This AppWrapper is gone."""
-        self.follow.forget(uid)
-        self._removals.pop(uid, None)
+    def forget(self, address: Address, wrapper: AppWrapper) -> bool:
+        """This AppWrapper is gone; True when it may have left objects behind."""
+        self.follow.forget(wrapper.metadata.uid)
+        self._removals.pop(wrapper.metadata.uid, None)
+        if not admissions.read(wrapper.status.admission).objects:
+            return False
+        self._deleted[address] = wrapper
+        return True
+
+    async def _follow_deletion(self, address: Address) -> float | None:
+        """Do at once what the garbage collector would do in its own time.
+
+        What was orphaned on purpose no longer names the AppWrapper as its owner and is left alone.
+        """
+        wrapper = self._deleted[address]
+        await self.house.objects.remove(wrapper)
+        if self._deleted.get(address) is wrapper:
+            del self._deleted[address]
+        return 0.0  # one of the same name may have come meanwhile
 
     # --- waiting
 
