@@ -98,7 +98,7 @@ def _ray_groups(spec: Json, path: Path, workers: Workers) -> Iterator[Template]:
 def _ray_workers(group: Json, autoscaled: bool, workers: Workers) -> int:
     least = _count(group.get("minReplicas"), 0)
     asked = _count(group.get("replicas"), least)
-    wanted = max(least, min(asked, _count(group.get("maxReplicas"), asked)))  # between the bounds, as the operator makes
+    wanted = max(least, min(asked, _count(group.get("maxReplicas"), asked)))  # as many as the operator makes
     if not autoscaled or workers == "replicas":
         return wanted
     return least if workers == "minimum" else max(wanted, _count(group.get("maxReplicas"), wanted))
