@@ -95,6 +95,7 @@ class LocalCluster:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if hasattr(self, "sandbox"):
             await self.sandbox.stop()
+            find_limits(self.home.identity).release()
         await self.server.stop()
 
     def counts(self) -> dict[str, int]:

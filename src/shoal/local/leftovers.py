@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from shoal.local import machine
 from shoal.local.home import Home
+from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.pod import stop_stray
 from shoal.local.sandbox.netns import NetnsSandbox
 
@@ -18,5 +19,6 @@ async def remove_all(home: Home) -> None:
     pods = home.runtime / "pods"
     for directory in sorted(pods.iterdir()) if pods.is_dir() else ():
         await stop_stray(directory, GRACE)
+    find_limits(home.identity).release()
     if machine.may_use_namespaces():
         await NetnsSandbox(home.identity).stop()

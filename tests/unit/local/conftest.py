@@ -111,6 +111,7 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
         run.stop(0)
         await run.finished.wait()
     await sandbox.stop()
+    host.limits.release()
     await _nothing_left(str(directory))
 
 

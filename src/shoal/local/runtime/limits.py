@@ -28,6 +28,10 @@ class Limits(Protocol):
 
     def close(self, group: str) -> None: ...
 
+    def release(self) -> None:
+        """Remove what is left of the cluster's groups; those with processes stay."""
+        ...
+
 
 class NoLimits:
     """Nothing is enforced."""
@@ -41,6 +45,9 @@ class NoLimits:
         return False
 
     def close(self, group: str) -> None:
+        return None
+
+    def release(self) -> None:
         return None
 
 
@@ -75,6 +82,12 @@ class CgroupLimits:
     def close(self, group: str) -> None:
         with contextlib.suppress(OSError):
             (self.root / group).rmdir()
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            for group in [entry for entry in self.root.iterdir() if entry.is_dir()]:
+                self.close(group.name)
+            self.root.rmdir()
 
 
 def find_limits(cluster: str) -> Limits:

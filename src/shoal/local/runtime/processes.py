@@ -37,8 +37,8 @@ class ProcessRuntime:
         await self.host.sandbox.start()
 
     async def stop(self) -> None:
-        if not self.pods:
-            await self.host.sandbox.stop()
+        await self.host.sandbox.stop()
+        self.host.limits.release()
 
     def create(self, pod: Json, changed: Callable[[], None]) -> PodRun:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
