@@ -51,9 +51,23 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         for crd in load_crds(legacy=False):
             started.kubectl("create", "-f", "-", stdin=json.dumps(crd))
         started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        teach_the_collector(started)
         yield started
     finally:
         started.stop()
+
+
+def teach_the_collector(plane: ControlPlane) -> None:
+    """A real garbage collector looks for new kinds every half minute; wait until it knows ours."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "warm", "namespace": "default"}}
+    container = {"name": "head", "image": "none"}
+    owner["spec"] = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}}
+    made = json.loads(plane.kubectl("create", "-o", "json", "-f", "-", stdin=json.dumps(owner)))
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "warm", "uid": made["metadata"]["uid"]}
+    owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "warm", "ownerReferences": [reference]}}
+    plane.kubectl("create", "-n", "default", "-f", "-", stdin=json.dumps(owned))
+    plane.kubectl("delete", "raycluster", "warm", "-n", "default")
+    plane.kubectl("wait", "--for=delete", "configmap/warm", "-n", "default", "--timeout=90s")
 
 
 @pytest.fixture
