@@ -18,14 +18,14 @@ from .candidates import Victim
 from .decisions import WAITING_FOR_PREEMPTED, Decisions, Evict, Reserve, Wait, bounded, eviction_message
 from .demand import Member
 from .entry import Entry
-from .facts import FlavorResource, Usage
+from .facts import Usage
 from .order import classical_order, fair_order
 from .preempt import Preemptor
 from .record import QueueRecord
 from .shrink import least_reduction
 from .state import Room, State
 from .tree import Node
-from .waiting import Needs
+from .waiting import Frame, Needs
 
 
 class Cycle:
@@ -347,16 +347,19 @@ def _needs(entry: Entry) -> Needs | None:
         return None
     for part, demand in zip(entry.assignment.pod_sets, entry.member.demands, strict=False):
         if part.shortages:
-            least = demand.total(demand.least)
-            places = tuple((short.at, least.get(short.at.resource, 0)) for short in part.shortages)
-            return Needs(places, _totals(entry))
+            least, totals, places = demand.total(demand.least), _totals(entry.member), entry.record.places
+            covered = [resource for resource in sorted(totals) if resource in places]
+            return Needs(
+                Frame(tuple(short.at for short in part.shortages), tuple(places[resource] for resource in covered)),
+                tuple(least.get(short.at.resource, 0) for short in part.shortages),
+                tuple(totals[resource] for resource in covered),
+            )
     return None
 
 
-def _totals(entry: Entry) -> tuple[tuple[tuple[FlavorResource, ...], int], ...]:
+def _totals(member: Member) -> dict[str, int]:
     totals: dict[str, int] = {}
-    for demand in entry.member.demands:
+    for demand in member.demands:
         for resource, amount in demand.total(demand.least).items():
             totals[resource] = totals.get(resource, 0) + amount
-    places = entry.record.places
-    return tuple((places[resource], amount) for resource, amount in totals.items() if resource in places)
+    return totals

@@ -69,7 +69,7 @@ class Planner:
         for name in sorted(self.register.hot):
             record = self.state.records[name]
             if reach is not None and not record.waiting.strict:
-                record.waiting.park_hopeless(partial(reach.hopeless, record))
+                record.waiting.park_hopeless(partial(reach.survey, record))
             head = self._head(name)
             if head is not None:
                 heads.append(head)

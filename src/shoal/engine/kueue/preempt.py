@@ -38,7 +38,7 @@ class Preemptor:
         """A minimal set whose leaving makes `wanted` fit, or nobody when there is none."""
         record = self.records[member.queue]
         reach = Reach(self.records, self.settings)
-        if not all(reach.allows(record, at, member.priority, wanted.get(at, 0)) for at in places):
+        if any(wanted.get(at, 0) > reach.most(record, at, member.priority) for at in places):
             return []
         request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)

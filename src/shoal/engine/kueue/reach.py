@@ -10,52 +10,51 @@ from __future__ import annotations
 from .facts import FlavorResource, Policy, Settings
 from .record import QueueRecord
 from .tree import Node
-from .waiting import Needs
+from .waiting import Frame, Reachable
 
 
 class Reach:
-    """Good for one moment: it remembers who borrows in each tree, so throw it away when usage changes."""
+    """Good for one moment: it remembers what it worked out, so throw it away when usage changes."""
 
     def __init__(self, records: dict[str, QueueRecord], settings: Settings) -> None:
         self.records = records
         self.settings = settings
         self._borrowers: dict[tuple[Node, FlavorResource], list[tuple[QueueRecord, int]]] = {}
-        self._totals: dict[tuple[int, int], int] = {}
-        self._known: dict[tuple[str, FlavorResource, int], tuple[int, int, int]] = {}
+        self._free: dict[tuple[str, FlavorResource], int] = {}
+        self._bounds: dict[tuple[str, FlavorResource, int], tuple[int, int]] = {}
 
-    def allows(self, record: QueueRecord, at: FlavorResource, priority: int, amount: int) -> bool:
-        """Could a gang of this priority in this queue have so much at this place?"""
-        free, own, foreign = self._parts(record, at, priority)
-        if amount <= free + own:
-            return True
-        if amount > free + own + foreign:
-            return False
-        if self.settings.fair_sharing or record.fact.preemption.may_borrow:
-            return True
-        # Others give way only to those who do not borrow in the end, or whose subtree owns what they ask for.
-        node = record.node
-        return node.usage.get(at, 0) - own + amount <= node.nominal(at) or _owned(node, at, amount)
+    def most(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
+        """The largest amount that a gang of this priority in this queue could have at this place."""
+        return self._bound(record, at, priority)[0]
 
-    def hopeless(self, record: QueueRecord, needs: Needs, priority: int) -> bool:
-        """True when what is needed cannot be there, whoever leaves."""
-        for places, amount in needs.totals:
-            key = (id(places), priority)  # one tuple per queue and resource: see QueueRecord.places
-            most = self._totals.get(key)
-            if most is None:
-                most = self._totals[key] = sum(sum(self._parts(record, at, priority)) for at in places)
-            if amount > most:
-                return True
-        return not any(self.allows(record, at, priority, amount) for at, amount in needs.places)
+    def survey(self, record: QueueRecord, frame: Frame, priority: int) -> Reachable:
+        """The same for every place of a frame, and over each group of places all that is free or could be made so."""
+        return Reachable(
+            tuple([self._bound(record, at, priority)[0] for at in frame.places]),
+            tuple([sum([self._bound(record, at, priority)[1] for at in places]) for places in frame.totals]),
+        )
 
-    def _parts(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int, int]:
-        """What is free, what gangs of its own queue hold that it may evict, and what those of others do."""
+    def _bound(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int]:
+        """The most that one gang could have here, and all that is free or could be made so."""
         key = (record.name, at, priority)
-        known = self._known.get(key)
+        known = self._bounds.get(key)
         if known is None:
-            preemption = record.fact.preemption
-            own = _below(record, at, preemption.within_cluster_queue, priority)
-            known = self._known[key] = (record.node.available(at), own, self._foreign(record, at, priority))
+            known = self._bounds[key] = self._work_out(record, at, priority)
         return known
+
+    def _work_out(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int]:
+        node, preemption = record.node, record.fact.preemption
+        free = self._free.get((record.name, at))
+        if free is None:
+            free = self._free[record.name, at] = node.available(at)
+        own = _below(record, at, preemption.within_cluster_queue, priority)
+        foreign = self._foreign(record, at, priority)
+        everything = free + own + foreign
+        if not foreign or self.settings.fair_sharing or preemption.may_borrow:
+            return everything, everything
+        # Others give way only to those who do not borrow in the end, or whose subtree owns what they ask for.
+        kept = max(node.nominal(at) - node.usage.get(at, 0) + own, _owned(node, at))
+        return max(free + own, min(everything, kept)), everything
 
     def _foreign(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
         policy = record.fact.preemption.reclaim_within_cohort
@@ -91,12 +90,12 @@ def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: in
     return sum(amount for other, amount in held.items() if other < priority or (or_equal and other == priority))
 
 
-def _owned(node: Node, at: FlavorResource, amount: int) -> bool:
-    """Does the queue, or a cohort on its way up but the topmost, own enough for usage and request?"""
-    below: Node | None = node
-    while below is not None and below.parent is not None:
-        if not below.borrows_with(at, amount):
-            return True
-        amount -= below.local_available(at)
-        below = below.parent
-    return False
+def _owned(node: Node, at: FlavorResource) -> int:
+    """The most for which the queue, or a cohort on its way up but the topmost, owns enough on top of its usage."""
+    most = below_it = 0
+    here: Node | None = node
+    while here is not None and here.parent is not None:
+        most = max(most, here.subtree.get(at, 0) - here.usage.get(at, 0) + below_it)
+        below_it += here.local_available(at)
+        here = here.parent
+    return most

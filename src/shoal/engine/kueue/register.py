@@ -274,8 +274,8 @@ class Register:
             for member in record.waiting.parked_alone()
             if self._is_asleep(member) or not self.state.namespace_matches(record, member)
         }
-        hopeless = None if reach is None else partial(reach.hopeless, record)
-        if record.waiting.unpark(stays=stays, hopeless=hopeless):
+        survey = None if reach is None else partial(reach.survey, record)
+        if record.waiting.unpark(stays=stays, survey=survey):
             self.hot.add(record.name)
 
     def _shape_changed(self) -> None:
