@@ -67,7 +67,7 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 _APP_WRAPPER_COLUMNS = (
     Column("State", ".status.state"),
     Column("QueueState", ".status.queuejobstate"),
-    Column("Reason", condition("Backoff", "message")),
+    Column("Reason", ".status.message"),
     Column("Phase", ".status.phase", priority=1),
     Column("Quota Reserved", condition("QuotaReserved"), priority=1),
     Column("Resources Deployed", condition("ResourcesDeployed"), priority=1),
