@@ -90,10 +90,12 @@ class Cycle:
 
     def _reopen(self) -> None:
         state = self.state
+        helped: dict[Kind, None] = {}
         for row in state.ledger.room.take_helped():
-            for kind in state.kinds_of_row.get(row, ()):
-                if kind.closed and kind.reason != "quota" and state.could_fit(kind):
-                    state.waiting.reopen(kind)  # whom quota refused, no room can help
+            helped |= state.kinds_of_row.get(row, {})
+        for kind in helped:
+            if kind.closed and kind.reason != "quota" and state.could_fit(kind):
+                state.waiting.reopen(kind)  # whom quota refused, no room can help
         for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
             del state.watchers[kind]
             state.waiting.reopen(kind)

@@ -65,6 +65,10 @@ class Preemption(msgspec.Struct, frozen=True):
     def may_borrow(self) -> bool:
         return self.borrow_within_cohort != "Never"
 
+    @property
+    def may_evict(self) -> bool:
+        return self.within_cluster_queue != "Never" or self.reclaim_within_cohort != "Never"
+
 
 class Fungibility(msgspec.Struct, frozen=True):
     """Whether the search goes on after a flavor that needs borrowing, or preemption."""

@@ -14,8 +14,10 @@ from .decisions import Decisions, Evict, Reserve, Wait
 from .demand import Member
 from .entry import Entry
 from .reach import Reach
+from .record import QueueRecord
 from .register import Register
 from .state import State
+from .waiting import Survey
 
 
 class Planner:
@@ -26,7 +28,7 @@ class Planner:
 
     def cycle(self) -> Decisions:
         """Exactly one cycle with one head per cluster queue."""
-        heads = [head for name in sorted(self.register.hot) if (head := self._head(name, again=True)) is not None]
+        heads = self._heads(again=True)
         return self._run(heads)[0]
 
     def settle(self) -> Decisions:
@@ -62,27 +64,23 @@ class Planner:
             warnings=tuple(warnings),
         )
 
-    def _heads(self) -> list[Member]:
-        """One head from every queue that may have something new to say."""
-        reach = None if self.state.settings.exact else Reach(self.state.records, self.state.settings)
+    def _heads(self, *, again: bool = False) -> list[Member]:
+        """One head from every queue that may have something new to say; `again`: from all, whatever is known."""
+        reach = None if again else self._reach()
         heads = []
         for name in sorted(self.register.hot):
             record = self.state.records[name]
-            if reach is not None and not record.waiting.strict:
-                record.waiting.park_hopeless(partial(reach.survey, record))
-            head = self._head(name)
+            if record.inactive or (not again and record.stalled_at == self._generation(name)):
+                continue
+            head = record.waiting.pop(_survey(reach, record))
             if head is not None:
                 heads.append(head)
+            else:
+                self.register.hot.discard(name)
         return heads
 
-    def _head(self, name: str, *, again: bool = False) -> Member | None:
-        record = self.state.records[name]
-        if record.inactive or (not again and record.stalled_at == self._generation(name)):
-            return None
-        head = record.waiting.pop()
-        if head is None:
-            self.register.hot.discard(name)
-        return head
+    def _reach(self) -> Reach | None:
+        return None if self.state.settings.exact else Reach(self.state.records, self.state.settings)
 
     def _generation(self, name: str) -> int:
         return self.state.records[name].node.root().generation
@@ -115,11 +113,24 @@ class Planner:
             scanning = any(entry.member.flavors_remain for entry in entries)
             longest = max((len(group.flavors) for entry in entries for group in entry.record.fact.groups), default=1)
             if idle[tree] > (longest if scanning else 0):
-                for entry in entries:
-                    entry.record.stalled_at = self._generation(entry.record.name)
+                self._stall([entry.record for entry in entries])
+
+    def _stall(self, records: list[QueueRecord]) -> None:
+        """Not to be asked again before something changes: whoever waits there without hope is set aside."""
+        reach = self._reach()
+        for record in records:
+            record.stalled_at = self._generation(record.name)
+            survey = _survey(reach, record)
+            if survey is not None:
+                record.waiting.sweep(survey)
 
     def _moved(self, entry: Entry, generations: dict[str, int]) -> bool:
         name, waiting = entry.record.name, entry.record.waiting
         if entry.admitted or generations[name] != self._generation(name):
             return True
         return waiting.is_parked(entry.member)
+
+
+def _survey(reach: Reach | None, record: QueueRecord) -> Survey | None:
+    """How a queue tells who waits in vain; a strict one tries its first whatever is known."""
+    return None if reach is None or record.waiting.strict else partial(reach.survey, record)

@@ -37,6 +37,8 @@ class Preemptor:
     def find_victims(self, member: Member, wanted: Usage, places: frozenset[FlavorResource], now: int) -> list[Victim]:
         """A minimal set whose leaving makes `wanted` fit, or nobody when there is none."""
         record = self.records[member.queue]
+        if not record.fact.preemption.may_evict:
+            return []
         reach = Reach(self.records, self.settings)
         if any(wanted.get(at, 0) > reach.most(record, at, member.priority) for at in places):
             return []

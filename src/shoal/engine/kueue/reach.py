@@ -47,6 +47,8 @@ class Reach:
         free = self._free.get((record.name, at))
         if free is None:
             free = self._free[record.name, at] = node.available(at)
+        if not preemption.may_evict:
+            return free, free
         own = _below(record, at, preemption.within_cluster_queue, priority)
         foreign = self._foreign(record, at, priority)
         everything = free + own + foreign

@@ -1,9 +1,9 @@
 """Who waits for one cluster queue, in order, and who is set aside until something changes.
 
 The cycle takes heads from here and gives back what was not admitted. Gangs of the same shape get the same answer, so a
-shape that failed is set aside as a whole, in one step, and later arrivals of that shape join it. Shapes that miss
-something at the same places lie on one shelf, the most modest first, so that what came back calls only those it could
-be enough for. Knows no quota.
+shape that failed is set aside as a whole, in one step, and later arrivals of that shape join it. Shapes that once
+missed something at the same places lie on one shelf, the most modest first: a call reaches only those for which what
+could be there may be enough. Knows no quota.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
+from operator import le
 from typing import NamedTuple
 
 from .demand import Member
@@ -35,6 +36,10 @@ class Needs(NamedTuple):
     together: tuple[int, ...]
     """So much over each group of places, for all pod sets together."""
 
+    @property
+    def modesty(self) -> int:
+        return self.together[0] if self.together else 0
+
 
 class Reachable(NamedTuple):
     """The most that could be there, in the order of a frame."""
@@ -42,11 +47,10 @@ class Reachable(NamedTuple):
     alone: tuple[int, ...]
     together: tuple[int, ...]
 
-    def allows(self, needs: Needs) -> bool:
-        for most, needed in zip(self.together, needs.together, strict=True):
-            if needed > most:
-                return False
-        return any(needed <= most for most, needed in zip(self.alone, needs.alone, strict=True))
+    def allows(self, needs: Needs | None) -> bool:
+        if needs is None:
+            return True
+        return all(map(le, needs.together, self.together)) and any(map(le, needs.alone, self.alone))
 
 
 Survey = Callable[[Frame, int], Reachable]
@@ -54,26 +58,26 @@ Survey = Callable[[Frame, int], Reachable]
 
 
 class _Shelf:
-    """Shapes of one priority that miss something at the same places; `parked` holds those that are set aside."""
+    """Shapes of one priority that missed something at the same places."""
 
-    __slots__ = ("frame", "parked", "priority")
+    __slots__ = ("awake", "frame", "line", "priority")
 
     def __init__(self, frame: Frame, priority: int) -> None:
         self.frame = frame
         self.priority = priority
-        self.parked: list[tuple[int, bytes]] = []
+        self.line: list[tuple[int, bytes]] = []
         """By the first of what they need together, the smallest first."""
+        self.awake: dict[bytes, None] = {}
+        """Those not set aside."""
 
-    def within(self, reachable: Reachable) -> list[bytes]:
+    def within(self, reachable: Reachable) -> Iterator[bytes]:
         """Those that what is reachable may be enough for; the rest is not even looked at."""
-        if not reachable.together:
-            return [key for _, key in self.parked]
-        most = reachable.together[0]
-        return [key for _, key in self.parked[: bisect_right(self.parked, most, key=_amount)]]
+        end = bisect_right(self.line, reachable.together[0], key=_amount) if reachable.together else len(self.line)
+        return (key for _, key in self.line[:end])
 
 
 class _Shape:
-    """Waiting gangs of one shape, first to go first. `parked`: known not to fit for now."""
+    """Waiting gangs of one shape, first to go first."""
 
     __slots__ = ("heap", "needs", "parked", "shelf", "size")
 
@@ -81,14 +85,15 @@ class _Shape:
         self.needs: Needs | None = None
         """Known since it last failed; None: any change may help."""
         self.shelf: _Shelf | None = None
-        """Where it lies when set aside; None exactly when its needs are not known."""
+        """Where it lies; None exactly when its needs are not known."""
         self.heap: list[Order] = []
         self.parked = False
+        """On no shelf, and set aside. One on a shelf is set aside when it is not among the shelf's awake."""
         self.size = 0
 
 
 class Waiting:
-    __slots__ = ("_blind", "_heap", "_members", "_parked", "_shapes", "_shelves", "sticky", "strict")
+    __slots__ = ("_heap", "_members", "_parked", "_shapes", "_shelves", "_unshelved", "sticky", "strict")
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
@@ -97,9 +102,10 @@ class Waiting:
         self._members: dict[str, Member] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._shelves: dict[tuple[Frame, int], _Shelf] = {}
-        self._blind: dict[bytes, None] = {}
-        """Shapes set aside of which no needs are known."""
         self._heap: list[tuple[Order, bytes]] = []
+        """First gangs of shapes on no shelf; entries that are no longer true are dropped when they come up."""
+        self._unshelved: dict[bytes, None] = {}
+        """Shapes on no shelf that are set aside."""
         self._parked: set[str] = set()
         """UIDs set aside one by one: backing off, or for a reason that is theirs alone."""
 
@@ -122,8 +128,8 @@ class Waiting:
             self._parked.add(member.uid)
             return
         heapq.heappush(shape.heap, member.order)
-        if not shape.parked and shape.heap[0] is member.order:
-            heapq.heappush(self._heap, (member.order, member.shape))
+        if shape.heap[0] is member.order:
+            self._offer(member.shape, shape)
 
     def discard(self, uid: str) -> None:
         member = self._members.pop(uid, None)
@@ -135,9 +141,9 @@ class Waiting:
         if not shape.size:
             self._forget(member.shape)
 
-    def pop(self) -> Member | None:
-        """Take the head: the sticky preemptor, else the first of those not set aside."""
-        member = self.head()
+    def pop(self, survey: Survey | None = None) -> Member | None:
+        """Take the head: the sticky preemptor, else the first of those not set aside for whom there could be enough."""
+        member = self._head(survey)
         if member is not None:
             shape = self._shapes[member.shape]
             if shape.heap and shape.heap[0] == member.order:
@@ -147,17 +153,39 @@ class Waiting:
             if not shape.size:
                 self._forget(member.shape)
             elif shape.heap:
-                heapq.heappush(self._heap, (shape.heap[0], member.shape))
+                self._offer(member.shape, shape)
         return member
 
-    def head(self) -> Member | None:
+    def _head(self, survey: Survey | None) -> Member | None:
         sticky = self._members.get(self.sticky)
-        if sticky is not None and self.sticky not in self._parked and not self._shapes[sticky.shape].parked:
+        if sticky is not None and not self.is_parked(sticky):
             return sticky
+        best = self._first_unshelved()
+        hopeless: list[tuple[Order, bytes, _Shelf]] = []
+        for shelf in self._shelves.values():
+            if not shelf.awake or (best is not None and -shelf.priority > best.order[0]):
+                continue
+            reachable = survey(shelf.frame, shelf.priority) if survey is not None else None
+            for key in shelf.awake:
+                shape = self._shapes[key]
+                first = self._first(shape)
+                if first is None or (best is not None and best.order < first.order):
+                    continue
+                if reachable is None or reachable.allows(shape.needs):
+                    best = first
+                else:
+                    hopeless.append((first.order, key, shelf))
+        for order, key, shelf in hopeless:
+            if best is None or order < best.order:
+                del shelf.awake[key]
+        return best
+
+    def _first_unshelved(self) -> Member | None:
         while self._heap:
             order, key = self._heap[0]
             shape = self._shapes.get(key)
-            first = None if shape is None or shape.parked else self._first(shape)
+            free = shape is not None and shape.shelf is None and not shape.parked
+            first = self._first(shape) if shape is not None and free else None
             if first is not None and first.order == order:
                 return first
             heapq.heappop(self._heap)
@@ -177,87 +205,66 @@ class Waiting:
 
     # Setting aside, and calling back.
 
-    def park_hopeless(self, survey: Survey) -> None:
-        """Set aside heads of which it is known that they would fail again, until one is left that might not."""
-        seen: dict[_Shelf, Reachable] = {}
-        while (member := self.head()) is not None and member.uid != self.sticky:
-            shape = self._shapes[member.shape]
-            shelf, needs = shape.shelf, shape.needs
-            if shelf is None or needs is None:
-                return
-            reachable = seen.get(shelf)
-            if reachable is None:
-                reachable = seen[shelf] = survey(shelf.frame, shelf.priority)
-            if reachable.allows(needs):
-                return
-            self._put_aside(member.shape, shape)
+    def sweep(self, survey: Survey) -> None:
+        """Set aside those who stand before the head and would fail again."""
+        self._head(survey)
 
     def park_shape(self, member: Member, needs: Needs | None = None) -> None:
-        """Set the member's whole shape aside. The member itself must be queued."""
-        shape = self._shapes[member.shape]
-        self._take_back(member.shape, shape)
-        shape.needs, shape.shelf = needs, None
-        if needs is not None:
-            key = (needs.frame, member.priority)
-            shelf = self._shelves.get(key)
-            if shelf is None:
-                shelf = self._shelves[key] = _Shelf(*key)
-            shape.shelf = shelf
-        self._put_aside(member.shape, shape)
+        """It failed: set its whole shape aside until a call reaches it. The member itself must be queued."""
+        key, shape = member.shape, self._shapes[member.shape]
+        self._unshelve(key, shape)
+        shape.needs = needs
+        if needs is None:
+            shape.parked = True
+            self._unshelved[key] = None
+            return
+        place = (needs.frame, member.priority)
+        shape.shelf = self._shelves.get(place) or self._shelves.setdefault(place, _Shelf(*place))
+        insort(shape.shelf.line, (needs.modesty, key))
 
     def unpark(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
         """Something changed: everyone may try again, but `stays` and shapes that would fail. True if anyone may.
 
         Without a `survey` what was known of needs is void: it rested on facts that changed.
         """
+        called = [*self._unshelved]
+        self._unshelved.clear()
         if survey is None:
-            woken = [key for key, shape in self._shapes.items() if shape.parked]
-        else:
-            woken = [*self._blind]
-            for shelf in self._shelves.values():
-                if shelf.parked:
-                    reachable = survey(shelf.frame, shelf.priority)
-                    woken += (key for key in shelf.within(reachable) if reachable.allows(self._needs(key)))
-        for key in woken:
-            shape = self._shapes[key]
-            self._take_back(key, shape)
-            if shape.heap:
-                heapq.heappush(self._heap, (shape.heap[0], key))
-        if survey is None:
+            for key, shape in self._shapes.items():
+                if shape.shelf is not None:
+                    shape.shelf = shape.needs = None
+                    called.append(key)
             self._shelves.clear()
-            for shape in self._shapes.values():
-                shape.needs = shape.shelf = None
+        else:
+            for shelf in self._shelves.values():
+                reachable = survey(shelf.frame, shelf.priority)
+                shelf.awake |= {
+                    key: None for key in shelf.within(reachable) if reachable.allows(self._shapes[key].needs)
+                }
+        for key in called:
+            self._shapes[key].parked = False
+            self._offer(key, self._shapes[key])
         alone = sorted(self._parked - stays)
         for uid in alone:
             self.wake(uid)
-        return bool(woken or alone)
+        return bool(called or alone or any(shelf.awake for shelf in self._shelves.values()))
 
-    def _needs(self, key: bytes) -> Needs:
-        needs = self._shapes[key].needs
-        assert needs is not None, "a shape on a shelf has known needs"
-        return needs
+    def _offer(self, key: bytes, shape: _Shape) -> None:
+        """Its first gang is another one, or may be tried again."""
+        if shape.shelf is None and not shape.parked and shape.heap:
+            heapq.heappush(self._heap, (shape.heap[0], key))
 
-    def _put_aside(self, key: bytes, shape: _Shape) -> None:
-        shape.parked = True
-        if shape.shelf is None:
-            self._blind[key] = None
-        else:
-            insort(shape.shelf.parked, (_first_need(shape), key))
-
-    def _take_back(self, key: bytes, shape: _Shape) -> None:
-        if not shape.parked:
-            return
-        shape.parked = False
-        if shape.shelf is None:
-            del self._blind[key]
-        else:
-            line = shape.shelf.parked
-            del line[bisect_left(line, (_first_need(shape), key))]
+    def _unshelve(self, key: bytes, shape: _Shape) -> None:
+        self._unshelved.pop(key, None)
+        if shape.shelf is not None and shape.needs is not None:
+            line = shape.shelf.line
+            del line[bisect_left(line, (shape.needs.modesty, key))]
+            shape.shelf.awake.pop(key, None)
+        shape.shelf = None
 
     def _forget(self, key: bytes) -> None:
         """A shape nobody waits for is forgotten, and with it that it failed."""
-        self._take_back(key, self._shapes[key])
-        del self._shapes[key]
+        self._unshelve(key, self._shapes.pop(key))
 
     def wake(self, uid: str) -> None:
         """Call back one gang that was set aside alone."""
@@ -267,8 +274,7 @@ class Waiting:
         member = self._members[uid]
         shape = self._shapes[member.shape]
         heapq.heappush(shape.heap, member.order)
-        if not shape.parked:
-            heapq.heappush(self._heap, (shape.heap[0], member.shape))
+        self._offer(member.shape, shape)
 
     # Looking.
 
@@ -286,7 +292,9 @@ class Waiting:
         return (self._members[uid] for uid in sorted(self._parked))
 
     def is_parked(self, member: Member) -> bool:
-        return member.uid in self._parked or self._shapes[member.shape].parked
+        shape = self._shapes[member.shape]
+        aside = shape.parked if shape.shelf is None else member.shape not in shape.shelf.awake
+        return aside or member.uid in self._parked
 
     def everyone(self) -> list[Member]:
         """In queue order, set aside or not."""
@@ -299,7 +307,3 @@ def _order(member: Member) -> Order:
 
 def _amount(entry: tuple[int, bytes]) -> int:
     return entry[0]
-
-
-def _first_need(shape: _Shape) -> int:
-    return shape.needs.together[0] if shape.needs is not None and shape.needs.together else 0
