@@ -121,7 +121,9 @@ def _touched_a_stranger(write: Write) -> list[str]:
     found = []
     if not write.body.get("preconditions", {}).get("uid"):
         found.append(f"I7: DELETE {write.path} carries no UID")
-    if write.done and write.owner is None and write.before["kind"] != "AppWrapper":
+    references = write.before["metadata"].get("ownerReferences") or ()
+    owned = any(one.get("controller") and one.get("kind") == "AppWrapper" for one in references)
+    if write.done and not owned:
         found.append(f"I7: DELETE {write.path} hit an object that is not an AppWrapper's")
     return found
 

@@ -342,6 +342,7 @@ def starts_while_pods_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.controllers.appwrapper.pods import GangPod
 
     monkeypatch.setattr(GangPod, "is_live", property(lambda self: False))
+    impatient(monkeypatch)
 
 
 @proven(without=starts_while_pods_end)
@@ -394,4 +395,20 @@ async def test_f010_what_was_orphaned_on_purpose_stays_and_holds_its_room(cluste
     left = await cluster.get(kinds.POD, "left")
     assert not left["metadata"].get("ownerReferences") and "deletionTimestamp" not in left["metadata"]
     await cluster.client.delete(kinds.POD, "left", "default", grace_seconds=0)
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+@proven(without=starts_while_pods_end)
+async def test_f031_a_deleted_gang_keeps_its_room_until_its_pods_are_gone(cluster: Cluster) -> None:
+    """F31: an AppWrapper is deleted and its pod, which never got a node, lingers. Holds: the room is given to the next
+    only when that pod is gone."""
+    lingering = pod("lingers", cpu="3")
+    lingering["metadata"]["finalizers"] = ["example.com/hold"]
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", lingering))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.client.delete(kinds.APP_WRAPPER, "gang", "default")
+    await cluster.until(kinds.POD, "lingers", lambda one: "deletionTimestamp" in one["metadata"])
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+    await cluster.client.patch(kinds.POD, "lingers", "default", {"metadata": {"finalizers": None}})
     await cluster.until(kinds.APP_WRAPPER, "next", dispatched)

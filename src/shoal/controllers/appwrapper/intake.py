@@ -59,6 +59,8 @@ class Intake:
         self.cleaned: set[str] = set()
         """UIDs of AppWrappers that ended and of whose objects none is left."""
         self._gang_of_pod: dict[str, str] = {}
+        self._leaving: dict[str, str] = {}
+        """UIDs of deleted AppWrappers of which pods are left, with the key under which they still hold their room."""
         self._pods: dict[str, dict[str, GangPod]] = {}
 
     def subscribe(self) -> None:
@@ -113,14 +115,16 @@ class Intake:
 
     def _forget(self, wrapper: AppWrapper) -> None:
         key, uid = gang_key(wrapper), wrapper.metadata.uid
+        held = self.planner.engine.gang(key)
         self.planner.forget(key)
+        if held is not None and held.uid == uid and any(pod.is_live for pod in self.pods(uid)):
+            self._leaving[uid] = f"{key}#{uid}"  # its name is free for another; its room is not, before its pods end
+            self.planner.engine.update(msgspec.structs.replace(held, key=self._leaving[uid], state="stopping"))
         address = self.addresses.pop(key, None)
         if address is not None and self._gone(address, wrapper):
             self._wake(address, 0.0)
         self.facts.forget(uid)
         self.cleaned.discard(uid)
-        for pod in list(self.world.pods_below(uid)):  # what was orphaned stands on its node for itself
-            self._tell_pod(pod)
         self._replan()
 
     def _node_changed(self, change: Change) -> None:
@@ -147,6 +151,8 @@ class Intake:
     def _tell_pod(self, pod: SeenPod) -> None:
         uid = pod.metadata.uid
         gang = self.world.gang_of(pod)
+        if not gang and self._gang_of_pod.get(uid, "") in self._leaving:
+            gang = self._gang_of_pod[uid]
         fact = read_fact(pod, gang)
         self.planner.engine.update(fact)
         if self._gang_of_pod.get(uid, "") != gang:
@@ -167,6 +173,7 @@ class Intake:
             exit_codes=exit_codes(pod),
         )
         self.wake_gang(gang, PODS_PAUSE)
+        self._release_when_left(gang)
 
     def _let_go(self, uid: str) -> None:
         gang = self._gang_of_pod.pop(uid, "")
@@ -176,6 +183,12 @@ class Intake:
             if not pods:
                 self._pods.pop(gang, None)
             self.wake_gang(gang, PODS_PAUSE if pods else 0.0)
+            self._release_when_left(gang)
+
+    def _release_when_left(self, gang: str) -> None:
+        """The last pod of a deleted AppWrapper has ended: its room is free."""
+        if gang in self._leaving and not any(pod.is_live for pod in self.pods(gang)):
+            self.planner.engine.remove(self._leaving.pop(gang))
 
     def _subtree_changed(self, kind: Kind, change: Change) -> None:
         key = f"{kind.group}/{change.key}"
