@@ -28,6 +28,8 @@ from shoal.engine.kueue import (
 from shoal.engine.model import Gang, Namespace, PodSet
 
 QUEUES, COHORTS = 30, 5
+TARGET = 0.001
+"""Seconds of cpu for a cycle after one change, however many wait."""
 
 
 def forest(kueue: Kueue, queues: int, cohorts: int, cpu: int, *, preempting: bool = True) -> None:
@@ -104,20 +106,33 @@ def one_change(waiting: int, queues: int, *, preempting: bool = False, steps: in
     first = kueue.plan(0)
     filled = time.process_time()
     running = at_rest(kueue, first)
-    cost = []
+    changes, cycles = [], []
     for step in range(steps):
         ended = running.pop(chance.choice(sorted(running)))
-        before = time.process_time()
+        looks, before = kueue.planner.cycles, time.process_time()
         kueue.update(msgspec.structs.replace(ended, state="finished"))
         decisions = kueue.plan(step)
-        cost.append(time.process_time() - before)
+        spent, looks = time.process_time() - before, kueue.planner.cycles - looks
+        changes.append(spent)
+        cycles.append(spent / max(1, looks))
         running |= at_rest(kueue, decisions)
         running = {key: gang for key, gang in running.items() if kueue.members[key].holds}
-    cost.sort()
     print(
         f"{waiting:7} waiting, {queues} queues{' that preempt' if preempting else ''}: told in {built - started:.2f} s,"
-        f" first plan {filled - built:.2f} s, one change {1000 * cost[len(cost) // 2]:.3f} ms (median),"
-        f" {1000 * cost[-2]:.3f} ms (99 %)"
+        f" first plan {filled - built:.2f} s"
+    )
+    report("one change, told and planned to rest", changes)
+    report("the same, for each cycle of that plan", cycles)
+
+
+def report(what: str, costs: list[float]) -> None:
+    """Median and 99th percentile against the target."""
+    ranked = sorted(costs)
+    median, rare = ranked[len(ranked) // 2], ranked[(len(ranked) - 1) * 99 // 100]
+    print(
+        f"        {what}: median {1000 * median:.3f} ms, p99 {1000 * rare:.3f} ms"
+        f" (target {1000 * TARGET:g} ms: {median / TARGET:.2f} ×, p99 {rare / TARGET:.2f} ×)",
+        flush=True,
     )
 
 
