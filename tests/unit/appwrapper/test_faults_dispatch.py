@@ -406,6 +406,7 @@ async def test_f031_a_deleted_gang_keeps_its_room_until_its_pods_are_gone(cluste
     lingering["metadata"]["finalizers"] = ["example.com/hold"]
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", lingering))
     await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.settled()
     await cluster.client.delete(kinds.APP_WRAPPER, "gang", "default")
     await cluster.until(kinds.POD, "lingers", lambda one: "deletionTimestamp" in one["metadata"])
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
