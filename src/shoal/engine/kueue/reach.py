@@ -21,6 +21,7 @@ class Reach:
         self.settings = settings
         self._borrowers: dict[tuple[Node, FlavorResource], list[tuple[QueueRecord, int]]] = {}
         self._free: dict[tuple[str, FlavorResource], int] = {}
+        self._surveys: dict[tuple[str, Frame, int], Reachable] = {}
         self._bounds: dict[tuple[str, FlavorResource, int], tuple[int, int]] = {}
 
     def most(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
@@ -29,10 +30,16 @@ class Reach:
 
     def survey(self, record: QueueRecord, frame: Frame, priority: int) -> Reachable:
         """The same for every place of a frame, and over each group of places all that is free or could be made so."""
-        return Reachable(
-            tuple([self._bound(record, at, priority)[0] for at in frame.places]),
-            tuple([sum([self._bound(record, at, priority)[1] for at in places]) for places in frame.totals]),
-        )
+        if not record.fact.preemption.may_evict:
+            priority = 0  # nobody leaves for it, whatever its priority
+        key = (record.name, frame, priority)
+        known = self._surveys.get(key)
+        if known is None:
+            known = self._surveys[key] = Reachable(
+                tuple([self._bound(record, at, priority)[0] for at in frame.places]),
+                tuple([sum([self._bound(record, at, priority)[1] for at in places]) for places in frame.totals]),
+            )
+        return known
 
     def _bound(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int]:
         """The most that one gang could have here, and all that is free or could be made so."""
