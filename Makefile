@@ -29,7 +29,7 @@ test: lint test-fast test-integration test-e2e ## everything: lint, unit, real c
 
 test-fast: setup ## unit and in-process tests only (under a minute)
 	@echo "— unit and in-process tests"
-	@$(BIN)/python -m pytest -q -n 2 tests/unit tests/conformance
+	@$(BIN)/python -m pytest -q -n 2 tests/unit tests/checker tests/chaos tests/conformance
 
 test-integration: setup ## against the real kube-apiserver and etcd (built once into the cache)
 	@$(BIN)/python -m tests.controlplane.build
@@ -41,14 +41,14 @@ test-e2e: setup ## real Ray in real processes
 	@$(BIN)/python -m pytest -q tests/e2e
 
 lint: setup ## ruff, mypy strict on api, engine, kube, and the floor plan
-	@$(BIN)/ruff check src tests bench demo
-	@$(BIN)/ruff format --check -q src tests bench demo || { echo "error: run make format"; exit 1; }
+	@$(BIN)/ruff check src tests bench demo tools
+	@$(BIN)/ruff format --check -q src tests bench demo tools || { echo "error: run make format"; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: setup ## let ruff write the layout
-	@$(BIN)/ruff format src tests bench demo
-	@$(BIN)/ruff check --fix src tests bench demo
+	@$(BIN)/ruff format src tests bench demo tools
+	@$(BIN)/ruff check --fix src tests bench demo tools
 
 bench: setup ## all benchmarks, with the baselines measured in the same run
 	@for one in bench/*.py; do echo "— $$one"; $(BIN)/python $$one; done

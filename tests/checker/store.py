@@ -68,7 +68,7 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
         if record.event == "DELETED":
             maybe_deleted[record.key] = record.order
         if record.is_done_write and record.verb != "delete":
-            if _removes_last_finalizer(record):
+            if _removes_last_finalizer(record) or _may_be_collected(record):
                 maybe_deleted[record.key] = record.order
             written[record.key] = record
         if record.verb == "get" and record.name and not record.subresource:
@@ -150,6 +150,11 @@ def _revision_read(record: Record) -> int | None:
 def _removes_last_finalizer(record: Record) -> bool:
     metadata = (record.new or {}).get("metadata") or {}
     return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+
+
+def _may_be_collected(record: Record) -> bool:
+    """An object with an owner may be removed by the garbage collector, whose requests this history does not hold."""
+    return bool(((record.new or {}).get("metadata") or {}).get("ownerReferences"))
 
 
 def _ends_initial(event: Record) -> bool:

@@ -39,18 +39,10 @@ def objects(
 def rules() -> list[Json]:
     """What the controllers do, cluster-wide."""
     return [
-        _rule("workload.codeflare.dev", ["appwrappers"], _READ),
-        _rule("workload.codeflare.dev", ["appwrappers/status"], ("patch", "update")),
-        _rule("workload.codeflare.dev", ["appwrappers/finalizers"], ("update",)),
-        _rule("mcad.ibm.com", ["appwrappers"], _READ),
-        _rule("mcad.ibm.com", ["appwrappers/status"], ("patch", "update")),
-        _rule("mcad.ibm.com", ["appwrappers/finalizers"], ("update",)),
-        _rule("workload.codeflare.dev", ["appwrappers"], ("patch",)),
-        _rule("mcad.ibm.com", ["appwrappers"], ("patch",)),
-        _rule("quota.codeflare.dev", ["quotasubtrees"], _READ),
-        _rule("quota.codeflare.dev", ["quotasubtrees/status"], ("patch", "update")),
-        _rule("ibm.com", ["quotasubtrees"], _READ),
-        _rule("ibm.com", ["quotasubtrees/status"], ("patch", "update")),
+        *(rule for group in ("workload.codeflare.dev", "mcad.ibm.com") for rule in _wrapper_rules(group)),
+        # quota trees have no status subresource: what is used is written on the object itself
+        _rule("quota.codeflare.dev", ["quotasubtrees"], (*_READ, "patch")),
+        _rule("ibm.com", ["quotasubtrees"], (*_READ, "patch")),
         _rule("", ["nodes", "namespaces"], _READ),
         _rule("", ["events"], ("create", "patch")),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ("create",)),
@@ -71,6 +63,14 @@ def rules() -> list[Json]:
         _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
         _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),
+    ]
+
+
+def _wrapper_rules(group: str) -> list[Json]:
+    return [
+        _rule(group, ["appwrappers"], (*_READ, "patch")),
+        _rule(group, ["appwrappers/status"], ("patch", "update")),
+        _rule(group, ["appwrappers/finalizers"], ("update",)),
     ]
 
 
