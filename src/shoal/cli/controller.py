@@ -61,6 +61,8 @@ Part = Callable[[Client], Awaitable[None]]
     is_flag=True,
     help="Dispatch AppWrappers whose creator no admission recorded, with Shoal's own rights.",
 )
+@click.option("--webhooks", is_flag=True, help="Answer admission webhooks, as `shoal install` sets them up.")
+@click.option("--webhook-url", default="", help="Where the API server calls this process, if not by the Service.")
 @click.option("--namespace", default="shoal-system", show_default=True, help="Where the lease lives.")
 @click.option("-v", "--verbose", is_flag=True)
 def command(
@@ -72,6 +74,8 @@ def command(
     preemption: bool,
     quota: str,
     trust_unstamped: bool,
+    webhooks: bool,
+    webhook_url: str,
     namespace: str,
     verbose: bool,
 ) -> None:
@@ -89,7 +93,8 @@ def command(
         "quota": quota,
         "trust_unstamped": trust_unstamped,
     }
-    asyncio.run(_run(kubeconfig, context, namespace, _parts(chosen, wrapper_options)))
+    url = (webhook_url or None) if webhooks or webhook_url else ""
+    asyncio.run(_run(kubeconfig, context, namespace, _parts(chosen, wrapper_options), url))
 
 
 def _chosen(only: str) -> tuple[str, ...]:
@@ -117,13 +122,22 @@ def _parts(names: tuple[str, ...], wrapper_options: dict[str, object]) -> dict[s
     return parts
 
 
-async def _run(kubeconfig: Path | None, context: str | None, namespace: str, parts: dict[str, Part]) -> None:
+async def _run(
+    kubeconfig: Path | None, context: str | None, namespace: str, parts: dict[str, Part], webhook_url: str | None
+) -> None:
+    """`webhook_url` is empty without webhooks, None when the API server calls the Service."""
     from shoal.kube.lease import Leadership, Term
 
     identity = f"{os.uname().nodename}_{os.getpid()}"
     async with reach(kubeconfig, context, None) as client:
         client = Client(client.transport, manager="shoal")
         leadership = Leadership(client, "shoal-controller", namespace, identity)
+        admission = None
+        if webhook_url != "":
+            from shoal.cli.admission import Admission, certificate_hosts
+
+            admission = Admission(client, namespace, certificate_hosts(webhook_url or ""))
+            parts = {"webhook certificate": admission.keep, **parts}
 
         async def lead(term: Term) -> None:
             fenced = leadership.fenced(term)
@@ -132,7 +146,26 @@ async def _run(kubeconfig: Path | None, context: str | None, namespace: str, par
                     log.info("%s starts", name)
                     tasks.create_task(part(fenced), name=name)
 
-        await _until_stopped(leadership.run(lead))
+        async def everything() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                if admission is not None:
+                    tasks.create_task(admission.run(*_listening(webhook_url)))
+                tasks.create_task(leadership.run(lead))
+
+        await _until_stopped(everything())
+
+
+def _listening(webhook_url: str | None) -> tuple[str, int]:
+    """All addresses for calls through the Service; for a URL, its port, and its host where that is this machine's."""
+    from urllib.parse import urlsplit
+
+    from shoal.cli.admission import PORT
+
+    if not webhook_url:
+        return "0.0.0.0", PORT
+    parts = urlsplit(webhook_url)
+    local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return (parts.hostname or "127.0.0.1") if local else "0.0.0.0", parts.port or 443
 
 
 async def _until_stopped(running: Awaitable[None]) -> None:

@@ -22,6 +22,7 @@ from shoal.errors import ShoalError
 @click.option("--legacy", is_flag=True, help="Also the legacy groups mcad.ibm.com and ibm.com.")
 @click.option("--replicas", default=2, show_default=True, help="One leads, the others stand by.")
 @click.option("--crds-only", is_flag=True, help="Only the kinds: run `shoal controller` elsewhere.")
+@click.option("--webhook-url", default="", help="Where the API server reaches a controller that runs elsewhere.")
 @click.option("--dry-run", is_flag=True, help="Print instead of applying.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option("--kubeconfig", type=click.Path(path_type=Path))
@@ -33,6 +34,7 @@ def command(
     legacy: bool,
     replicas: int,
     crds_only: bool,
+    webhook_url: str,
     dry_run: bool,
     output: str,
     kubeconfig: Path | None,
@@ -48,7 +50,14 @@ def command(
     made = (
         load_crds(legacy=legacy)
         if crds_only
-        else objects(namespace=namespace, image=image or "", legacy=legacy, replicas=replicas, arguments=arguments)
+        else objects(
+            namespace=namespace,
+            image=image or "",
+            legacy=legacy,
+            replicas=replicas,
+            arguments=arguments,
+            webhook_url=webhook_url,
+        )
     )
     if dry_run:
         _print(made, output)

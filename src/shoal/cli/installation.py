@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from shoal.api.crds import load_crds
 from shoal.api.meta import Json
+from shoal.cli import admission
 
 NAME = "shoal-controller"
 NAMESPACE = "shoal-system"
@@ -21,7 +22,13 @@ _OWN = (*_READ, "create", "delete", "patch")
 
 
 def objects(
-    *, namespace: str = NAMESPACE, image: str, legacy: bool = False, replicas: int = 2, arguments: Iterable[str] = ()
+    *,
+    namespace: str = NAMESPACE,
+    image: str,
+    legacy: bool = False,
+    replicas: int = 2,
+    arguments: Iterable[str] = (),
+    webhook_url: str = "",
 ) -> list[Json]:
     """Everything, in the order it is applied."""
     return [
@@ -32,7 +39,12 @@ def objects(
         _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
         {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
         _binding("RoleBinding", namespace, namespace, "Role"),
+        _service(namespace),
         _deployment(namespace, image, replicas, list(arguments)),
+        *(
+            {**one, "metadata": {**one["metadata"], "labels": LABELS}}
+            for one in admission.configurations(namespace, webhook_url)
+        ),
     ]
 
 
@@ -46,6 +58,14 @@ def rules() -> list[Json]:
         _rule("", ["nodes", "namespaces"], _READ),
         _rule("", ["events"], ("create", "patch")),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ("create",)),
+        {
+            **_rule(
+                "admissionregistration.k8s.io",
+                ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+                ("get", "patch"),
+            ),
+            "resourceNames": [admission.CONFIGURATION],
+        },
         # what AppWrappers wrap and Ray clusters are made of
         _rule("", ["pods", "services", "configmaps", "secrets", "serviceaccounts", "persistentvolumeclaims"], _OWN),
         _rule("", ["pods/resize"], ("patch",)),
@@ -75,14 +95,26 @@ def _wrapper_rules(group: str) -> list[Json]:
 
 
 def lease_rules() -> list[Json]:
-    return [_rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch"))]
+    return [
+        _rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch")),
+        {**_rule("", ["secrets"], ("update",)), "resourceNames": [admission.SECRET]},
+    ]
+
+
+def _service(namespace: str) -> Json:
+    port = {"name": "webhook", "port": 443, "targetPort": admission.PORT}
+    return {
+        **_object("v1", "Service", admission.SERVICE, namespace),
+        "spec": {"selector": LABELS, "ports": [port]},
+    }
 
 
 def _deployment(namespace: str, image: str, replicas: int, arguments: list[str]) -> Json:
     container = {
         "name": "controller",
         "image": image,
-        "command": ["shoal", "controller", f"--namespace={namespace}", *arguments],
+        "command": ["shoal", "controller", "--webhooks", f"--namespace={namespace}", *arguments],
+        "ports": [{"name": "webhook", "containerPort": admission.PORT}],
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
