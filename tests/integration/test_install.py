@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,11 @@ def webhook_url() -> str:
     return f"https://127.0.0.1:{free_ports(1)[0]}"
 
 
+@pytest.fixture(scope="module")
+def health_port() -> int:
+    return free_ports(1)[0]
+
+
 @pytest.fixture
 def installed(full_control_plane: ControlPlane, webhook_url: str) -> Iterator[ControlPlane]:
     shoal(full_control_plane, *INSTALL, "--webhook-url", webhook_url)
@@ -42,7 +48,9 @@ def installed(full_control_plane: ControlPlane, webhook_url: str) -> Iterator[Co
 
 
 @pytest.fixture
-def controller(installed: ControlPlane, webhook_url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def controller(
+    installed: ControlPlane, webhook_url: str, health_port: int, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """`shoal controller` with the service account's own token, and nothing more."""
     token = installed.kubectl("-n", installation.NAMESPACE, "create", "token", installation.NAME).strip()
     own = json.loads(installed.kubeconfig.read_text())
@@ -51,13 +59,26 @@ def controller(installed: ControlPlane, webhook_url: str, tmp_path: Path) -> Ite
     path.write_text(json.dumps(own))
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [SHOAL, "controller", "--kubeconfig", str(path), "--webhook-url", webhook_url], stdout=log, stderr=log
+            [
+                SHOAL,
+                "controller",
+                f"--kubeconfig={path}",
+                f"--webhook-url={webhook_url}",
+                f"--health-port={health_port}",
+            ],
+            stdout=log,
+            stderr=log,
         )
         yield process
         process.terminate()
         assert process.wait(30) == 0
     said = (tmp_path / "log").read_text()
     assert "forbidden" not in said.lower(), said
+
+
+def told(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
 
 
 def submit(plane: ControlPlane, sample: str) -> None:

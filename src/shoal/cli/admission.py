@@ -54,6 +54,7 @@ class Admission:
         self._namespace = namespace
         self._rotation = Rotation(SERVICE, hosts or (f"{SERVICE}.{namespace}.svc",))
         self._server = WebhookServer()
+        self._presented = False
         judge = webhook.Judge(Rights(client), Discovery(client))
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
@@ -74,6 +75,11 @@ class Admission:
     def _changed(self, change: Change) -> None:
         if change.new is not None:
             self._server.present(decoded(change.new).chain.leaf)
+            self._presented = True
+
+    def trouble(self) -> str | None:
+        """Why calls cannot be answered yet; None when they can."""
+        return None if self._presented else "there is no certificate to show yet"
 
     async def keep(self, client: Client) -> None:
         """Renew the certificate in time and tell the API server whom to trust, until cancelled."""

@@ -19,6 +19,7 @@ import click
 from shoal.cli.reach import reach
 from shoal.errors import BadInput
 from shoal.kube.client import Client
+from shoal.kube.health import HealthServer
 
 log = logging.getLogger("shoal")
 
@@ -63,6 +64,7 @@ Part = Callable[[Client], Awaitable[None]]
 )
 @click.option("--webhooks", is_flag=True, help="Answer admission webhooks, as `shoal install` sets them up.")
 @click.option("--webhook-url", default="", help="Where the API server calls this process, if not by the Service.")
+@click.option("--health-port", default=0, help="Serve /healthz, /readyz and /metrics on this port.")
 @click.option("--namespace", default="shoal-system", show_default=True, help="Where the lease lives.")
 @click.option("-v", "--verbose", is_flag=True)
 def command(
@@ -76,6 +78,7 @@ def command(
     trust_unstamped: bool,
     webhooks: bool,
     webhook_url: str,
+    health_port: int,
     namespace: str,
     verbose: bool,
 ) -> None:
@@ -94,7 +97,9 @@ def command(
         "trust_unstamped": trust_unstamped,
     }
     url = (webhook_url or None) if webhooks or webhook_url else ""
-    asyncio.run(_run(kubeconfig, context, namespace, _parts(chosen, wrapper_options), url))
+    health = HealthServer()
+    parts = _parts(chosen, wrapper_options, health)
+    asyncio.run(_run(kubeconfig, context, namespace, parts, url, health, health_port))
 
 
 def _chosen(only: str) -> tuple[str, ...]:
@@ -107,13 +112,23 @@ def _chosen(only: str) -> tuple[str, ...]:
     return names
 
 
-def _parts(names: tuple[str, ...], wrapper_options: dict[str, object]) -> dict[str, Part]:
+def _parts(names: tuple[str, ...], wrapper_options: dict[str, object], health: HealthServer) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     if "appwrapper" in names:
         from shoal.controllers import appwrapper
 
         settings = appwrapper.AppWrapperSettings(**wrapper_options)  # type: ignore[arg-type]
-        parts["appwrapper"] = lambda client: appwrapper.run(client, settings)
+        leading: list[appwrapper.AppWrapperController] = []
+        health.add_families(lambda: leading[0].metrics.collect() if leading else ())
+
+        async def run_wrappers(client: Client) -> None:
+            leading[:] = [appwrapper.AppWrapperController(client, settings)]
+            try:
+                await leading[0].run()
+            finally:
+                leading.clear()
+
+        parts["appwrapper"] = run_wrappers
     if "ray" in names:
         from shoal.controllers import ray
 
@@ -123,7 +138,13 @@ def _parts(names: tuple[str, ...], wrapper_options: dict[str, object]) -> dict[s
 
 
 async def _run(
-    kubeconfig: Path | None, context: str | None, namespace: str, parts: dict[str, Part], webhook_url: str | None
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    parts: dict[str, Part],
+    webhook_url: str | None,
+    health: HealthServer,
+    health_port: int,
 ) -> None:
     """`webhook_url` is empty without webhooks, None when the API server calls the Service."""
     from shoal.kube.lease import Leadership, Term
@@ -138,6 +159,7 @@ async def _run(
 
             admission = Admission(client, namespace, certificate_hosts(webhook_url or ""))
             parts = {"webhook certificate": admission.keep, **parts}
+            health.require("webhook", admission.trouble)
 
         async def lead(term: Term) -> None:
             fenced = leadership.fenced(term)
@@ -152,7 +174,12 @@ async def _run(
                     tasks.create_task(admission.run(*_listening(webhook_url)))
                 tasks.create_task(leadership.run(lead))
 
-        await _until_stopped(everything())
+        if health_port:
+            await health.start("0.0.0.0", health_port)
+        try:
+            await _until_stopped(everything())
+        finally:
+            await health.stop()
 
 
 def _listening(webhook_url: str | None) -> tuple[str, int]:

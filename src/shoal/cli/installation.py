@@ -15,6 +15,7 @@ from shoal.cli import admission
 
 NAME = "shoal-controller"
 NAMESPACE = "shoal-system"
+HEALTH_PORT = 8081
 LABELS = {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/part-of": "shoal"}
 
 _READ = ("get", "list", "watch")
@@ -113,8 +114,20 @@ def _deployment(namespace: str, image: str, replicas: int, arguments: list[str])
     container = {
         "name": "controller",
         "image": image,
-        "command": ["shoal", "controller", "--webhooks", f"--namespace={namespace}", *arguments],
-        "ports": [{"name": "webhook", "containerPort": admission.PORT}],
+        "command": [
+            "shoal",
+            "controller",
+            "--webhooks",
+            f"--health-port={HEALTH_PORT}",
+            f"--namespace={namespace}",
+            *arguments,
+        ],
+        "ports": [
+            {"name": "webhook", "containerPort": admission.PORT},
+            {"name": "health", "containerPort": HEALTH_PORT},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 10},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5},
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

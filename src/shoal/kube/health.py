@@ -25,6 +25,7 @@ class HealthServer:
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._sources: list[Callable[[], Iterable[Sample]]] = []
+        self._families: list[Callable[[], Iterable[Any]]] = []
         self._registry: Any = None
         self._runner: web.AppRunner | None = None
 
@@ -45,6 +46,10 @@ class HealthServer:
 
     def add_metrics(self, source: Callable[[], Iterable[Sample]]) -> None:
         self._sources.append(source)
+
+    def add_families(self, source: Callable[[], Iterable[Any]]) -> None:
+        """Metric families of prometheus_client, for what needs more than counters and gauges."""
+        self._families.append(source)
 
     def troubles(self) -> dict[str, str]:
         """What keeps us from being ready."""
@@ -85,7 +90,7 @@ class HealthServer:
             )
         if self._registry is None:
             self._registry = prometheus_client.CollectorRegistry()
-            self._registry.register(_Collector(self._sources))
+            self._registry.register(_Collector(self._sources, self._families))
             prometheus_client.ProcessCollector(registry=self._registry)
         body = prometheus_client.generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})
@@ -94,8 +99,11 @@ class HealthServer:
 class _Collector:
     """Turns the samples of all sources into metric families at each scrape."""
 
-    def __init__(self, sources: list[Callable[[], Iterable[Sample]]]) -> None:
+    def __init__(
+        self, sources: list[Callable[[], Iterable[Sample]]], families: list[Callable[[], Iterable[Any]]]
+    ) -> None:
         self._sources = sources
+        self._families = families
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -109,6 +117,8 @@ class _Collector:
                     family = families[name] = make(name, help, labels=list(labels))
                 family.add_metric(list(labels.values()), value)
         yield from families.values()
+        for more in self._families:
+            yield from more()
 
 
 def cache_trouble(cache: Cache[Any]) -> str | None:
