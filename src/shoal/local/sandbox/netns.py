@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import ctypes
 import hashlib
-import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -20,6 +19,7 @@ from typing import TypeVar
 from shoal.errors import ShoalError
 from shoal.local.sandbox import Address, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
+from shoal.local.sandbox.networks import choose_network
 from shoal.local.sandbox.relay import relay
 
 T = TypeVar("T")
@@ -44,8 +44,7 @@ class NetnsSandbox:
         self.mark = mark[:6]
         self.bridge = f"shoal{self.mark}"
         self.api = api
-        self._first_octet = 64 + int(mark[6:8], 16) % 128
-        self._network = ipaddress.ip_network(f"10.{self._first_octet}.0.0/16")
+        self._network = choose_network(int(mark[6:8], 16), self.bridge)
         self._given: dict[str, str] = {}
         self._next = 256
         self._relays: dict[str, list[asyncio.Server]] = {}
