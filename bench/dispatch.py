@@ -267,7 +267,7 @@ async def stop(tasks: list[asyncio.Future[Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["throughput", "handover"])
+    parser.add_argument("what", nargs="?", default="handover", choices=["throughput", "handover"])
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--backlog", action="store_true", help="submit everything before the controller starts")
     parser.add_argument("--waiting", type=int, default=1000)

@@ -217,7 +217,7 @@ def cpu() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", choices=("embedded", "plane", "operator"))
+    parser.add_argument("where", nargs="?", default="embedded", choices=("embedded", "plane", "operator"))
     parser.add_argument("--clusters", type=int, default=200)
     parser.add_argument("--kubeconfig", default="")
     chosen = parser.parse_args()
