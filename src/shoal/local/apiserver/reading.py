@@ -102,47 +102,22 @@ class Reader:
         match = query.get("resourceVersionMatch", "")
         asked = call.number("resourceVersion")
         if match and match not in ("Exact", "NotOlderThan"):
-            raise invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                [
-                    cause(
-                        "FieldValueNotSupported",
-                        f'Unsupported value: "{match[:80]}": supported values: "Exact", "NotOlderThan"',
-                        "resourceVersionMatch",
-                    )
-                ],
+            raise _wrong_match(
+                "FieldValueNotSupported",
+                f'Unsupported value: "{match[:80]}": supported values: "Exact", "NotOlderThan"',
             )
         if match and asked is None:
-            raise invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                [
-                    cause(
-                        "FieldValueForbidden",
-                        "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-                        "resourceVersionMatch",
-                    )
-                ],
+            raise _wrong_match(
+                "FieldValueForbidden", "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
             )
         current = self.storage.committed
         if asked is not None and asked > current:
             raise revision_too_large(asked, current)
         if match == "Exact" and asked is not None:
             if asked == 0:
-                raise invalid(
-                    "meta.k8s.io",
-                    "ListOptions",
-                    "",
-                    [
-                        cause(
-                            "FieldValueForbidden",
-                            'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
-                            "resourceVersionMatch",
-                        )
-                    ],
+                raise _wrong_match(
+                    "FieldValueForbidden",
+                    'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
                 )
             found = call.resource.collection.records_at(asked, namespace)
             if found is None:
@@ -208,30 +183,14 @@ class Reader:
         query = call.request.query
         match = query.get("resourceVersionMatch", "")
         if "sendInitialEvents" in query and match != "NotOlderThan":
-            raise invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                [
-                    cause(
-                        "FieldValueForbidden",
-                        "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                        "resourceVersionMatch",
-                    )
-                ],
+            raise _wrong_match(
+                "FieldValueForbidden",
+                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )
         if match and "sendInitialEvents" not in query:
-            raise invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                [
-                    cause(
-                        "FieldValueForbidden",
-                        "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                        "resourceVersionMatch",
-                    )
-                ],
+            raise _wrong_match(
+                "FieldValueForbidden",
+                "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )
 
     async def _events(
@@ -355,6 +314,11 @@ class Alarm:
     def cancel(self) -> None:
         if self._sleeper is not None:
             self._sleeper.cancel()
+
+
+def _wrong_match(reason: str, message: str) -> Refused:
+    """The refusal of a resourceVersionMatch that does not go with the rest of the request."""
+    return invalid("meta.k8s.io", "ListOptions", "", [cause(reason, message, "resourceVersionMatch")])
 
 
 def list_answer(call: Call, metadata: Json, bodies: list[bytes]) -> Response:
