@@ -96,10 +96,10 @@ def command(
         "quota": quota,
         "trust_unstamped": trust_unstamped,
     }
-    url = (webhook_url or None) if webhooks or webhook_url else ""
+    webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     parts = _parts(chosen, wrapper_options, health)
-    asyncio.run(_run(kubeconfig, context, namespace, parts, url, health, health_port))
+    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, health, health_port))
 
 
 def _chosen(only: str) -> tuple[str, ...]:
@@ -142,11 +142,12 @@ async def _run(
     context: str | None,
     namespace: str,
     parts: dict[str, Part],
-    webhook_url: str | None,
+    webhooks: bool,
+    webhook_url: str,
     health: HealthServer,
     health_port: int,
 ) -> None:
-    """`webhook_url` is empty without webhooks, None when the API server calls the Service."""
+    """Without a `webhook_url` the API server calls the webhooks through the Service."""
     from shoal.kube.lease import Leadership, Term
 
     identity = f"{os.uname().nodename}_{os.getpid()}"
@@ -154,10 +155,10 @@ async def _run(
         client = Client(client.transport, manager="shoal")
         leadership = Leadership(client, "shoal-controller", namespace, identity)
         admission = None
-        if webhook_url != "":
+        if webhooks:
             from shoal.cli.admission import Admission, certificate_hosts
 
-            admission = Admission(client, namespace, certificate_hosts(webhook_url or ""))
+            admission = Admission(client, namespace, certificate_hosts(webhook_url))
             parts = {"webhook certificate": admission.keep, **parts}
             health.require("webhook", admission.trouble)
 
@@ -182,7 +183,7 @@ async def _run(
             await health.stop()
 
 
-def _listening(webhook_url: str | None) -> tuple[str, int]:
+def _listening(webhook_url: str) -> tuple[str, int]:
     """All addresses for calls through the Service; for a URL, its port, and its host where that is this machine's."""
     from urllib.parse import urlsplit
 
