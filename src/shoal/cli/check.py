@@ -12,27 +12,37 @@ from typing import Any
 import click
 
 from shoal.api import manifests, strict
+from shoal.cli.show import document
 from shoal.errors import ShoalError
 
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
-@click.command("check")
+@click.command("check", epilog="\b\nExamples:\n  shoal check job.yaml\n  shoal check manifests/*.yaml -o json")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
-def command(files: tuple[Path, ...]) -> None:
-    """Check manifests (files, folders or - for standard input) and name every mistake with its place."""
-    objects = problems = 0
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+def command(files: tuple[Path, ...], form: str) -> None:
+    """Check manifests (files, folders or - for standard input) and name every mistake with its place.
+
+    Exits 1 when something is to be corrected.
+    """
+    objects = 0
+    problems: list[dict[str, str]] = []
     for source, text in _texts(files):
         for obj in manifests.read(text, source):
             objects += 1
             for error in strict.check(obj):
-                problems += 1
-                click.echo(f"{source}: {_named(obj)}: {error}")
+                problems.append({"source": source, "object": _named(obj), "problem": str(error)})
+                if form == "text":
+                    click.echo(f"{source}: {_named(obj)}: {error}")
     if not objects:
         raise ShoalError("no object found; give manifest files, or a folder that holds some")
+    if form != "text":
+        document({"objects": objects, "problems": problems}, form)
     if problems:
-        raise ShoalError(f"{problems} of these to correct in {objects} objects")
-    click.echo(f"{objects} objects, nothing to correct")
+        raise ShoalError(f"{len(problems)} of these to correct in {objects} objects")
+    if form == "text":
+        click.echo(f"{objects} objects, nothing to correct")
 
 
 def _texts(files: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:

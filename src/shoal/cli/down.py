@@ -19,7 +19,10 @@ from shoal.local.runtime.identity import hold
 PATIENCE = 60.0
 
 
-@click.command(short_help="Stop a cluster and everything that it runs.")
+@click.command(
+    short_help="Stop a cluster and everything that it runs.",
+    epilog="\b\nExamples:\n  shoal down\n  shoal down --name try",
+)
 @click.option("--name", default=DEFAULT_NAME, show_default=True)
 @click.option("--purge", is_flag=True, help="Also delete its state: objects, logs, volumes.")
 def command(name: str, purge: bool) -> None:

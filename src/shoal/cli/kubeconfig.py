@@ -8,7 +8,11 @@ from shoal.errors import ShoalError
 from shoal.local.home import DEFAULT_NAME, Home
 
 
-@click.command(short_help="Print the path of a cluster's kubeconfig.")
+@click.command(
+    short_help="Print the path of a cluster's kubeconfig.",
+    epilog="\b\nExamples:\n  kubectl --kubeconfig $(shoal kubeconfig) get pods"
+    "\n  export KUBECONFIG=$(shoal kubeconfig --name try)",
+)
 @click.option("--name", default=DEFAULT_NAME, show_default=True)
 def command(name: str) -> None:
     """Print the path of the kubeconfig of this cluster."""

@@ -28,7 +28,11 @@ from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.settings import parse_node
 
 
-@click.group(short_help="Add, remove or serve nodes.")
+@click.group(
+    short_help="Add, remove or serve nodes.",
+    epilog="\b\nExamples:\n  shoal node add cpu=8,memory=16Gi,count=2\n  shoal node remove node-1"
+    "\n  shoal node serve --kubeconfig FILE --node cpu=8,memory=16Gi",
+)
 def command() -> None:
     """Nodes of a running cluster."""
 

@@ -26,7 +26,13 @@ STOP_GRACE = 10.0
 START_PATIENCE = 60.0
 
 
-@click.command(short_help="Start a cluster on this machine.")
+@click.command(
+    short_help="Start a cluster on this machine.",
+    epilog="\b\nExamples:\n  shoal up                     this machine as one node, in the foreground"
+    "\n  shoal up --detach --node cpu=8,memory=16Gi,nvidia.com/gpu=1,count=2"
+    "\n  shoal up --detach --name try --runtime simulated --node cpu=64,memory=256Gi,count=100"
+    "\n  shoal up --pool name=gpu,cpu=4,memory=16Gi,nvidia.com/gpu=1,max=4,delay=2s",
+)
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Several clusters may run side by side, by name.")
 @click.option(
     "--node",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,26 @@ def test_each_mistake_is_named_with_file_object_and_path(tmp_path: Path, capsys:
     answer = capsys.readouterr()
     assert answer.out == f'{path}: Ray r: spec.minWorker: unknown field "spec.minWorker"\n'
     assert answer.err == "error: 1 of these to correct in 1 objects\n"
+
+
+def test_programs_read_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("apiVersion: ray.k8s.io/v1alpha1\nkind: Ray\nmetadata: {name: r}\nspec: {minWorker: 1}\n")
+    assert run(str(path), "-o", "json") == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "objects": 1,
+        "problems": [
+            {"source": str(path), "object": "Ray r", "problem": 'spec.minWorker: unknown field "spec.minWorker"'}
+        ],
+    }
+
+
+@pytest.mark.parametrize("words", [["up"], ["down"], ["node"], ["kubeconfig"], ["doctor"], ["get"], ["check"], ["why"],
+                                   ["controller"], ["install"], ["uninstall"]])  # fmt: skip
+def test_every_command_shows_examples(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    assert "Examples:" in capsys.readouterr().out
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
