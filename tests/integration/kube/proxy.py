@@ -13,13 +13,16 @@ class Proxy:
         self._target = port
         self._alive = asyncio.Event()
         self._alive.set()
+        self._open = asyncio.Event()
+        self._open.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.connections = 0
 
     async def start(self) -> int:
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        """Listen; after `stop` on the same port as before."""
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
@@ -36,6 +39,13 @@ class Proxy:
         self._alive = asyncio.Event()
         self._alive.set()
 
+    def hold(self) -> None:
+        """Nothing is read from either side until `release`: the sender's buffers fill."""
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         alive = self._alive
@@ -44,12 +54,17 @@ class Proxy:
         self._tasks.add(task)
         with suppress(ConnectionError):
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
-            await asyncio.gather(self._pass(alive, reader, far_writer), self._pass(alive, far_reader, writer))
+            try:
+                await asyncio.gather(self._pass(alive, reader, far_writer), self._pass(alive, far_reader, writer))
+            finally:
+                writer.close()
+                far_writer.close()
 
     async def _pass(self, alive: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
                 await alive.wait()
+                await self._open.wait()
                 writer.write(data)
                 await writer.drain()
             writer.close()

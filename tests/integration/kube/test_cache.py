@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 
-from shoal.api.kind import Key, Kind
+from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP
 from shoal.api.meta import Json, Object
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from shoal.kube.feed import FeedSettings
 from shoal.kube.writes import Writer, Writes
 from tests.controlplane.plane import ControlPlane
 
-from .conftest import Start, config_map, install
+from .conftest import Start, config_map
 
 pytestmark = pytest.mark.controlplane
 
@@ -102,13 +100,6 @@ class Changes:
                 await asyncio.sleep(0.3)
 
 
-async def until(held: Callable[[], bool]) -> None:
-    """For what has no event to wait for."""
-    async with asyncio.timeout(30):
-        while not held():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 async def test_nothing_is_lost_when_server_and_store_are_killed_during_5000_changes(
     client: Client, control_plane: ControlPlane, hands: ThreadPoolExecutor, start: Start
 ) -> None:
@@ -144,33 +135,6 @@ async def test_nothing_is_lost_when_server_and_store_are_killed_during_5000_chan
     print(f"client CPU while down {share:.2%}; {counts}")
     assert counts.lists <= 1 + counts.gone
     assert counts.repairs == 0
-
-
-async def test_it_falls_back_to_lists_and_joins_kinds_that_come_later(client: Client, start: Start) -> None:
-    gadget = Kind("example.test", "v1", "Gadget", "gadgets")
-    cache: Cache[dict] = Cache(client, gadget, settings=FeedSettings(streaming_lists=False, retry_cap=1.0))
-    start(cache.run())
-    await until(lambda: cache.trouble is not None)
-    assert cache.trouble is not None and cache.trouble.reason == "KindNotInstalled"
-    await install(client, gadget)
-    async with asyncio.timeout(10):
-        await cache.synced.wait()
-    body = {"apiVersion": "example.test/v1", "kind": "Gadget", "metadata": {"name": "g"}}
-    made = await client.create(gadget, body, "default")
-    cache.note_write(made)
-    assert cache.get(Key("default", "g")) == made
-    await client.delete(gadget, "g", "default")
-    await until(lambda: len(cache) == 0)
-    assert cache.trouble is None
-
-
-async def test_a_permission_that_is_missing_is_named(client: Client, start: Start) -> None:
-    nobody = client.impersonating("nobody")
-    cache: Cache[dict] = Cache(nobody, CONFIG_MAP)
-    start(cache.run())
-    await until(lambda: cache.trouble is not None)
-    assert cache.trouble is not None and cache.trouble.reason == "Forbidden"
-    assert 'cannot list resource "configmaps"' in cache.trouble.message
 
 
 async def test_many_caches_share_one_connection_pool(client: Client, start: Start) -> None:

@@ -112,7 +112,7 @@ def _compile(schema: Json, where: str, problems: list[Problem], transitions: lis
         if (rule := _Rule.compiled(written, f"{here}[{index}]", problems)) is not None
     ]
     transitions += [rule.uses_old for rule in rules]
-    adapt = _adapter(schema, root=root)
+    adapt = _adapter(schema, root=root) if rules else None
     members = {
         name: node
         for name, child in (schema.get("properties") or {}).items()
