@@ -61,7 +61,7 @@ def test_never_over_a_nodes_capacity_and_gangs_stay_whole(seed, policy, preempti
 
 @proven(without=lambda patch: patch.setattr(Waiting, "reopen", lambda self, kind: None))
 @given(SEEDS, st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=16, deadline=None)
 def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):
     """F21: a change that could help a waiting gang is not noticed. Holds: an engine built anew decides the same."""
     world = busy_world(seed, preemption=preemption)
