@@ -115,8 +115,11 @@ class HttpTransport:
     def _opened(self, guarded: bool) -> aiohttp.ClientSession:
         if self._sessions is None or self._sessions[0].closed:
             connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._connections, ssl=self._tls or True)
-            plain = aiohttp.ClientSession(connector=connector)
-            asking = aiohttp.ClientSession(connector=connector, connector_owner=False, trace_configs=[_guarded()])
+            jar = aiohttp.DummyCookieJar()  # API servers set none, and looking costs at every request
+            plain = aiohttp.ClientSession(connector=connector, cookie_jar=jar)
+            asking = aiohttp.ClientSession(
+                connector=connector, connector_owner=False, cookie_jar=jar, trace_configs=[_guarded()]
+            )
             for session in (plain, asking):
                 # aiohttp sends PUT and DELETE a second time when a kept connection breaks; we must know.
                 session._retry_connection = False
@@ -124,7 +127,7 @@ class HttpTransport:
         return self._sessions[guarded]
 
     def _url(self, request: Request) -> URL:
-        query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
+        query = f"?{_encoded(*request.query.items())}" if request.query else ""
         return URL(f"{self.server}{request.path}{query}", encoded=True)
 
     async def _headers(self, request: Request) -> Mapping[str, str]:
@@ -170,6 +173,12 @@ def _guarded() -> aiohttp.TraceConfig:
     trace.on_connection_create_end.append(ask)
     trace.on_connection_reuseconn.append(ask)
     return trace
+
+
+@lru_cache(256)
+def _encoded(*query: tuple[str, str]) -> str:
+    """Nearly every write has the same one."""
+    return urlencode(query, quote_via=quote)
 
 
 @lru_cache(64)
