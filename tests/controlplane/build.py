@@ -3,7 +3,7 @@
 The folder is keyed by the pins, so a change of version builds anew and an unchanged one starts at once. Binaries in
 KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
 tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
-alone).
+alone). `program` builds a module of our own beside it: the clients in Go that the tests run.
 """
 
 from __future__ import annotations
@@ -60,6 +60,22 @@ def binaries(*names: str) -> dict[str, Path]:
     return found
 
 
+def program(name: str) -> Path:
+    """The binary of the Go module in the folder of that name, built when its pins or its source are new."""
+    source = HERE / name
+    content = hashlib.sha256()
+    for file in sorted(source.iterdir()):
+        content.update(file.name.encode() + b"\0" + file.read_bytes())
+    folder = cache_folder().parent / "programs"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}-{content.hexdigest()[:12]}"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_file():
+            _go_build(name, name, ".", target, "-s -w")
+    return target
+
+
 def kwok_stages() -> list[Path]:
     """KWOK's own published stage files for nodes and pods that come up at once, from its module."""
     module = _module_folder("kwok", "sigs.k8s.io/kwok")
@@ -99,8 +115,14 @@ def _build(name: str, number: int, total: int) -> Path:
     target = cache_folder() / name
     started = time.monotonic()
     print(f"[{number}/{total}] building {name} (once; kept in {cache_folder()}) …", file=sys.stderr, flush=True)
+    _go_build(name, module, package, target, _link_flags())
+    print(f"[{number}/{total}] {name} built in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return target
+
+
+def _go_build(name: str, module: str, package: str, target: Path, link_flags: str) -> None:
     half_done = target.with_suffix(".partial")
-    command = [_go(), "build", "-trimpath", "-ldflags", _link_flags(), "-o", str(half_done), package]
+    command = [_go(), "build", "-trimpath", "-ldflags", link_flags, "-o", str(half_done), package]
     outcome = subprocess.run(command, cwd=HERE / module, env=_environment(), capture_output=True, text=True)
     if outcome.returncode:
         said = " ".join(outcome.stderr.split())[-300:]
@@ -109,8 +131,6 @@ def _build(name: str, number: int, total: int) -> Path:
             "see that Go modules can be downloaded, or set KUBEBUILDER_ASSETS to a folder that has it."
         )
     half_done.rename(target)
-    print(f"[{number}/{total}] {name} built in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    return target
 
 
 def _link_flags() -> str:

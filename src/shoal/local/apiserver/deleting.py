@@ -102,6 +102,7 @@ class Deleter:
                 if current is not record:
                     record = current
                     continue
+            before = obj["metadata"].get("deletionTimestamp"), obj["metadata"].get("deletionGracePeriodSeconds")
             marked = self._mark(call, obj, options)
             if options.dry_run or call.dry_run:
                 return marked is False, obj
@@ -112,7 +113,13 @@ class Deleter:
             if marked:
                 await self.storage.put(resource.collection, record.namespace, record.name, revision, encode(obj))
             else:
-                await self.storage.remove(resource.collection, record, revision, encode(obj))
+                # As Kubernetes, watchers see a pod marked first and then gone.
+                after = obj["metadata"].get("deletionTimestamp"), obj["metadata"].get("deletionGracePeriodSeconds")
+                last = encode(obj) if resource.name == "pods" and after != before else None
+                if last is not None:
+                    revision = self.storage.next_revision()
+                    obj["metadata"]["resourceVersion"] = str(revision)
+                await self.storage.remove(resource.collection, record, revision, encode(obj), marked=last)
             return not marked, obj
         raise conflict(resource.group, resource.plural, record.name, MODIFIED)
 

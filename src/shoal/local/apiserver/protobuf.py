@@ -22,64 +22,7 @@ from shoal.local.apiserver.status import Refused, bad_request
 
 MAGIC = b"k8s\x00"
 DEEPEST = 64
-# In these fields nothing and nought differ: Kubernetes holds them as pointers, and sends nought only when it was set.
-# All other noughts are the absence of a value, which JSON leaves out.
-_KEPT_NOUGHTS = frozenset(
-    (
-        "activeDeadlineSeconds",
-        "allowPrivilegeEscalation",
-        "allocateLoadBalancerNodePorts",
-        "automountServiceAccountToken",
-        "backoffLimit",
-        "backoffLimitPerIndex",
-        "blockOwnerDeletion",
-        "completions",
-        "controller",
-        "defaultMode",
-        "deletionGracePeriodSeconds",
-        "enableServiceLinks",
-        "expirationSeconds",
-        "failedJobsHistoryLimit",
-        "fsGroup",
-        "gracePeriodSeconds",
-        "hostUsers",
-        "immutable",
-        "leaseDurationSeconds",
-        "leaseTransitions",
-        "maxFailedIndexes",
-        "mode",
-        "optional",
-        "orphanDependents",
-        "parallelism",
-        "partition",
-        "priority",
-        "privileged",
-        "progressDeadlineSeconds",
-        "readOnlyRootFilesystem",
-        "revisionHistoryLimit",
-        "runAsGroup",
-        "runAsNonRoot",
-        "runAsUser",
-        "setHostnameAsFQDN",
-        "shareProcessNamespace",
-        "startingDeadlineSeconds",
-        "successfulJobsHistoryLimit",
-        "suspend",
-        "terminationGracePeriodSeconds",
-        "tolerationSeconds",
-        "ttlSecondsAfterFinished",
-        "unhealthyPodEvictionPolicy",
-        "nodePort",
-    )
-)
-_KEPT_NOUGHTS_IN = frozenset(
-    (
-        "apps.v1.DeploymentSpec.replicas",
-        "apps.v1.ReplicaSetSpec.replicas",
-        "apps.v1.StatefulSetSpec.replicas",
-        "core.v1.ReplicationControllerSpec.replicas",
-    )
-)
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
 
 
 def decode(data: bytes) -> Json:
@@ -165,6 +108,8 @@ def _message(data: Any, type_name: str, depth: int) -> Json:
             continue
         if field.inline:
             found.update(_message(raw, field.type, depth + 1))
+        elif type_name == _SCHEMA and field.name in _EITHER:
+            found[field.name] = _EITHER[field.name](raw, depth)
         elif field.shape == "list":
             found.setdefault(field.name, []).append(_value(raw, field.type, depth))
         elif field.shape == "map":
@@ -174,12 +119,9 @@ def _message(data: Any, type_name: str, depth: int) -> Json:
             )
         else:
             value = _value(raw, field.type, depth)
+            # A pointer is sent only when it was set, other noughts always: those are what JSON leaves out.
             nought = value is None or value == "" or (value == 0 and type(value) in (int, bool, float))
-            if (
-                not nought
-                or (field.name in _KEPT_NOUGHTS and value is not None)
-                or f"{type_name}.{field.name}" in _KEPT_NOUGHTS_IN
-            ):
+            if not nought or ((field.pointer or field.keep) and value is not None):
                 found[field.name] = value
     return found
 
@@ -224,3 +166,32 @@ def _value(raw: Any, type_name: str, depth: int) -> Any:
             text = bytes(dict(_fields(raw)).get(1, b""))
             return msgspec.json.decode(text) if text else None
     return _message(raw, type_name, depth + 1)
+
+
+def _one_or_many(raw: Any, depth: int) -> Any:
+    """`items`: a schema, or a list of them."""
+    parts = _fields(raw)
+    one = dict(parts).get(1)
+    return _message(one, _SCHEMA, depth + 1) if one is not None else [_message(i, _SCHEMA, depth + 1) for _, i in parts]
+
+
+def _allowed_or_schema(raw: Any, depth: int) -> Any:
+    """`additionalProperties`, `additionalItems`: whether any, or which."""
+    parts = dict(_fields(raw))
+    return _message(parts[2], _SCHEMA, depth + 1) if 2 in parts else bool(parts.get(1))
+
+
+def _dependencies(raw: Any, depth: int) -> Any:
+    """An entry of `dependencies`: a schema, or names of members."""
+    entry = dict(_fields(raw))
+    parts = _fields(entry.get(2, b""))
+    names = [bytes(name).decode() for number, name in parts if number == 2]
+    return {bytes(entry.get(1, b"")).decode(): names or _message(dict(parts).get(1, b""), _SCHEMA, depth + 1)}
+
+
+_EITHER = {
+    "items": _one_or_many,
+    "additionalItems": _allowed_or_schema,
+    "additionalProperties": _allowed_or_schema,
+    "dependencies": _dependencies,
+}

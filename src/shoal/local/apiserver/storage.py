@@ -208,23 +208,33 @@ class Storage:
         else:
             id = old.id
         record = Record(id, namespace, name, revision, raw)
-        await self._write(collection, record)
+        if (done := self._begin(collection, record)) is not None:
+            await done
         return record
 
-    async def remove(self, collection: Collection, old: Record, revision: int, raw: bytes) -> Record:
-        """Remove an object; `raw` is its last state with the revision of the removal, for watchers."""
+    async def remove(
+        self, collection: Collection, old: Record, revision: int, raw: bytes, *, marked: bytes | None = None
+    ) -> Record:
+        """Remove an object; `raw` is its last state with the revision of the removal, for watchers.
+
+        With `marked` they first see it change to that, in the revision before.
+        """
+        if marked is not None:
+            self._begin(collection, Record(old.id, old.namespace, old.name, revision - 1, marked))
         record = Record(old.id, old.namespace, old.name, revision, raw, removed=True)
-        await self._write(collection, record)
+        if (done := self._begin(collection, record)) is not None:
+            await done
         return record
 
-    async def _write(self, collection: Collection, record: Record) -> None:
+    def _begin(self, collection: Collection, record: Record) -> asyncio.Future[None] | None:
+        """Hand a write over in the order of revisions; None when it is done already, in memory."""
         if self._db is None:
             if self.directory is not None:
                 raise WriteFailed(STOPPING, full=False)
             collection.apply(record)
             self.committed = record.revision
             collection.wake()
-            return
+            return None
         assert self._loop is not None
         if self._closing:
             raise WriteFailed(STOPPING, full=False)
@@ -235,7 +245,7 @@ class Storage:
             self._busy = True
             self._idle.clear()
             self._loop.call_soon(self._flush)  # after the other requests of this turn: they share the commit
-        await done
+        return done
 
     def _flush(self) -> None:
         batch, self._outbox = self._outbox, []
@@ -274,6 +284,7 @@ class Storage:
             write.collection.pending.pop((write.record.namespace, write.record.name), None)
             if not write.done.done():
                 write.done.set_exception(error)
+                write.done.exception()  # of a pod's last change nobody waits
         if not error.full:
             self.broken = str(error)
 

@@ -1,14 +1,15 @@
-// A client in Go, as operators are written: protobuf bodies for built-in kinds, shared informers, a lease lock, and a
-// custom kind through the dynamic client. Prints what it saw and OK at the end.
+// client-go: protobuf bodies for built-in kinds, shared informers, a lease lock, and a custom kind through the dynamic
+// client.
 package main
 
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,27 +17,19 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-func must(err error) {
-	if err != nil {
-		fmt.Println("FAILED", err)
-		os.Exit(1)
-	}
-}
-
-func main() {
-	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
-	must(err)
+func clientGo(cfg *rest.Config) {
 	binary := *cfg
 	binary.ContentType = "application/vnd.kubernetes.protobuf"
 	binary.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	cs, err := kubernetes.NewForConfig(&binary)
 	must(err)
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	factory := informers.NewSharedInformerFactory(cs, 0)
 	seen := make(chan string, 100)
 	pods := factory.Core().V1().Pods().Informer()
@@ -83,10 +76,35 @@ func main() {
 	}
 	dyn, err := dynamic.NewForConfig(cfg)
 	must(err)
-	crd := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	_, err = dyn.Resource(crd).Create(ctx, &unstructured.Unstructured{Object: map[string]interface{}{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]interface{}{"name": "gos.example.com"}, "spec": map[string]interface{}{"group": "example.com", "scope": "Namespaced", "names": map[string]interface{}{"plural": "gos", "kind": "Go"}, "versions": []interface{}{map[string]interface{}{"name": "v1", "served": true, "storage": true, "subresources": map[string]interface{}{"status": map[string]interface{}{}}, "schema": map[string]interface{}{"openAPIV3Schema": map[string]interface{}{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}}}, metav1.CreateOptions{})
+	free := true
+	extensions, err := apiextensions.NewForConfig(&binary)
 	must(err)
+	crd, err := extensions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "gos.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gos", Kind: "Go"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: &free,
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{
+						"words":  {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{Type: "string"}}},
+						"counts": {Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &apiextensionsv1.JSONSchemaProps{Type: "integer"}}},
+					},
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	must(err)
+	properties := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
+	fmt.Println("schema", properties["words"].Items.Schema.Type, properties["counts"].AdditionalProperties.Schema.Type)
 	gos := dyn.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gos"}).Namespace("default")
+	until(ctx, "the kind is served", func() (bool, error) {
+		_, err := gos.List(ctx, metav1.ListOptions{})
+		return err == nil, nil
+	})
 	w, err := gos.Watch(ctx, metav1.ListOptions{})
 	must(err)
 	g, err := gos.Create(ctx, &unstructured.Unstructured{Object: map[string]interface{}{"apiVersion": "example.com/v1", "kind": "Go", "metadata": map[string]interface{}{"name": "g"}, "spec": map[string]interface{}{"n": int64(1)}}}, metav1.CreateOptions{})
@@ -102,5 +120,4 @@ func main() {
 		fmt.Println("FAILED no event")
 	}
 	close(stop)
-	fmt.Println("OK")
 }
