@@ -89,7 +89,7 @@ def test_the_tutorial_quickly_with_simulated_pods(machine: Callable[..., Machine
         cluster.kubectl("create", "-f", f"samples/appwrapper/{sample}.yaml")
     cluster.wait("appwrapper/first", "jsonpath={.status.queuejobstate}=Dispatched")
     cluster.wait("appwrapper/second", "jsonpath={.status.queuejobstate}=Backoff")
-    assert "held by: AppWrapper/default/first" in cluster.shoal("why", "second", "--name", cluster.name)
+    assert "held by AppWrapper/default/first" in cluster.shoal("why", "second", "--name", cluster.name)
     listed = cluster.shoal("get", "--name", cluster.name)
     assert re.search(r"AppWrapper +first +Running", listed)
     assert re.search(r"AppWrapper +second +Pending .*3 cpu needed, 1950m free", listed)

@@ -226,6 +226,8 @@ class AppWrapperStatus(Part):
     admission: str = ""
     """Ours, as compact JSON: what was admitted (epoch, generation, quota seats, assignment), stored before the first
     object exists. A text, so that `kubectl describe` keeps it on one line."""
+    explanation: str = ""
+    """Ours, as compact JSON: why it waits, as `shoal why` prints it."""
 
 
 class AppWrapper(Object):

@@ -8,18 +8,15 @@ from typing import Any
 
 import click
 
-from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.cli import show
+from shoal.cli import gangs, show
 from shoal.cli.reach import cluster_options, namespace_options, output_option, reach
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
-
-_KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
 
 
 @click.command(epilog="\b\nExamples:\n  shoal get\n  shoal get -A\n  shoal get -n team-a -o json")
@@ -51,8 +48,13 @@ def command(
 
 async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
     async with reach(*where) as client:
-        found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in _KINDS))
-    rows = [_row(kind, obj) for kind, objects in zip(_KINDS, found, strict=True) for obj in objects if not _owned(obj)]
+        found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in gangs.KINDS))
+    rows = [
+        _row(kind, obj)
+        for kind, objects in zip(gangs.KINDS, found, strict=True)
+        for obj in objects
+        if gangs.owner(obj) is None
+    ]
     return sorted(rows, key=lambda row: (row["namespace"], row["created"], row["kind"], row["name"]))
 
 
@@ -66,12 +68,8 @@ async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Jso
         raise ShoalError(f"{error}; ask for that right, or name a namespace with -n") from error
 
 
-def _owned(obj: Json) -> bool:
-    return any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences") or ())
-
-
 def _row(kind: Kind, obj: Json) -> dict[str, Any]:
-    state, reason = _told(kind, obj.get("status") or {}, obj.get("spec") or {})
+    state, reason = gangs.told(kind, obj)
     return {
         "namespace": obj["metadata"].get("namespace", ""),
         "kind": kind.kind,
@@ -80,19 +78,3 @@ def _row(kind: Kind, obj: Json) -> dict[str, Any]:
         "reason": reason,
         "created": parse_time(obj["metadata"]["creationTimestamp"]),
     }
-
-
-def _told(kind: Kind, status: Json, spec: Json) -> tuple[str, str]:
-    """State and reason in one word and one line, from what the object's own controller wrote."""
-    match kind.kind:
-        case "AppWrapper":
-            state = status.get("state") or status.get("phase") or "New"
-            return state, str(status.get("message") or "")
-        case "RayJob":
-            state = status.get("jobDeploymentStatus") or ("Suspended" if spec.get("suspend") else "New")
-            return state, str(status.get("message") or status.get("reason") or "")
-        case "RayCluster":
-            state = status.get("state") or ("suspended" if spec.get("suspend") else "starting")
-            return state, str(status.get("reason") or "")
-    conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
-    return (str(conditions[-1].get("type")) if conditions else "New"), ""

@@ -1,7 +1,7 @@
 """`shoal why NAME`: why a gang runs or waits, and what would help.
 
-Runs the very engine that decides, on the objects that the asker may read, so the answer never shows more than their
-rights do. Who may not read nodes and pods of the whole cluster gets what the controller wrote on the gang itself.
+Prints what the controller said: it judges, and leaves its explanation on the gang. Gangs of other namespaces are in
+there by UID only; they are named to those who may read them, and counted for all others.
 """
 
 from __future__ import annotations
@@ -12,114 +12,174 @@ from typing import Any
 
 import click
 
-from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.api.times import parse_time
-from shoal.cli import show
+from shoal.api.times import micro_text, parse_time, seconds_text
+from shoal.cli import gangs, show
 from shoal.cli.reach import cluster_options, output_option, reach
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
 
+_STATES = {"Pending": "waiting", "Suspended": "waiting", "RunningHoldCompletion": "running until its pods end"}
+_COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded", "failed": "failed"}
 
-@click.command(epilog="\b\nExamples:\n  shoal why train\n  shoal why appwrapper/train -n team-a -o json")
-@click.argument("gang")
+
+@click.command(
+    epilog="\b\nExamples:\n  shoal why train\n  shoal why appwrapper/train -n team-a -o json\n  shoal why rayjob/tune"
+)
+@click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
 @output_option
 @cluster_options
 def command(
     gang: str, namespace: str, output: str, kubeconfig: Path | None, context: str | None, name: str | None
 ) -> None:
-    """Say why the AppWrapper GANG runs or waits."""
-    wanted = gang.rpartition("/")[2]
-    told = asyncio.run(_explain(wanted, namespace, (kubeconfig, context, name)))
+    """Say why a gang runs or waits: what is short, by how much and where, who holds it, what would help."""
+    word, _, wanted = gang.rpartition("/")
+    searched = gangs.kinds_called(word) if word else gangs.KINDS
+    told = asyncio.run(_explain(searched, wanted, namespace, (kubeconfig, context, name)))
     if output == "table":
         _print(told)
     else:
         show.document(told, output)
 
 
-async def _explain(name: str, namespace: str, where: tuple[Any, ...]) -> dict[str, Any]:
+async def _explain(searched: tuple[Kind, ...], name: str, namespace: str, where: tuple[Any, ...]) -> dict[str, Any]:
     async with reach(*where) as client:
-        kind, obj = await _found(client, name, namespace)
-        told = _stored(kind, obj)
-        if told["state"] == "waiting":
-            told.update(await _judged(client, obj))
-        return told
+        return await explain_to(client, searched, name, namespace)
 
 
-async def _found(client: Client, name: str, namespace: str) -> tuple[Kind, Json]:
-    for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY):
+async def explain_to(client: Client, searched: tuple[Kind, ...], name: str, namespace: str) -> dict[str, Any]:
+    """What the client's user may learn about this gang; of something inside an AppWrapper, about the AppWrapper."""
+    kind, obj = await _found(client, searched, name, namespace)
+    holder = gangs.owner(obj)
+    if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
+        kind, obj = await _found(client, gangs.WRAPPERS, holder["name"], namespace)
+    return await _wrapper(client, kind, obj) if gangs.is_wrapper(kind) else _plain(kind, obj)
+
+
+async def _found(client: Client, searched: tuple[Kind, ...], name: str, namespace: str) -> tuple[Kind, Json]:
+    for kind in searched:
         try:
             return kind, await client.get(kind, name, namespace)
         except NotFound:
             continue
-    raise ShoalError(f"there is no AppWrapper {name} in namespace {namespace}; `shoal get -A` lists all gangs")
+    what = searched[0].kind if len({kind.kind for kind in searched}) == 1 else "gang"
+    raise ShoalError(f"there is no {what} {name} in namespace {namespace}; `shoal get -A` lists all gangs")
 
 
-def _stored(kind: Kind, obj: Json) -> dict[str, Any]:
-    """What the object itself tells."""
+def _plain(kind: Kind, obj: Json) -> dict[str, Any]:
+    """A gang that no AppWrapper holds: what its own controller says."""
+    state, reason = gangs.told(kind, obj)
+    return {**_named(kind, obj), "state": state.lower(), "since": _since(obj), "message": reason}
+
+
+async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
+    from shoal.api.appwrapper import AppWrapper
+    from shoal.api.codec import typed
+    from shoal.controllers.appwrapper import explain
+
+    wrapper: AppWrapper = typed(obj, AppWrapper)
+    names = await _names(client) if explain.unnamed(wrapper) else {}
     status = obj.get("status") or {}
     state = status.get("state") or status.get("phase") or "Pending"
-    names = {"Pending": "waiting", "Running": "running", "RunningHoldCompletion": "running"}
-    conditions = status.get("conditions") or []
-    last = conditions[-1] if conditions else {}
-    since = (
-        last.get("lastTransitionMicroTime") or last.get("lastTransitionTime") or obj["metadata"]["creationTimestamp"]
-    )
-    return {
-        "gang": f"{kind.kind}/{obj['metadata']['namespace']}/{obj['metadata']['name']}",
-        "state": names.get(state, state.lower()),
-        "since": since,
-        "message": status.get("message") or last.get("message") or "",
-        "pods": {
-            name: status.get(name, 0) for name in ("pending", "running", "Succeeded", "failed") if status.get(name)
-        },
-    }
+    if status.get("canrun") and state == "Pending":
+        state = "admitted, being started"
+    pods = {told: status[name] for name, told in _COUNTS.items() if status.get(name)}
+    found = {**_named(kind, obj), "state": _STATES.get(state, state.lower()), "since": _since(obj), "pods": pods}
+    found |= explain.described(wrapper, names)
+    if not status:
+        found["message"] = "no controller has looked at it yet; is one running? (shoal up, or shoal controller)"
+    elif (obj.get("spec") or {}).get("suspend"):
+        found["message"] = "spec.suspend is true; it starts when that is cleared"
+    if "resumeAt" in found:
+        found["resumeAt"] = micro_text(found["resumeAt"])
+    return found
 
 
-async def _judged(client: Client, obj: Json) -> dict[str, Any]:
-    """The engine's own explanation, from what the asker may read."""
+async def _names(client: Client) -> dict[str, str]:
+    """Every AppWrapper that the asker may read, by UID: the server decides which those are."""
     import msgspec
 
-    from shoal.controllers.appwrapper.survey import survey
+    from shoal.api.meta import Object
 
-    try:
-        engine, key = await survey(client, obj, SystemClock().now())
-    except Forbidden as error:
-        return {"limited": f"from the gang's own status only: {error.message}"}
-    explanation = engine.explain(key, SystemClock().now())
-    return {} if explanation is None else msgspec.to_builtins(explanation)
+    found: dict[str, str] = {}
+    for kind in gangs.WRAPPERS:
+        continue_ = ""
+        try:
+            while True:
+                page = await client.list_raw(kind, limit=1000, continue_=continue_, metadata_only=True)
+                for item in page.items or ():
+                    metadata = msgspec.json.decode(item, type=Object).metadata
+                    found[metadata.uid] = f"{kind.kind}/{metadata.namespace}/{metadata.name}"
+                continue_ = page.metadata.continue_
+                if not continue_:
+                    break
+        except (Forbidden, NotFound):
+            continue
+    return found
+
+
+def _named(kind: Kind, obj: Json) -> dict[str, Any]:
+    metadata = obj["metadata"]
+    return {"kind": kind.kind, "namespace": metadata["namespace"], "name": metadata["name"]}
+
+
+def _since(obj: Json) -> str:
+    """When it came to be in its present state: entered the queue, or the newest turn of its conditions."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    status = obj.get("status") or {}
+    if status.get("state") == "Pending" and not status.get("canrun"):
+        conditions = [one for one in conditions if one.get("type") == "Queueing"]
+    times = [one.get("lastTransitionMicroTime") or one.get("lastTransitionTime") or "" for one in conditions]
+    return str(max([time for time in times if time], default=obj["metadata"]["creationTimestamp"]))
 
 
 def _print(told: dict[str, Any]) -> None:
     now = SystemClock().now()
-    click.echo(f"{show.harmless(told['gang'])} is {told['state']} since {show.age(parse_time(told['since']), now)}")
-    if told.get("message"):
-        click.echo(f"  {show.harmless(str(told['message']))}")
-    if told.get("position"):
-        click.echo(f"  position {told['position']} of {told['queue_length']} in its queue")
+    name = f"{told['kind']} {told['namespace']}/{told['name']}"
+    since = parse_time(told["since"])
+    _say(f"{name} is {told['state']} since {seconds_text(since)} ({show.age(since, now)} ago)", bold=True)
+    if told.get("pods"):
+        _say("  pods: " + ", ".join(f"{count} {what}" for what, count in told["pods"].items()))
+    if told.get("nodes"):
+        _say("  planned on " + ", ".join(f"{node} (pods: {count})" for node, count in told["nodes"].items()))
+    if told.get("quota"):
+        _say("  quota from " + ", ".join(f"{tree}/{node}" for tree, node in told["quota"].items()))
+    if told.get("message") and not told.get("shortfalls"):
+        _say(f"  {told['message']}")
     for shortfall in told.get("shortfalls") or ():
-        click.echo(f"  short: {show.harmless(shortfall.get('message') or _short(shortfall))}")
-    for label, names in (("held by", told.get("holders")), ("would start if these ended", told.get("release"))):
-        if names:
-            click.echo(f"  {label}: {show.harmless(', '.join(names))}")
-    increase = told.get("least_increase")
+        _say(f"  short: {_short(shortfall)}")
+    if told.get("position"):
+        _say(f"  position {told['position']} of {told['queueLength']}")
+    _say_gangs("held by", told.get("holders"), told.get("holdersNotShown", 0))
+    _say_gangs("would start if these ended:", told.get("release"), told.get("releaseNotShown", 0))
+    increase = told.get("leastIncrease")
     if increase:
-        amounts = ", ".join(_amount(name, value) for name, value in increase["amounts"].items())
-        click.echo(f"  would start with more quota at {show.harmless(increase['place'])}: {amounts}")
-    if told.get("limited"):
-        click.echo(f"  ({show.harmless(told['limited'])})")
+        amounts = ", ".join(f"{value} {name}" for name, value in increase["amounts"].items())
+        _say(f"  would start with more quota at {increase['place']}: {amounts}")
+    if told.get("resumeAt") and parse_time(told["resumeAt"]) > now:
+        seconds = (parse_time(told["resumeAt"]) - now) // 1_000_000
+        _say(f"  {told['setbacks']} starts came to nothing; tried again in {seconds} s")
+
+
+def _say_gangs(label: str, names: list[str] | None, hidden: int) -> None:
+    if not names and not hidden:
+        return
+    more = f"{hidden} {'more ' if names else ''}gang{'s' if hidden > 1 else ''} that you may not read"
+    _say(f"  {label} " + " and ".join([*filter(None, [", ".join(names or [])]), *([more] if hidden else [])]))
+
+
+def _say(text: str, *, bold: bool = False) -> None:
+    """Styles are for terminals only; click drops them elsewhere."""
+    click.echo(click.style(show.harmless(text), bold=bold) if bold else show.harmless(text))
 
 
 def _short(shortfall: dict[str, Any]) -> str:
-    place = f" at {shortfall['place']}" if shortfall.get("place") else ""
-    return f"{_amount(shortfall.get('resource', ''), shortfall.get('missing', 0))}{place} ({shortfall['kind']})"
-
-
-def _amount(resource: str, value: int) -> str:
-    from shoal.api.quantity import show as quantity
-
-    return f"{quantity(resource, value)} {resource}"
+    text = str(shortfall.get("message") or shortfall["kind"])
+    if shortfall.get("resource"):
+        text = f"{shortfall['missing']} {shortfall['resource']} ({text})"
+    place = shortfall.get("place")
+    return f"{text} at {place}" if place and place not in text else text

@@ -327,22 +327,6 @@ async def test_the_legacy_group_with_typed_items(cluster: Cluster) -> None:
     assert (owner["apiVersion"], owner["name"]) == ("mcad.ibm.com/v1beta1", "old")
 
 
-async def test_it_explains_who_waits_and_what_would_help(quiet: Cluster) -> None:
-    controller = start(quiet)
-    await quiet.create(kinds.APP_WRAPPER, asks("holder", "3"))
-    await quiet.until(kinds.APP_WRAPPER, "holder", dispatched)
-    await quiet.create(kinds.APP_WRAPPER, asks("second", "2"))
-    await quiet.until(kinds.APP_WRAPPER, "second", waits)
-    found = controller.explainer.describe("AppWrapper/default/second")
-    assert found is not None
-    assert (found["state"], found["position"], found["holders"]) == ("Pending", 1, ["AppWrapper/default/holder"])
-    assert found["release"] == ["AppWrapper/default/holder"]
-    assert found["shortfalls"][0]["resource"] == "cpu" and found["demand"]["cpu"] == "2"
-    msgspec.json.encode(found)
-    assert [one["name"] for one in controller.explainer.listing()] == ["holder", "second"]
-    assert controller.explainer.describe("AppWrapper/default/nobody") is None
-
-
 async def test_it_counts_for_prometheus(quiet: Cluster) -> None:
     from prometheus_client import generate_latest
 

@@ -32,16 +32,15 @@ def suspended(wrapper: AppWrapper) -> AppWrapperStatus:
 
 
 def resuming(status: AppWrapperStatus, now: int, message: str = "Suspend is false") -> AppWrapperStatus:
-    status = replace(status, phase="Resuming", message="")
+    status = replace(status, phase="Resuming", message="", explanation="")
     for type, value in ((RESERVED, True), (DEPLOYED, True), (READY, False), (UNHEALTHY, False)):
         status = with_condition(status, type, value, "Resuming", message, now)
     return status
 
 
-def waiting(status: AppWrapperStatus, text: str, now: int) -> AppWrapperStatus:
+def waiting(status: AppWrapperStatus, now: int) -> AppWrapperStatus:
     """Not suspended, but there is no room yet."""
-    told = replace(status, message=text)
-    return with_condition(told, RESERVED, False, "Waiting", "Insufficient resources to dispatch AppWrapper.", now)
+    return with_condition(status, RESERVED, False, "Waiting", "Insufficient resources to dispatch AppWrapper.", now)
 
 
 def is_waiting(status: AppWrapperStatus) -> bool:

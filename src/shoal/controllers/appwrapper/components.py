@@ -19,7 +19,7 @@ from shoal.controllers.appwrapper.component_objects import component_objects, ex
 from shoal.controllers.appwrapper.dispatch import names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_queued_here
 from shoal.controllers.appwrapper.house import SECOND, House
-from shoal.controllers.appwrapper.words import why_waiting
+from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound
@@ -32,8 +32,9 @@ NOT_FINAL = frozenset({"RayCluster", "RayJob", "RayService"})
 
 
 class Components:
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, messages: Messages) -> None:
         self.house = house
+        self.messages = messages
 
     async def reconcile(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         if wrapper.spec.managed_by not in ("", CONTROLLER_NAME):
@@ -80,11 +81,7 @@ class Components:
             return await self._start(kind, wrapper, admission_of(admit, wrapper, house.clock.now()))
         hold = house.planner.hold(key, uid)
         if hold is not None:
-            text = why_waiting(house.planner.engine.brief(key, hold.explanation, house.clock.now()))
-            if not phases.is_waiting(wrapper.status):
-                waiting = phases.waiting(wrapper.status, text, house.clock.now())
-                await self._store(kind, wrapper, waiting)
-                house.tell_people(wrapper, "Normal", "Waiting", text)
+            await self.messages.publish_held(kind, wrapper, hold)
         return None
 
     async def _start(self, kind: Kind, wrapper: AppWrapper, record: Admission) -> float | None:

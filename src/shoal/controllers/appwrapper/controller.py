@@ -11,7 +11,6 @@ import logging
 
 from shoal.api.appwrapper import AppWrapper
 from shoal.controllers.appwrapper.dispatch import Objects
-from shoal.controllers.appwrapper.explain import Explainer
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.intake import Address, Intake
@@ -64,7 +63,6 @@ class AppWrapperController:
             metrics=self.metrics,
         )
         self.reconciler = Reconciler(self.house)
-        self.explainer = Explainer(self.house)
         self._quota = QuotaStatus(client, self.world, self.planner.engine)
         self._quota_due = asyncio.Event()
         self._wake: asyncio.Task[None] | None = None

@@ -1,10 +1,14 @@
-"""Why an AppWrapper waits, runs or ended, as plain data for `shoal why` and `shoal get`.
+"""Why an AppWrapper waits, as the controller stores it in the status and `shoal why` prints it.
 
-Asked on demand through the controller, which alone knows the queue. It reads and never changes anything. Whoever
-serves it filters by what the asker may see: names of other namespaces' gangs are in `holders` and `release`.
+The controller alone judges; everyone else reads what it said. Gangs of the AppWrapper's own namespace are named, those
+of others appear by UID alone: whoever may read them can tell who they are, whoever may not learns how many. A text, so
+that `kubectl describe` keeps it on one line; bounded, whatever the size of the cluster.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -12,104 +16,150 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper import monitor
-from shoal.controllers.appwrapper.house import House
-from shoal.controllers.appwrapper.words import why_waiting
-from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.engine.fit import demand_of
-from shoal.engine.model import Explanation
+from shoal.controllers.appwrapper.words import discreet, printable
+from shoal.engine.model import Explanation, Shortfall
+
+MOST_NAMED = 20
+MOST_SHORTFALLS = 8
+LONGEST = 300
 
 
-class Explainer:
-    def __init__(self, house: House) -> None:
-        self.house = house
+class Named(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A gang: by UID, and by its key where it is of the same namespace."""
 
-    def describe(self, key: str) -> Json | None:
-        """All about one gang by its key (`AppWrapper/namespace/name`); None when there is none."""
-        wrapper = self._wrapper(key)
-        if wrapper is None:
-            return None
-        found = self._summary(wrapper)
-        record = admissions.read(wrapper.status.admission)
-        gang = self.house.planner.engine.gang(key)
-        if gang is not None:
-            found["demand"] = {name: show(name, value) for name, value in sorted(demand_of(gang.pod_sets).items())}
-            found["supply"] = gang.supply
-        if record.sets:
-            found["nodes"] = {name: one.nodes for name, one in record.sets.items() if one.nodes}
-        if record.seats:
-            found["seats"] = {tree: seat.node for tree, seat in record.seats.items()}
-        if record.setbacks:
-            found["setbacks"] = record.setbacks
-        explanation = self.house.planner.engine.explain(key, self.house.clock.now())
-        if explanation is not None:
-            found.update(told(explanation))
-        return found
-
-    def listing(self) -> list[Json]:
-        """One short line per AppWrapper, in order of namespace and name."""
-        wrappers = [wrapper for cache in self.house.world.wrappers.values() for wrapper in cache.list()]
-        wrappers.sort(key=lambda one: (one.metadata.namespace, one.metadata.name))
-        return [self._summary(wrapper) for wrapper in wrappers]
-
-    def _summary(self, wrapper: AppWrapper) -> Json:
-        status = wrapper.status
-        counts = monitor.count(self.house.intake.pods(wrapper.metadata.uid))
-        return {
-            "key": gang_key(wrapper),
-            "kind": "AppWrapper",
-            "namespace": wrapper.metadata.namespace,
-            "name": wrapper.metadata.name,
-            "state": status.state or status.phase or "Pending",
-            "queueState": status.queue_job_state,
-            "since": _since(wrapper),
-            "queuedAt": status.controller_first_timestamp or wrapper.metadata.creation_timestamp or "",
-            "priority": wrapper.spec.priority,
-            "reason": status.message,
-            "pods": {
-                "pending": counts.pending,
-                "running": counts.running,
-                "succeeded": counts.succeeded,
-                "failed": counts.failed,
-            },
-        }
-
-    def _wrapper(self, key: str) -> AppWrapper | None:
-        address = self.house.intake.addresses.get(key)
-        return self.house.world.wrapper(*address) if address is not None else None
+    uid: str
+    key: str = ""
 
 
-def told(explanation: Explanation) -> Json:
-    """An engine's explanation as plain data, amounts as people write them."""
+class Short(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One thing that is missing, amounts as people write them."""
+
+    kind: str
+    resource: str = ""
+    needed: str = ""
+    available: str = ""
+    missing: str = ""
+    place: str = ""
+    message: str = ""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    message: str = ""
+    position: int = 0
+    queue_length: int = 0
+    shortfalls: tuple[Short, ...] = ()
+    holders: tuple[Named, ...] = ()
+    more_holders: int = 0
+    release: tuple[Named, ...] = ()
+    """The shortest list of gangs whose end would let it start."""
+    more_release: int = 0
+    increase_at: str = ""
+    """The quota that would have to grow, and by how much at least."""
+    increase: dict[str, str] = {}
+    in_full: bool = False
+    """Whether `release` and `increase` were looked for."""
+
+
+def told(explanation: Explanation, namespace: str, uid_of: Callable[[str], str], *, in_full: bool) -> Told:
+    """What may be stored on an AppWrapper of this namespace. `uid_of` finds the UID of a gang by its key."""
+
+    def named(keys: Iterable[str]) -> tuple[Named, ...]:
+        chosen = list(keys)[:MOST_NAMED]
+        return tuple(Named(uid_of(key), key if _namespace(key) == namespace else "") for key in chosen)
+
     increase = explanation.least_increase
-    return {
-        "why": why_waiting(explanation),
-        "position": explanation.position,
-        "queueLength": explanation.queue_length,
-        "shortfalls": [
-            {
-                **{name: value for name, value in msgspec.to_builtins(one).items() if value},
-                "missing": show(one.resource, one.missing) if one.resource else "",
-                "needed": show(one.resource, one.needed) if one.resource else "",
-                "available": show(one.resource, one.available) if one.resource else "",
-            }
-            for one in explanation.shortfalls
-        ],
-        "holders": list(explanation.holders),
-        "release": list(explanation.release),
-        "leastIncrease": (
-            {
-                "place": increase.place,
-                "amounts": {name: show(name, value) for name, value in increase.amounts.items()},
-            }
-            if increase is not None
-            else None
-        ),
-    }
+    return Told(
+        message=printable(discreet(explanation.message, namespace), LONGEST),
+        position=explanation.position,
+        queue_length=max(explanation.position, explanation.queue_length),
+        shortfalls=tuple(_short(one, namespace) for one in explanation.shortfalls[:MOST_SHORTFALLS]),
+        holders=named(explanation.holders),
+        more_holders=max(0, len(explanation.holders) - MOST_NAMED),
+        release=named(explanation.release),
+        more_release=max(0, len(explanation.release) - MOST_NAMED),
+        increase_at=increase.place if increase is not None else "",
+        increase={name: show(name, value) for name, value in increase.amounts.items()} if increase is not None else {},
+        in_full=in_full,
+    )
 
 
-def _since(wrapper: AppWrapper) -> str:
-    times = [
-        one.last_transition_micro_time or one.last_transition_time or "" for one in wrapper.status.conditions or ()
-    ]
-    return max(times, default=wrapper.metadata.creation_timestamp or "")
+def write(found: Told) -> str:
+    return msgspec.json.encode(found).decode()
+
+
+def read(text: str) -> Told | None:
+    """None where nothing was told, or by a release that tells it otherwise."""
+    try:
+        return msgspec.json.decode(text, type=Told) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def as_brief(found: Told) -> Told:
+    """The part that is known without trying anything out: two of these are equal when nothing else happened."""
+    return msgspec.structs.replace(found, release=(), more_release=0, increase_at="", increase={}, in_full=False)
+
+
+def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
+    """All that is stored about one AppWrapper; `names` are the gangs that the asker may read, by UID."""
+    record, status = admissions.read(wrapper.status.admission), wrapper.status
+    found: Json = {}
+    waiting = read(status.explanation) if is_waiting(wrapper) else None
+    if waiting is not None:
+        holders, hidden = _resolved(waiting.holders, waiting.more_holders, names)
+        release, hidden_release = _resolved(waiting.release, waiting.more_release, names)
+        found |= {
+            "message": waiting.message,
+            "position": waiting.position,
+            "queueLength": waiting.queue_length,
+            "shortfalls": [msgspec.to_builtins(one) for one in waiting.shortfalls],
+            "holders": holders,
+            "holdersNotShown": hidden,
+            "release": release,
+            "releaseNotShown": hidden_release,
+            "leastIncrease": {"place": waiting.increase_at, "amounts": waiting.increase} if waiting.increase else None,
+        }
+    elif status.message:
+        found["message"] = status.message
+    nodes: Counter[str] = Counter()
+    for one in record.sets.values():
+        nodes.update(one.nodes)
+    found |= {"nodes": dict(nodes)} if nodes else {}
+    found |= {"quota": {tree: seat.node for tree, seat in record.seats.items()}} if record.seats else {}
+    found |= {"setbacks": record.setbacks, "resumeAt": record.resume_at} if record.resume_at else {}
+    return found
+
+
+def unnamed(wrapper: AppWrapper) -> bool:
+    """Does what is stored point at gangs of other namespaces?"""
+    waiting = read(wrapper.status.explanation) if is_waiting(wrapper) else None
+    return waiting is not None and any(not one.key for one in (*waiting.holders, *waiting.release))
+
+
+def is_waiting(wrapper: AppWrapper) -> bool:
+    status = wrapper.status
+    return not status.can_run and (status.state or "Pending") == "Pending" and status.phase in ("", "Suspended")
+
+
+def _resolved(gangs: tuple[Named, ...], more: int, names: dict[str, str]) -> tuple[list[str], int]:
+    known = [key for one in gangs if (key := one.key or names.get(one.uid, ""))]
+    return known, more + len(gangs) - len(known)
+
+
+def _short(shortfall: Shortfall, namespace: str) -> Short:
+    name = shortfall.resource
+    amounts = (shortfall.needed, shortfall.available, shortfall.missing)
+    needed, available, missing = (show(name, value) for value in amounts) if name else ("", "", "")
+    return Short(
+        kind=shortfall.kind,
+        resource=name,
+        needed=needed,
+        available=available,
+        missing=missing,
+        place=shortfall.place,
+        message=printable(discreet(shortfall.message, namespace), LONGEST),
+    )
+
+
+def _namespace(key: str) -> str:
+    return key.split("/")[1] if key.count("/") == 2 else ""

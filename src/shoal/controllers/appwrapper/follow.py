@@ -19,6 +19,7 @@ from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
 from shoal.controllers.appwrapper.house import House
+from shoal.controllers.appwrapper.words import discreet
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.engine.model import Preempt
 
@@ -133,6 +134,7 @@ class Follow:
     async def _preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
         house = self.house
         message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
+        message = discreet(message, wrapper.metadata.namespace)
         status = statuses.preempt_candidate(
             wrapper.status,
             house.clock.now,

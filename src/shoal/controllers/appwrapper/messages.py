@@ -1,8 +1,8 @@
 """What a waiting AppWrapper tells its owner, without a storm of writes.
 
-The literal condition is written once; the explanation beside it (`status.message`: what is short, where, position, who
-holds it) follows when it changes, but never faster than a fixed rate for all together. A hand-over may move a thousand
-positions; it does not write a thousand statuses.
+The literal condition is written once; the explanation beside it (`status.message` for people, `status.explanation` for
+`shoal why`: what is short, where, position, who holds it, what would help) follows when it changes, but never faster
+than a fixed rate for all together. A hand-over may move a thousand positions; it does not write a thousand statuses.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
 from shoal.api.kind import Kind
+from shoal.controllers.appwrapper import component_status, explain
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.words import why_waiting
@@ -21,6 +22,10 @@ WRITES_PER_SECOND = 5.0
 BURST = 10.0
 ROUND = 30.0
 """Seconds between two rounds over everyone who waits."""
+SHARE_OF_TIME = 0.02
+"""How much of the controller's time may go into finding out what would help: in a large cluster that takes long."""
+
+replace = msgspec.structs.replace
 
 
 class Messages:
@@ -28,6 +33,7 @@ class Messages:
         self.house = house
         self._left = BURST
         self._at = house.clock.monotonic()
+        self._try_again_at = 0.0
 
     async def publish(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """The status of one that waits: first sight, then why."""
@@ -39,16 +45,56 @@ class Messages:
         if hold is None:
             await house.store.status(kind, wrapper, status)
             return None
-        text = self._text(hold)
         quota = self._in_quota_mode(hold)
         if not _says(status, quota):
-            status = self._backed_off(status, text, quota)
+            status = self._backed_off(self.explained(wrapper, status, hold), quota)
             stored = await house.store.status(kind, wrapper, status)
             if not statuses.was_told(wrapper.status):
-                house.tell_people(stored, "Normal", "Waiting", text)
-        elif status.message != text and self._may_refresh():
-            await house.store.status(kind, wrapper, msgspec.structs.replace(status, message=text))
+                house.tell_people(stored, "Normal", "Waiting", stored.status.message)
+        elif self.is_stale(wrapper, hold) and self._may_refresh():
+            await house.store.status(kind, wrapper, self.explained(wrapper, status, hold))
         return None
+
+    async def publish_held(self, kind: Kind, wrapper: AppWrapper, hold: Hold) -> None:
+        """The same for a v1beta2 AppWrapper, which has a condition of its own for it."""
+        house, status = self.house, wrapper.status
+        if not component_status.is_waiting(status):
+            waiting = component_status.waiting(self.explained(wrapper, status, hold), house.clock.now())
+            stored = await house.store.status(kind, wrapper, waiting)
+            house.tell_people(stored, "Normal", "Waiting", stored.status.message)
+        elif self.is_stale(wrapper, hold) and self._may_refresh():
+            await house.store.status(kind, wrapper, self.explained(wrapper, status, hold))
+
+    def explained(self, wrapper: AppWrapper, status: AppWrapperStatus, hold: Hold) -> AppWrapperStatus:
+        """The status with the newest explanation: for people, and as data."""
+        engine, now = self.house.planner.engine, self.house.clock.now()
+        found = engine.brief(hold.gang, hold.explanation, now)
+        in_full = self._may_try()
+        if in_full:
+            began = self.house.clock.monotonic()
+            tried = engine.explain(hold.gang, now)
+            self._try_again_at = began + (self.house.clock.monotonic() - began) / SHARE_OF_TIME
+            if tried is not None:
+                found = replace(found, release=tried.release, least_increase=tried.least_increase)
+        namespace = wrapper.metadata.namespace
+        stored = explain.told(found, namespace, self._uid_of, in_full=in_full)
+        return replace(status, message=why_waiting(found, namespace), explanation=explain.write(stored))
+
+    def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
+        """Would the explanation read otherwise now?"""
+        stored = explain.read(wrapper.status.explanation)
+        if stored is None or (not stored.in_full and self._may_try()):
+            return True
+        found = self.house.planner.engine.brief(hold.gang, hold.explanation, self.house.clock.now())
+        brief = explain.told(found, wrapper.metadata.namespace, self._uid_of, in_full=False)
+        return explain.as_brief(stored) != brief
+
+    def _uid_of(self, key: str) -> str:
+        gang = self.house.planner.engine.gang(key)
+        return gang.uid if gang is not None else ""
+
+    def _may_try(self) -> bool:
+        return self.house.clock.monotonic() >= self._try_again_at
 
     async def refresh_for_ever(self) -> None:
         """Look again at everyone who waits, one after the other, in rounds."""
@@ -61,21 +107,16 @@ class Messages:
                     self.house.intake.look(address)
                     await clock.sleep(1.0 / WRITES_PER_SECOND)
 
-    def _text(self, hold: Hold) -> str:
-        return why_waiting(self.house.planner.engine.brief(hold.gang, hold.explanation, self.house.clock.now()))
-
     def _in_quota_mode(self, hold: Hold) -> bool:
         """As MCAD: where quota is in force, a back-off is worded as one of quota and resources together."""
         if hold.reason == "bad-fact":
             return False
         return self.house.settings.quota == "always" or bool(self.house.planner.engine.trees)
 
-    def _backed_off(self, status: AppWrapperStatus, text: str, quota: bool) -> AppWrapperStatus:
+    def _backed_off(self, status: AppWrapperStatus, quota: bool) -> AppWrapperStatus:
         now = self.house.clock.now
         headed = statuses.head_of_line(status, now)
-        return statuses.backed_off(
-            headed, now, sender=self.house.settings.backoff_sender, explanation=text, quota=quota
-        )
+        return statuses.backed_off(headed, now, sender=self.house.settings.backoff_sender, quota=quota)
 
     def _may_refresh(self) -> bool:
         moment = self.house.clock.monotonic()

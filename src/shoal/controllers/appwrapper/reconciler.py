@@ -37,7 +37,7 @@ class Reconciler:
         self.house = house
         self.follow = Follow(house)
         self.messages = Messages(house)
-        self.components = Components(house)
+        self.components = Components(house, self.messages)
         self._removals: dict[str, int] = {}
         self._deleted: dict[Address, AppWrapper] = {}
         """AppWrappers that are gone, and of whose objects some may not be."""

@@ -71,6 +71,7 @@ def admitted(status: AppWrapperStatus, admission: Admission, now: Now) -> AppWra
         can_run=True,
         sender="before ScheduleNext - setCanRun",
         message="",
+        explanation="",
         admission=write(numbered),
     )
 
@@ -90,13 +91,9 @@ def dispatched(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
     return _with(running, "Dispatched", now, "AppWrapperRunnable")
 
 
-def backed_off(
-    status: AppWrapperStatus, now: Now, *, sender: str, explanation: str, quota: bool = False
-) -> AppWrapperStatus:
-    """Not enough room or quota. The literal message stays as scripts know it; `explanation` says the rest."""
-    waiting = replace(
-        status, state="Pending", queue_job_state="Backoff", can_run=False, sender=sender, message=explanation
-    )
+def backed_off(status: AppWrapperStatus, now: Now, *, sender: str, quota: bool = False) -> AppWrapperStatus:
+    """Not enough room or quota. The literal message stays as scripts know it; the explanation beside it says more."""
+    waiting = replace(status, state="Pending", queue_job_state="Backoff", can_run=False, sender=sender)
     if quota:
         return _with(waiting, "Backoff", now, QUOTA_EXCEEDED, INSUFFICIENT_QUOTA)
     return _with(waiting, "Backoff", now, NOT_RUNNABLE, INSUFFICIENT_RESOURCES)

@@ -6,10 +6,15 @@ pages; whatever they contain is made harmless here.
 
 from __future__ import annotations
 
+import re
+
 from shoal.engine.model import Explanation
 
 LONGEST = 1024
 MOST_NAMED = 3
+
+_KEY = re.compile(r"\b[A-Z][A-Za-z]*(?:\.[a-z]+)?/([a-z0-9-]+)/[a-z0-9][a-z0-9.-]*")
+STRANGER = "a gang of another namespace"
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
@@ -18,15 +23,23 @@ def printable(text: str, longest: int = LONGEST) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def why_waiting(explanation: Explanation) -> str:
-    """What is short, where, whose turn it is, and who holds it: one line."""
-    parts = [explanation.message]
+def discreet(text: str, namespace: str) -> str:
+    """The text without the names of gangs of other namespaces: who reads this one may not be allowed to read those."""
+    return _KEY.sub(lambda found: found[0] if found[1] == namespace else STRANGER, text)
+
+
+def why_waiting(explanation: Explanation, namespace: str) -> str:
+    """What is short, where, whose turn it is, and who holds it: one line, for readers of one namespace."""
+    parts = [discreet(explanation.message, namespace)]
     if explanation.position:
         parts.append(f"position {explanation.position} of {max(explanation.position, explanation.queue_length)}")
     if explanation.holders:
-        named = ", ".join(explanation.holders[:MOST_NAMED])
-        more = len(explanation.holders) - MOST_NAMED
-        parts.append(f"held by {named}" + (f" and {more} more" if more > 0 else ""))
+        own = [key for key in explanation.holders if key.split("/")[1:2] == [namespace]]
+        more = len(explanation.holders) - len(own[:MOST_NAMED])
+        rest = f"{more} more" if own else f"{more} gang{'s' if more > 1 else ''} of other namespaces"
+        parts.append(
+            "held by " + " and ".join([*filter(None, [", ".join(own[:MOST_NAMED])]), *([rest] if more else [])])
+        )
     return printable("; ".join(part for part in parts if part))
 
 

@@ -1,0 +1,52 @@
+"""Gangs as the commands see them: which kinds there are, and what each tells of itself in one word and one line.
+
+Shared by `shoal get` and `shoal why`. Reads what the controllers wrote and decides nothing.
+"""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.errors import ShoalError
+
+KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
+WRAPPERS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+
+
+def is_wrapper(kind: Kind) -> bool:
+    return kind in WRAPPERS
+
+
+def kinds_called(word: str) -> tuple[Kind, ...]:
+    """Kinds by the names that kubectl takes: `appwrapper`, `aw`, `rayclusters`, `rayjob.ray.io`."""
+    wanted = word.lower().partition(".")[0]
+    found = tuple(
+        one for one in KINDS if wanted in (one.kind.lower(), one.plural) or (wanted == "aw" and is_wrapper(one))
+    )
+    if not found:
+        known = ", ".join(dict.fromkeys(one.kind.lower() for one in KINDS))
+        raise ShoalError(f"{word} is no kind of gang; choose from {known}")
+    return found
+
+
+def owner(obj: Json) -> Json | None:
+    """Whoever controls this object."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), None)
+
+
+def told(kind: Kind, obj: Json) -> tuple[str, str]:
+    """State and reason, from what the object's own controller wrote."""
+    status, spec = obj.get("status") or {}, obj.get("spec") or {}
+    match kind.kind:
+        case "AppWrapper":
+            return status.get("state") or status.get("phase") or "New", str(status.get("message") or "")
+        case "RayJob":
+            state = status.get("jobDeploymentStatus") or ("Suspended" if spec.get("suspend") else "New")
+            return state, str(status.get("message") or status.get("reason") or "")
+        case "RayCluster":
+            state = status.get("state") or ("suspended" if spec.get("suspend") else "starting")
+            return state, str(status.get("reason") or "")
+    conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
+    return (str(conditions[-1].get("type")) if conditions else "New"), ""

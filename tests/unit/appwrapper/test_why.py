@@ -1,0 +1,126 @@
+"""`shoal why`: what the controller says of a gang, as far as the asker may know it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.cli import gangs, why
+from shoal.controllers import appwrapper
+from shoal.controllers.appwrapper import explain, messages, words
+from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.engine.model import Explanation, QuotaIncrease
+from shoal.errors import ShoalError
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, quota, ray_cluster, waits
+from tests.unit.appwrapper.test_rights import as_user, grant
+
+
+def asks(name: str, cpu: str, namespace: str = "default", **spec: Any) -> Json:
+    made = app_wrapper(name, config_map(name), needs=[needs(1, cpu=cpu)], **spec)
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+async def ask(cluster: Cluster, name: str, namespace: str = "default", user: str = "") -> Json:
+    client = as_user(cluster, user) if user else cluster.client
+    return await why.explain_to(client, gangs.KINDS, name, namespace)
+
+
+async def test_it_says_what_is_short_who_holds_it_and_what_would_help(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cluster.create(kinds.APP_WRAPPER, asks("holder", "3"))
+    await cluster.until(kinds.APP_WRAPPER, "holder", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, asks("second", "2"))
+    await cluster.until(kinds.APP_WRAPPER, "second", waits)
+    told = await ask(cluster, "second")
+    assert (told["state"], told["position"], told["queueLength"]) == ("waiting", 1, 1)
+    assert told["holders"] == told["release"] == ["AppWrapper/default/holder"]
+    short = told["shortfalls"][0]
+    assert (short["resource"], short["needed"], short["available"], short["missing"]) == ("cpu", "2", "1", "1")
+    why._print(told)
+    said = capsys.readouterr().out
+    for line in ("is waiting since", "short: 1 cpu (2 cpu needed, 1 free)", "position 1 of 1", "would start if"):
+        assert line in said
+    running = await ask(cluster, "holder")
+    assert running["state"] == "running" and "shortfalls" not in running
+    assert (await why.explain_to(cluster.client, gangs.kinds_called("aw"), "second", "default"))["position"] == 1
+
+
+async def test_it_says_how_much_more_quota_would_do(cluster: Cluster) -> None:
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("all", {"cpu": "4"}, False)))
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "all", ("red", {"cpu": "1"}, True)))
+    made = asks("wide", "3")
+    made["metadata"]["labels"] = {"team": "red"}
+    await cluster.create(kinds.APP_WRAPPER, made)
+    await cluster.until(kinds.APP_WRAPPER, "wide", waits)
+    told = await ask(cluster, "wide")
+    assert told["leastIncrease"] == {"place": "team/red", "amounts": {"cpu": "2"}}
+
+
+async def test_a_ray_cluster_inside_an_appwrapper_is_answered_for_by_it(cluster: Cluster) -> None:
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("outer", ray_cluster("inner")))
+    await cluster.until(kinds.APP_WRAPPER, "outer", dispatched)
+    told = await ask(cluster, "inner")
+    assert (told["kind"], told["name"], told["nodes"]) == ("AppWrapper", "outer", {"node-1": 1})
+    with pytest.raises(ShoalError, match="there is no gang nobody in namespace default"):
+        await ask(cluster, "nobody")
+    with pytest.raises(ShoalError, match="is no kind of gang"):
+        gangs.kinds_called("service")
+
+
+def names_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "discreet", lambda text, namespace: text)
+    monkeypatch.setattr(explain, "discreet", lambda text, namespace: text)
+    monkeypatch.setattr(explain, "_namespace", lambda key: "red")
+    monkeypatch.setattr(messages, "why_waiting", lambda explanation, namespace: ", ".join(explanation.holders))
+
+
+@proven(without=names_everyone)
+async def test_f128_gangs_of_other_namespaces_are_named_to_those_who_may_read_them(cluster: Cluster) -> None:
+    """F128: a gang waits for what gangs of its own and of another namespace hold. Holds: its owner, who may read only
+    the own namespace, learns how many others there are and never a name; who may read both is told it."""
+    for name in ("red", "blue"):
+        await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await grant(cluster, "ann", "red", ("workload.codeflare.dev", "appwrappers"), ("", "configmaps"))
+    for name, namespace in (("secretive", "blue"), ("open", "red")):
+        await cluster.create(kinds.APP_WRAPPER, asks(name, "2", namespace))
+        await cluster.until(kinds.APP_WRAPPER, name, dispatched, namespace)
+    await as_user(cluster, "ann").create(kinds.APP_WRAPPER, asks("waiting", "4", "red"), "red")
+    stored = await cluster.until(kinds.APP_WRAPPER, "waiting", waits, "red")
+    assert "secretive" not in str(stored) and "blue" not in str(stored)
+    assert "held by AppWrapper/red/open and 1 more" in stored["status"]["message"]
+    hers, everyones = await ask(cluster, "waiting", "red", "ann"), await ask(cluster, "waiting", "red")
+    assert (hers["holders"], hers["holdersNotShown"]) == (["AppWrapper/red/open"], 1)
+    assert sorted(everyones["holders"]) == ["AppWrapper/blue/secretive", "AppWrapper/red/open"]
+    assert everyones["holdersNotShown"] == 0
+
+
+async def test_what_would_help_is_looked_for_only_as_often_as_time_allows(quiet: Cluster) -> None:
+    controller = appwrapper.AppWrapperController(quiet.client, AppWrapperSettings(trust_unstamped=True))
+    controller.reconciler.messages._try_again_at = float("inf")
+    quiet.start(controller.run())
+    await quiet.create(kinds.APP_WRAPPER, asks("holder", "3"))
+    await quiet.until(kinds.APP_WRAPPER, "holder", dispatched)
+    await quiet.create(kinds.APP_WRAPPER, asks("second", "2"))
+    await quiet.until(kinds.APP_WRAPPER, "second", waits)
+    told = await ask(quiet, "second")
+    assert (told["holders"], told["release"]) == (["AppWrapper/default/holder"], [])
+
+
+def test_what_is_stored_is_bounded_and_reads_back() -> None:
+    explanation = Explanation(
+        message="x" * 5000,
+        holders=tuple(f"AppWrapper/there/{number}" for number in range(5000)),
+        least_increase=QuotaIncrease("tree/leaf", {"cpu": 1500}),
+    )
+    found = explain.told(explanation, "here", lambda key: f"uid-{key}", in_full=True)
+    text = explain.write(found)
+    assert len(text) < 2500 and explain.read(text) == found
+    assert found.more_holders == 5000 - explain.MOST_NAMED
+    assert explain.read("{") is None and explain.read("") is None
