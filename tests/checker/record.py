@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -54,6 +55,11 @@ class Record:
     @property
     def is_done_write(self) -> bool:
         return self.is_write and self.outcome == "done" and self.new is not None and bool(self.revision)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Someone else's, whose manners are not ours to judge."""
+        return "foreign" in self.marks
 
     @property
     def decides(self) -> bool:
@@ -105,13 +111,19 @@ def normalize(entries: Iterable[Any]) -> list[Record]:
     return records
 
 
-def from_audit(path: Path, *, users: tuple[str, ...] = ()) -> list[Record]:
-    """Records from the audit log of a real API server (level RequestResponse). `users`: whose requests are ours."""
-    return list(_audit_records(path, users))
+def from_audit(path: Path, *, users: tuple[str, ...] = (), agents: tuple[str, ...] = ()) -> list[Record]:
+    """Records from an audit log (level RequestResponse), a real API server's or the embedded one's.
+
+    `users` keeps only their requests. With `agents`, requests of programs whose name begins otherwise are kept, for
+    they change what others see, but marked as foreign: their own manners are not judged.
+    """
+    return list(_audit_records(path, users, agents))
 
 
-def _audit_records(path: Path, users: tuple[str, ...]) -> Iterator[Record]:
-    for sequence, line in enumerate(path.read_text().splitlines()):
+def _audit_records(path: Path, users: tuple[str, ...], agents: tuple[str, ...]) -> Iterator[Record]:
+    known: dict[tuple[str, str, str], Json] = {}
+    sequence = -1
+    for line in path.read_text().splitlines():
         try:
             event = json.loads(line)
         except ValueError:
@@ -120,32 +132,50 @@ def _audit_records(path: Path, users: tuple[str, ...]) -> Iterator[Record]:
         user = (event.get("user") or {}).get("username", "")
         if event.get("stage") != "ResponseComplete" or not target or (users and user not in users):
             continue
+        sequence += 1
         group, version = target.get("apiGroup", ""), target.get("apiVersion", "v1")
         head = f"apis/{group}/{version}" if group else f"api/{version}"
         code = int((event.get("responseStatus") or {}).get("code") or 0)
         answer = event.get("responseObject") if code < 300 else None
         metadata = (answer or {}).get("metadata") or {}
-        yield Record(
+        agent = event.get("userAgent", "")
+        namespace = target.get("namespace", "") if target.get("resource") != "namespaces" else ""
+        record = Record(
             order=sequence + 1,
             sequence=sequence,
             began=_micros(event["requestReceivedTimestamp"]),
             ended=_micros(event["stageTimestamp"]),
-            replica=event.get("userAgent", ""),
+            replica=agent,
             term=0,
             verb=event["verb"],
             path=f"{head}/{target.get('resource', '')}",
-            namespace=target.get("namespace", ""),
+            namespace=namespace,
             name=target.get("name", "") or metadata.get("name", ""),
             subresource=target.get("subresource", ""),
             uid=metadata.get("uid", ""),
             outcome="done" if code < 300 else "refused",
             reason=(event.get("responseStatus") or {}).get("reason", ""),
             code=code,
-            query={},
+            query=dict(parse_qsl(urlsplit(event.get("requestURI", "")).query)),
             body=event.get("requestObject"),
             old=None,
-            new=answer,
+            new=_summary(answer) if event["verb"] == "list" else answer,
+            marks={"foreign": "yes"} if agents and not agent.startswith(agents) else {},
         )
+        yield replace(record, old=known.get(record.key))
+        if record.verb == "delete":
+            known.pop(record.key, None)
+        elif record.new is not None and record.revision and record.name:
+            known[record.key] = record.new
+
+
+def _summary(answer: Json | None) -> Json | None:
+    """A list's revision and the marks of its items."""
+    if answer is None or "items" not in answer:
+        return None  # as a table, or metadata only
+    wanted = ("namespace", "name", "uid", "resourceVersion")
+    items = [{name: (item.get("metadata") or {}).get(name) for name in wanted} for item in answer["items"] or ()]
+    return {"metadata": answer.get("metadata") or {}, "items": items}
 
 
 def _micros(text: str) -> int:

@@ -35,7 +35,7 @@ def transition_times(records: list[Record]) -> Iterator[Violation]:
             now = {str(one.get("type")): one for one in _conditions(record.new)}
             for kind, condition in now.items():
                 time, old = condition.get("lastTransitionTime") or "", before.get(kind)
-                if not record.is_write:
+                if not record.is_write or record.is_foreign:
                     continue
                 if time and created and _seconds(time) < _seconds(created):
                     yield Violation("I19", f"condition {kind} changed at {time}, before the object was made", (record,))
@@ -51,14 +51,14 @@ def transition_times(records: list[Record]) -> Iterator[Violation]:
 
 def vain_writes(records: list[Record]) -> Iterator[Violation]:
     """I21: no update or patch leaves the object equal."""
-    seen: dict[str, list[tuple[int, int]]] = {}
+    seen: dict[tuple[str, int], list[Record]] = {}
     for record in records:
-        if record.is_done_write and record.verb in ("update", "patch"):
-            shown = [sequence for revision, sequence in seen.get(record.uid, []) if revision == record.revision]
-            if shown and any(records[sequence].order < record.order for sequence in shown):
-                yield Violation("I21", "the write left the object as it was", (records[shown[0]], record))
+        shown = [one for one in seen.get((record.uid, record.revision), ()) if one.order < record.order]
+        changes = record.is_done_write and record.verb in ("update", "patch") and not record.is_foreign
+        if changes and shown:
+            yield Violation("I21", "the write left the object as it was", (shown[0], record))
         if record.revision and record.uid:
-            seen.setdefault(record.uid, []).append((record.revision, record.sequence))
+            seen.setdefault((record.uid, record.revision), []).append(record)
 
 
 def observed_generation(records: list[Record]) -> Iterator[Violation]:
@@ -86,12 +86,12 @@ def quiet(records: list[Record]) -> Iterator[Violation]:
     for record in records:
         if record.verb in ("quiet", "noise"):
             calm = record.verb == "quiet"
-        elif calm and record.decides and record.outcome != "unsent":
+        elif calm and record.decides and record.outcome != "unsent" and not record.is_foreign:
             yield Violation("I23", "a write while nothing happened", (record,))
     for history in states(records).values():
         run: list[Record] = []
         for before, after in pairwise(history):
-            same = after.is_write and _state(before.new) == _state(after.new)
+            same = after.is_write and not after.is_foreign and _state(before.new) == _state(after.new)
             run = [*run, after] if same else []
             if len(run) > WRITES_PER_STATE:
                 yield Violation("I23", f"{len(run)} writes in a row without a change of state", tuple(run))

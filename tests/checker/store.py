@@ -67,6 +67,10 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
             maybe_deleted[record.key] = record.order
         if record.event == "DELETED":
             maybe_deleted[record.key] = record.order
+        if record.verb == "deletecollection":
+            for key in written:
+                if key[0] == record.path and (not record.namespace or key[1] == record.namespace):
+                    maybe_deleted[key] = record.order
         if record.is_done_write and record.verb != "delete":
             if _removes_last_finalizer(record) or _may_be_collected(record):
                 maybe_deleted[record.key] = record.order

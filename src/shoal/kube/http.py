@@ -20,12 +20,14 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from shoal import __version__
 from shoal.kube.errors import KubeError, Unknown, Unsent
 from shoal.kube.transport import Request, Response, Stream
 
 TokenSource = Callable[[], Awaitable[str]]
 
 CONNECT_LIMIT = 15.0
+AGENT = f"shoal/{__version__}"
 
 
 class HttpTransport:
@@ -45,7 +47,7 @@ class HttpTransport:
         self._tls = tls
         self._token = token
         self._connections = connections
-        self._fixed_headers = dict(headers or {})
+        self._fixed_headers = {"User-Agent": AGENT, **(headers or {})}
         self._server_name = server_name or None
         self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
         """Without and with a guard to ask (asking costs a little at every step), over the same connections."""

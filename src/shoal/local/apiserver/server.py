@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from shoal.kube.transport import Request, Response, Transport
 from shoal.local.apiserver import bootstrap, portforward, terminals
 from shoal.local.apiserver import route as routes
 from shoal.local.apiserver.admission import Admission
+from shoal.local.apiserver.audit import AuditLog
 from shoal.local.apiserver.authentication import ADMIN, Authenticator, impersonated, with_authenticated
 from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, denied
 from shoal.local.apiserver.body import MOST_BYTES
@@ -72,7 +74,10 @@ _CONNECTIONS = frozenset(("exec", "attach", "portforward"))
 
 
 class Server:
-    """`state_dir` None keeps everything in memory. `hosts` are names and addresses clients may use besides loopback."""
+    """`state_dir` None keeps everything in memory. `hosts` are names and addresses clients may use besides loopback.
+
+    `audit_log` names a file that every request is written to.
+    """
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Server:
         chance: random.Random | None = None,
         hosts: tuple[str, ...] = (),
         extended_resource_toleration: bool = True,
+        audit_log: Path | str | None = None,
     ) -> None:
         self.directory = Path(state_dir) if state_dir is not None else None
         self.clock: Clock = clock or SystemClock()
@@ -90,6 +96,7 @@ class Server:
         self.hosts = hosts
         self.storage = Storage(self.directory, durability)
         self._extended_resource_toleration = extended_resource_toleration
+        self._audit = AuditLog(Path(audit_log), self.clock) if audit_log else None
         self._fronts: list[Front] = []
         self._upkeep: Upkeep | None = None
         self._quota_status: QuotaStatus | None = None
@@ -145,10 +152,10 @@ class Server:
         self._quota_status.start()
         self.ready = True
 
-    async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen with TLS; returns the port."""
+    async def serve(self, host: str = "127.0.0.1", port: int = 0, listener: socket.socket | None = None) -> int:
+        """Listen with TLS, on a socket that was bound elsewhere if one is given; returns the port."""
         front = Front(self, self.identity.server_context())
-        found = await front.start(host, port)
+        found = await front.start(host, port, listener)
         self._fronts.append(front)
         self.address = (host, found)
         return found
@@ -169,6 +176,8 @@ class Server:
             await self.custom_kinds.stop()
             await self.hook_caller.close()
         await self.storage.close()
+        if self._audit is not None:
+            self._audit.close()
 
     # --- ways in
 
@@ -223,6 +232,14 @@ class Server:
 
     async def handle(self, request: Request, user: User | None) -> Answer:
         """Answer one request. Header names are in lower case. Never raises for anything that a client sent."""
+        if self._audit is None:
+            return await self._safely(request, user)
+        began = self._audit.begin()
+        answer = await self._safely(request, user)
+        self._audit.end(request, user, answer, began)
+        return answer
+
+    async def _safely(self, request: Request, user: User | None) -> Answer:
         try:
             return await self._answer(request, user)
         except Refused as refusal:
