@@ -21,6 +21,7 @@ from shoal.engine.model import (
     Gang,
     Hold,
     HoldReason,
+    Obtain,
     Plan,
     Preempt,
     Reseat,
@@ -28,8 +29,9 @@ from shoal.engine.model import (
     Shortfall,
 )
 from shoal.engine.policies import Rank
+from shoal.engine.pools import Wanting
 from shoal.engine.state import State
-from shoal.engine.supply import explanation_of, few, find_room
+from shoal.engine.supply import explanation_of, few, find_room, obtaining
 from shoal.engine.victims import smallest_release
 from shoal.engine.waiting import Kind
 
@@ -58,6 +60,7 @@ class Cycle:
         self.steps = 0
         self.started: list[str] = []
         self.preempts: list[Preempt] = []
+        self.obtains: list[Obtain] = []
         self.holds: dict[str, Hold] = {}
         self.spoken_for: set[str] = set()
         """Gangs that were decided on outside the main line."""
@@ -77,6 +80,7 @@ class Cycle:
             preempts=tuple(self.preempts),
             holds=tuple(self.holds.values()),
             reseats=reseats,
+            obtains=tuple(self.obtains),
             warnings=(*self.state.warnings.values(), *self.state.forest.warnings),
             unfinished=self._is_spent,
             wake_at=self.wake_at,
@@ -100,7 +104,7 @@ class Cycle:
             del state.watchers[kind]
             state.waiting.reopen(kind)
 
-    # Gangs for which others are being stopped come first: the room is theirs
+    # Gangs for which others are being stopped, or nodes are on their way, come first: the room is theirs
 
     def _drop_claims(self) -> set[str]:
         """Claims on room are made anew from the facts each time, in order; seats stay. Returns who had one."""
@@ -112,10 +116,11 @@ class Cycle:
 
     def _serve_claimants(self, former: set[str]) -> None:
         state = self.state
-        claimants = {uid for uid in state.victims if uid in state.waiting}
+        claimants = {uid for uid in (*state.victims, *state.pools.asked) if uid in state.waiting}
         for uid in sorted(claimants, key=lambda uid: self._rank(state.by_uid(uid))):
             gang = state.by_uid(uid)
             remaining = state.still_stopping(uid)
+            state.open_brought(uid, True)
             outcome = self._judge(gang, preempting=False)
             if isinstance(outcome, Blocked) and remaining:
                 with state.ledger.without(remaining):
@@ -124,6 +129,12 @@ class Cycle:
                     self._take_up(gang, outcome, remaining)
             elif isinstance(outcome, Start):
                 self._take_up(gang, outcome, remaining if state.forest.trees else set())
+            elif uid in state.pools.asked:
+                outcome = self._judge(gang, preempting=False, asking=True)
+                if isinstance(outcome, Wanting):
+                    self._await_nodes(gang, outcome)
+            if uid in state.pools.asked:
+                state.open_brought(uid, False)
         for uid in (former | claimants) - self.spoken_for:
             kind = state.waiting.kind_of(uid)
             if kind is not None:  # it lost its claim: back to the line
@@ -164,9 +175,12 @@ class Cycle:
         previous = state.reservation
         state.reservation = None
         while (gang := self._front()) is not None and not self._is_spent:
-            outcome = self._judge(gang, preempting=state.settings.preemption)
+            outcome = self._judge(gang, preempting=state.settings.preemption, asking=True)
             if isinstance(outcome, Start):
                 self._take_up(gang, outcome)
+                continue
+            if isinstance(outcome, Wanting):
+                self._await_nodes(gang, outcome)
                 continue
             self._block(gang, outcome)
             placement = self._where_it_will_be(gang, previous)
@@ -252,18 +266,21 @@ class Cycle:
             return False
         return any(around.concerns(company_of(pod_set, gang.namespace)) for pod_set in gang.pod_sets)
 
-    def _decide(self, gang: Gang) -> Start | Blocked:
-        outcome = self._judge(gang, preempting=self.state.settings.preemption)
+    def _decide(self, gang: Gang) -> Start | Wanting | Blocked:
+        outcome = self._judge(gang, preempting=self.state.settings.preemption, asking=True)
         if isinstance(outcome, Start):
             self._take_up(gang, outcome)
+        elif isinstance(outcome, Wanting):
+            self._await_nodes(gang, outcome)
         else:
             self._block(gang, outcome)
         return outcome
 
     # Judging one gang
 
-    def _judge(self, gang: Gang, preempting: bool) -> Start | Blocked:
-        """Quota first, then room. A refusal leaves no trace."""
+    def _judge(self, gang: Gang, preempting: bool, asking: bool = False) -> Start | Wanting | Blocked:
+        """Quota first, then room; then nodes that could come (`asking`), and only then others who would have to leave.
+        A refusal leaves no trace."""
         state = self.state
         self.steps += 1
         seats: dict[str, Seat] = {}
@@ -284,6 +301,10 @@ class Cycle:
         found = self._room_without(gang, victims)
         if isinstance(found, Placement):
             return Start(found, seats, victims, "quota" if victims else "")
+        if asking and not victims:
+            wanting = state.pools.wanting(gang, state.ledger)
+            if wanting is not None:
+                return wanting
         if tentative:
             state.forest.undo()
         if preempting and not self._has_quota(gang):
@@ -351,6 +372,18 @@ class Cycle:
         state.ledger.claim(gang, start.placement)
         self.spoken_for.add(gang.uid)
         self._hold(gang, "preempting", self._being_stopped(pending))
+
+    def _await_nodes(self, gang: Gang, wanting: Wanting) -> None:
+        """Ask for nodes, once, and keep what the gang needs of those that exist until they are there."""
+        state = self.state
+        if gang.uid not in state.pools.asked:
+            self.obtains.append(Obtain(gang=gang.key, uid=gang.uid, nodes=wanting.nodes, pod_sets=wanting.there))
+            state.assume_obtaining(gang, wanting.nodes)
+            state.fresh[gang.uid] = None
+        state.ledger.claim(gang, wanting.here, partly=True)
+        self.spoken_for.add(gang.uid)
+        if gang.uid in state.fresh:
+            self._hold(gang, "obtaining", obtaining(state.pools.asked[gang.uid]))
 
     def _start(self, gang: Gang, start: Start) -> None:
         self.started.append(gang.uid)

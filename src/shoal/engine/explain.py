@@ -15,7 +15,7 @@ from shoal.engine.fit import Placement, demand_of
 from shoal.engine.increase import least_increase
 from shoal.engine.model import Explanation, Gang, Shortfall
 from shoal.engine.state import State, wants_room
-from shoal.engine.supply import explanation_of, few, find_room
+from shoal.engine.supply import explanation_of, few, find_room, obtaining
 from shoal.engine.victims import shortest_list
 
 
@@ -56,6 +56,8 @@ def _why(state: State, gang: Gang) -> Explanation:
     if stopping:
         message = f"waits for {few(stopping, ', ')} to stop"
         return Explanation(message=message, place="nodes", holders=tuple(stopping))
+    if gang.uid in state.pools.asked:
+        return obtaining(state.pools.asked[gang.uid])
     if _has_quota(state, gang):
         refused = state.forest.refusal(state.consumer(gang))
         if refused:

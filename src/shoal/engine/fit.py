@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.engine.affinity import Company, Guests, company_of, holds_in_any_order
 from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfall
-from shoal.engine.room import Ints, Room
+from shoal.engine.room import Ints, Mask, Room
 from shoal.engine.shape import Shape, shape_of
 from shoal.engine.shortfall import shortfalls, unschedulable
 
@@ -185,6 +185,7 @@ class Field:
         self.nodes: Ints = nodes[np.argsort(room.name_rank[nodes])]
         self.free: Ints = room.free[: len(room.resources), self.nodes]
         self.by_waste = False
+        self.imagined: Mask | None = np.isin(self.nodes, list(room.imagined)) if room.imagined else None
         self._untouched = self.free
 
     def fresh(self, by_waste: bool) -> Field:
@@ -256,6 +257,8 @@ def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | No
         return []
     able = np.flatnonzero(holding)
     ranked = able[np.argsort(_preference(part, able, field), kind="stable")]
+    if field.imagined is not None:
+        ranked = ranked[np.argsort(field.imagined[ranked], kind="stable")]
     filled = np.cumsum(holding[ranked])
     if not len(filled) or filled[-1] < part.count:
         return None
@@ -276,6 +279,8 @@ def _pack_singly(part: Part, holding: Ints, field: Field, guests: Guests) -> lis
         able = np.flatnonzero((holding > 0) & open_nodes[field.nodes])
         if not len(able):
             return None
+        if field.imagined is not None and not field.imagined[able].all():
+            able = able[~field.imagined[able]]
         best = int(able[np.argmin(_preference(part, able, field))])
         chosen[best] = chosen.get(best, 0) + 1
         field.take(part, best, 1)

@@ -139,10 +139,17 @@ class Ledger:
 
     # Room set aside for a gang that has not started
 
-    def claim(self, gang: Gang, placement: Placement) -> None:
-        """Keep this room for a waiting gang: nobody else may plan with it. Replaces its earlier claim."""
+    def claim(self, gang: Gang, placement: Placement, *, partly: bool = False) -> None:
+        """Keep this room for a waiting gang: nobody else may plan with it. Replaces its earlier claim. `partly`: the
+        rest of its pods goes on nodes that do not exist yet."""
+        pod_sets = gang.pod_sets
+        if partly:
+            pod_sets = tuple(
+                msgspec.structs.replace(pod_set, count=sum(nodes.values()))
+                for pod_set, nodes in zip(pod_sets, placement.pod_sets, strict=True)
+            )
         self._replace(self._claims, gang.uid, dict(charges_of(gang, placement)), "claim")
-        self._reserve(_claim_key(gang.uid), demand_of(gang.pod_sets))
+        self._reserve(_claim_key(gang.uid), demand_of(pod_sets))
         self._claimants[gang.uid] = None
         self.room.flush()
 

@@ -118,6 +118,11 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     assignment: tuple[PodSetAssignment, ...] = ()
     stopping_for: str = ""
     """UID of the gang this one was stopped for. Stays until it starts again: that gang keeps its claim so long."""
+    obtaining: dict[str, int] = {}
+    """Node pool name to number of nodes that were asked for on its behalf (`Obtain`) and may still come. Empty: nothing
+    is under way, or it came to nothing."""
+    may_obtain: bool = True
+    """False: do not ask for nodes now (its last request failed and a back-off runs)."""
     problem: str = ""
     """Why these facts cannot be right (set by whoever read them); such a gang is held with this text."""
     details: dict[str, Any] = {}
@@ -132,6 +137,18 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
     """Resources a node does not name are zero; only `pods` is unlimited when absent."""
     unschedulable: bool = False
     ready: bool = True
+    held_for: str = ""
+    """UID of the gang on whose behalf it was brought: while that gang is obtaining, the node is for nobody else."""
+
+
+class NodePool(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that can be had on request: what each would be like, and how many more than exist may come."""
+
+    name: str
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    allocatable: Amounts = {}
+    obtainable: int = 0
 
 
 class PodFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +198,7 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-Fact = Gang | NodeFact | PodFact | QuotaSubtree | Namespace
+Fact = Gang | NodeFact | NodePool | PodFact | QuotaSubtree | Namespace
 
 
 def key_of(fact: Fact) -> str:
@@ -193,6 +210,8 @@ def key_of(fact: Fact) -> str:
             return f"Pod/{fact.uid}"
         case NodeFact():
             return f"Node/{fact.name}"
+        case NodePool():
+            return f"NodePool/{fact.name}"
         case QuotaSubtree():
             return f"QuotaSubtree/{fact.key}"
         case Namespace():
@@ -202,8 +221,9 @@ def key_of(fact: Fact) -> str:
 # What comes out.
 
 ShortfallKind = Literal[
-    "aggregate", "fragmentation", "selector", "taint", "affinity", "ports", "quota", "order", "bad-fact", "stopping"
-]
+    "aggregate", "fragmentation", "selector", "taint", "affinity", "ports", "quota", "order", "bad-fact", "stopping",
+    "obtaining",
+]  # fmt: skip
 
 
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +296,19 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-HoldReason = Literal["resources", "quota", "order", "preempting", "bad-fact"]
+class Obtain(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang would fit if these nodes came, all of them. Ask for them as one request, whole or not at all, and tell
+    the gang with the same `obtaining` from then on; nothing is started before they are there."""
+
+    gang: str
+    uid: str
+    nodes: dict[str, int]
+    """Node pool name to number of nodes; none of these numbers could be smaller."""
+    pod_sets: tuple[tuple[str, int], ...] = ()
+    """Name and number of the pods that will run on those nodes, per pod set that has any there."""
+
+
+HoldReason = Literal["resources", "quota", "order", "preempting", "obtaining", "bad-fact"]
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,6 +336,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     preempts: tuple[Preempt, ...] = ()
     holds: tuple[Hold, ...] = ()
     reseats: tuple[Reseat, ...] = ()
+    obtains: tuple[Obtain, ...] = ()
     warnings: tuple[str, ...] = ()
     """Facts that could not be used, each naming the object at fault."""
     unfinished: bool = False
@@ -314,4 +347,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to do; holds alone change nothing."""
-        return not (self.reservations or self.admits or self.preempts or self.reseats)
+        return not (self.reservations or self.admits or self.preempts or self.reseats or self.obtains)

@@ -8,7 +8,8 @@ touches one column of both, so its cost does not depend on how many gangs wait. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -68,6 +69,8 @@ class Room:
         self.name_rank: Ints = np.zeros(16, dtype=np.int64)
         """Each node's place in the order of names: ties are broken by it, never by the order of arrival."""
         self.node_count = 0
+        self.imagined: dict[int, str] = {}
+        """Columns of nodes that are only thought of, see `imagining`; used last."""
         self.accelerators: set[int] = set()
         """Rows of resources that are devices."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -410,6 +413,40 @@ class Room:
         ids, values = self._columns[key]
         value = None if slot.fact is None else slot.fact.labels.get(key)
         ids[slot.index] = -1 if value is None else values.setdefault(value, len(values))
+
+    # Nodes that are only thought of
+
+    @contextmanager
+    def imagining(self, facts: Iterable[NodeFact]) -> Iterator[None]:
+        """The room with these nodes in it, empty and ready; exactly as it was afterwards. They come after all real ones
+        in order and are filled last. Nothing may be charged to them."""
+        self.flush()
+        before = (self.version, self.around.version, self._allocatable_stale, self.node_count)
+        helped = self.take_helped()
+        names = []
+        for number, fact in enumerate(facts):
+            self.set_node(fact)
+            slot = self.by_name[fact.name]
+            self.name_rank[slot.index] = self.node_count + number
+            self.imagined[slot.index] = fact.name
+            self._renamed = False  # their rank is known; the others keep theirs
+            names.append(fact.name)
+            if len(self._changed) >= _FEW:
+                self.flush()
+        self.flush()
+        try:
+            yield
+        finally:
+            for name in names:
+                self.drop_node(name)
+                self._renamed = False
+                if len(self._changed) >= _FEW:
+                    self.flush()
+            self.flush()
+            self.imagined.clear()
+            self.take_helped()
+            self.note_helped(helped)
+            self.version, self.around.version, self._allocatable_stale, self.node_count = before
 
     # Growth
 

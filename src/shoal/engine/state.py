@@ -19,6 +19,7 @@ from shoal.engine.model import (
     Gang,
     Namespace,
     NodeFact,
+    NodePool,
     PodFact,
     PodSet,
     PodSetAssignment,
@@ -26,10 +27,11 @@ from shoal.engine.model import (
     Seat,
 )
 from shoal.engine.policies import Policy, load
+from shoal.engine.pools import Pools
 from shoal.engine.room import is_accelerator
 from shoal.engine.settings import Settings
 from shoal.engine.shape import shape_of
-from shoal.engine.validate import gang_problem, node_problem, pod_problem
+from shoal.engine.validate import gang_problem, node_problem, pod_problem, pool_problem
 from shoal.engine.waiting import Kind, Signature, Waiting
 
 HOLDS = ("admitted", "stopping")
@@ -50,6 +52,7 @@ class State:
         self.keys: dict[str, str] = {}
         """UID to key."""
         self.ledger = Ledger(settings.early_release)
+        self.pools = Pools()
         self.waiting = Waiting(self.policy)
         self.forest = Forest(minimal_victims=settings.minimal_victims)
         self._checked: dict[str, tuple[tuple[PodSet, ...], str, str]] = {}
@@ -85,7 +88,12 @@ class State:
                 self.ledger.set_pod(fact)
             case NodeFact():
                 self._warn(f"Node/{fact.name}", node_problem(fact))
-                self.ledger.set_node(fact)
+                if self.pools.note_node(fact):
+                    self.ledger.drop_node(fact.name)
+                else:
+                    self.ledger.set_node(fact)
+            case NodePool():
+                self._set_pool(fact)
             case QuotaSubtree():
                 before = self.forest.trees
                 self.forest.set_subtree(fact)
@@ -103,7 +111,10 @@ class State:
             case "Pod":
                 self.ledger.drop_pod(name)
             case "Node":
+                self.pools.forget_node(name)
                 self.ledger.drop_node(name)
+            case "NodePool":
+                self.pools.facts.pop(name, None)
             case "QuotaSubtree":
                 before = self.forest.trees
                 self.forest.drop_subtree(name)
@@ -117,6 +128,8 @@ class State:
         """Everything known, assumptions included: an engine fed with these decides the same."""
         yield from self.forest.subtrees
         yield from self.ledger.room.facts
+        yield from self.pools.kept_back()
+        yield from self.pools.facts.values()
         yield from (Namespace(name=name, labels=dict(labels)) for name, labels in self.ledger.room.namespaces.items())
         yield from self.ledger.pods.values()
         for gang in self.gangs.values():
@@ -138,6 +151,43 @@ class State:
             fact, seats=fact.seats or known.seats, assignment=fact.assignment or known.assignment
         )
 
+    # Node pools
+
+    def _set_pool(self, fact: NodePool) -> None:
+        problem = pool_problem(fact)
+        self._warn(f"NodePool/{fact.name}", problem)
+        if problem:
+            fact = NodePool(name=fact.name)
+        if self.pools.facts.get(fact.name) != fact:
+            self.pools.facts[fact.name] = fact
+            self._pools_changed()
+
+    def note_obtaining(self, gang: Gang) -> None:
+        """Nodes asked for on behalf of a gang that waits count as taken from their pool."""
+        asked = gang.obtaining if wants_room(gang) else {}
+        if asked == self.pools.asked.get(gang.uid, {}):
+            return
+        self.pools.asked.pop(gang.uid, None)
+        if asked:
+            self.pools.asked[gang.uid] = asked
+        self.open_brought(gang.uid, not asked)
+        self._pools_changed()
+
+    def open_brought(self, uid: str, wide: bool) -> None:
+        """Nodes that came on behalf of a gang count as room, or not."""
+        for fact in self.pools.brought.get(uid, {}).values():
+            if wide:
+                self.ledger.set_node(fact)
+            else:
+                self.ledger.drop_node(fact.name)
+
+    def _pools_changed(self) -> None:
+        """Whoever found no room may find it in nodes to come."""
+        if self.pools.any_left:
+            for kind in self.waiting.kinds.values():
+                if kind.reason != "quota":
+                    self.waiting.reopen(kind)
+
     # Gangs
 
     def put(self, gang: Gang) -> None:
@@ -158,6 +208,7 @@ class State:
             gang = msgspec.structs.replace(gang, pod_sets=()) if gang.state in HOLDS else gang
         self._count(gang)
         self.ledger.set_gang(gang)
+        self.note_obtaining(gang)
         self._seat(gang)
         if problem and gang.state in ("waiting", "reserved"):
             self._leave_queue(gang.uid)
@@ -187,6 +238,7 @@ class State:
 
     def drop(self, gang: Gang) -> None:
         self._uncount(gang)
+        self.note_obtaining(msgspec.structs.replace(gang, obtaining={}))
         del self.gangs[gang.key]
         self.keys.pop(gang.uid, None)
         self._checked.pop(gang.uid, None)
@@ -275,7 +327,7 @@ class State:
             return
         if gang.state == "admitted":
             self.forest.restore(self.consumer(gang), gang.seats)
-        elif gang.state != "waiting" or gang.uid not in self.victims:
+        elif gang.state != "waiting" or not (gang.uid in self.victims or gang.uid in self.pools.asked):
             self.forest.release(gang.uid)
 
     def consumer(self, gang: Gang) -> Consumer:
@@ -304,7 +356,8 @@ class State:
     def enqueue(self, gang: Gang, personal: bool = False) -> None:
         known = self.waiting.kind_of(gang.uid)
         evicted = self.settings.quota and gang.uid in self.yielded_to  # whom it may push out is its own matter
-        alone = personal or evicted or (known is not None and known.signature.alone != "")
+        apart = personal or evicted or gang.uid in self.pools.asked  # so is which nodes it waits for
+        alone = apart or (known is not None and known.signature.alone != "")
         signature = self.signature(gang, gang.uid if alone else "")
         self._leave_queue(gang.uid)
         kind = self.waiting.add(gang, signature)
@@ -342,12 +395,12 @@ class State:
         if self.settings.quota:
             leaves = tuple(gang.labels.get(tree, "default") for tree in self.forest.trees)
         standing = (gang.priority, gang.preemptable) if self.settings.quota or self.settings.preemption else None
-        return Signature(shapes, gang.supply, company, leaves, standing, alone)
+        return Signature(shapes, gang.supply, company, leaves, standing, alone, gang.may_obtain)
 
     def could_fit(self, kind: Kind) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
-        if self.settings.preemption:
-            return True  # others may yet be made to leave
+        if self.settings.preemption or self.pools.any_left:
+            return True  # others may yet be made to leave, or nodes to come
         totals = self.ledger.room.totals
         return all(totals[row] >= count for row, count in self._rows[kind])
 
@@ -380,8 +433,15 @@ class State:
     def assume_admitted(
         self, gang: Gang, now: int, seats: dict[str, Seat], assignment: Iterable[PodSetAssignment]
     ) -> None:
-        told = {"admitted_at": now, "seats": seats, "assignment": tuple(assignment), "stopping_for": ""}
+        told = {
+            "admitted_at": now, "seats": seats, "assignment": tuple(assignment), "stopping_for": "", "obtaining": {},
+        }  # fmt: skip
         self.put(msgspec.structs.replace(gang, state="admitted", **told))
+
+    def assume_obtaining(self, gang: Gang, nodes: dict[str, int]) -> None:
+        self.pools.asked[gang.uid] = nodes
+        self.gangs[gang.key] = gang = msgspec.structs.replace(gang, obtaining=nodes)
+        self.enqueue(gang)
 
     def assume_stopping(self, gang: Gang, preemptor: Gang) -> None:
         self.put(msgspec.structs.replace(gang, state="stopping", stopping_for=preemptor.uid))

@@ -5,7 +5,7 @@ Called by the planner once quota said yes, and by `explain`. Reads the ledger, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -76,6 +76,15 @@ def explanation_of(shortfalls: Iterable[Shortfall], place_name: str = "nodes") -
         shortfalls=found,
         place=found[0].place if found else place_name,
     )
+
+
+def obtaining(nodes: Mapping[str, int]) -> Explanation:
+    """Said of a gang on whose behalf nodes were asked for."""
+    counts = [f"{count} node(s) of pool {name}" for name, count in sorted(nodes.items())]
+    message = f"there is no room for it now; waits for {few(counts, ', ')} to come"
+    shortfall = Shortfall(kind="obtaining", resource="nodes", missing=sum(nodes.values()), place="nodes",
+                          message=message)  # fmt: skip
+    return Explanation(message=message, shortfalls=(shortfall,), place="nodes")
 
 
 def few(texts: Sequence[str], between: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shoal.engine.affinity import company_of
-from shoal.engine.model import Gang, NodeFact, PodFact
+from shoal.engine.model import Gang, NodeFact, NodePool, PodFact
 from shoal.engine.shape import shape_of
 from shoal.errors import BadInput
 
@@ -42,6 +42,11 @@ def gang_problem(gang: Gang) -> str:
 def node_problem(node: NodeFact) -> str:
     bad = _negative(node.allocatable)
     return f"Node/{node.name} offers {bad}; it counts as 0" if bad else ""
+
+
+def pool_problem(pool: NodePool) -> str:
+    bad = _negative(pool.allocatable) or _negative({"nodes": pool.obtainable})
+    return f"NodePool/{pool.name} offers {bad}; it adds nothing" if bad else ""
 
 
 def pod_problem(pod: PodFact) -> str:

@@ -31,6 +31,8 @@ class Signature(msgspec.Struct, frozen=True):
     """Priority and whether it may be preempted, where that matters to quota or preemption."""
     alone: str = ""
     """UID of a gang that other pods' anti-affinity concerns: judged by itself."""
+    may_obtain: bool = True
+    """Whether nodes may be asked for on its behalf."""
 
 
 class Kind:
