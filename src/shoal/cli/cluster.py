@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from shoal.api.crds import load_crds
@@ -49,11 +50,11 @@ Part = Callable[[], Awaitable[None]]
 class LocalCluster:
     """`start` until ready, `run` until told to stop, `stop` leaves nothing running."""
 
-    def __init__(self, home: Home, settings: Settings) -> None:
+    def __init__(self, home: Home, settings: Settings, audit_log: Path | None = None) -> None:
         self.home = home
         self.settings = settings
         self.clock = SystemClock()
-        self.server = Server(home.api)
+        self.server = Server(home.api, audit_log=audit_log)
         self.port = 0
         self.troubles: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []

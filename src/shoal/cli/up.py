@@ -81,6 +81,11 @@ START_PATIENCE = 60.0
 @click.option("--repair", is_flag=True, help="First rebuild a database that an unclean stop left damaged.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
 @click.option("--port", default=0, help="Port of the API server. Default: a free one, kept for the next start.")
+@click.option(
+    "--audit-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append every request and its answer to this file, as kube-apiserver does.",
+)
 @click.option("--no-kubeconfig", is_flag=True, help="Leave the user's kubeconfig alone.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; `shoal down` stops it.")
 def command(
@@ -97,6 +102,7 @@ def command(
     repair: bool,
     config: Path | None,
     port: int,
+    audit_log: Path | None,
     no_kubeconfig: bool,
     detach: bool,
 ) -> None:
@@ -118,7 +124,7 @@ def command(
     if detach:
         _detach(home, no_kubeconfig)
         return
-    asyncio.run(_run(home, settings, port, no_kubeconfig))
+    asyncio.run(_run(home, settings, port, no_kubeconfig, audit_log))
 
 
 def _repair(home: Home) -> None:
@@ -179,7 +185,7 @@ def _warn_if_larger(settings: Settings) -> None:
         )
 
 
-async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool) -> None:
+async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool, audit_log: Path | None) -> None:
     from shoal.cli.cluster import LocalCluster, quiet_environment, spare_descriptors
 
     _log_to(home)
@@ -190,7 +196,7 @@ async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool) -
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    cluster = LocalCluster(home, settings)
+    cluster = LocalCluster(home, settings, audit_log=audit_log)
     try:
         await cluster.start(port)
         if not no_kubeconfig:
