@@ -38,6 +38,7 @@ from shoal.local.runtime.program import ContainerProgram
 from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox import Sandbox
 from shoal.local.sandbox.choose import choose_sandbox
+from shoal.local.sandbox.ownspace import OwnSpace
 from shoal.local.scheduler import Scheduler
 from shoal.local.settings import Settings
 
@@ -50,8 +51,11 @@ Part = Callable[[], Awaitable[None]]
 class LocalCluster:
     """`start` until ready, `run` until told to stop, `stop` leaves nothing running."""
 
-    def __init__(self, home: Home, settings: Settings, audit_log: Path | None = None) -> None:
+    def __init__(
+        self, home: Home, settings: Settings, space: OwnSpace | None = None, audit_log: Path | None = None
+    ) -> None:
         self.home = home
+        self._space = space
         self.settings = settings
         self.clock = SystemClock()
         self.server = Server(home.api, audit_log=audit_log)
@@ -68,7 +72,11 @@ class LocalCluster:
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
         self.sandbox = choose_sandbox(
-            self.settings.sandbox, self.home.identity, ("127.0.0.1", self.port), self.home.runtime / "pods"
+            self.settings.sandbox,
+            self.home.identity,
+            ("127.0.0.1", self.port),
+            self.home.runtime / "pods",
+            self._space.outward if self._space is not None else None,
         )
         self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
         self.agent = self._make_agent(self.sandbox)
@@ -127,7 +135,10 @@ class LocalCluster:
             await self.clock.sleep(RESTART_PAUSE)
 
     async def _serve(self, port: int) -> int:
-        wanted = port or int(str(self.home.remembered().get("port") or 0))
+        if self._space is not None:  # for the machine, and for this process's own network
+            found = await self.server.serve(listener=self._space.listener)
+            return await self.server.serve(port=found)
+        wanted = port or self.home.last_port()
         try:
             return await self.server.serve(port=wanted)
         except OSError as error:

@@ -20,6 +20,8 @@ from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, Home
 from shoal.local.images import parse_mapping
+from shoal.local.sandbox import ownspace
+from shoal.local.sandbox.ownspace import OwnSpace
 from shoal.local.settings import Settings, parse_base_load, parse_node, parse_pool, read_file
 
 STOP_GRACE = 10.0
@@ -124,7 +126,22 @@ def command(
     if detach:
         _detach(home, no_kubeconfig)
         return
-    asyncio.run(_run(home, settings, port, no_kubeconfig, audit_log))
+    space = _own_space(home, settings, port)  # before anything starts a thread
+    asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log))
+
+
+def _own_space(home: Home, settings: Settings, port: int) -> OwnSpace | None:
+    """Namespaces of our own for a user without rights, where they are allowed and were not refused."""
+    if settings.sandbox == "loopback" or settings.runtime == "simulated" or machine.may_use_namespaces():
+        return None
+    if not machine.may_have_own_namespaces():
+        return None
+    try:
+        return ownspace.enter(home.runtime / "pods", port or home.last_port())
+    except OSError as error:
+        if port:
+            raise ShoalError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
+        return ownspace.enter(home.runtime / "pods", 0)
 
 
 def _repair(home: Home) -> None:
@@ -185,7 +202,14 @@ def _warn_if_larger(settings: Settings) -> None:
         )
 
 
-async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool, audit_log: Path | None) -> None:
+async def _run(
+    home: Home,
+    settings: Settings,
+    port: int,
+    no_kubeconfig: bool,
+    space: OwnSpace | None = None,
+    audit_log: Path | None = None,
+) -> None:
     from shoal.cli.cluster import LocalCluster, quiet_environment, spare_descriptors
 
     _log_to(home)
@@ -196,7 +220,7 @@ async def _run(home: Home, settings: Settings, port: int, no_kubeconfig: bool, a
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    cluster = LocalCluster(home, settings, audit_log=audit_log)
+    cluster = LocalCluster(home, settings, space, audit_log)
     try:
         await cluster.start(port)
         if not no_kubeconfig:

@@ -89,6 +89,10 @@ class Home:
         except (OSError, ValueError):
             return {}
 
+    def last_port(self) -> int:
+        """The port of the last start; 0 at the first."""
+        return int(str(self.remembered().get("port") or 0))
+
     def remember(self, **facts: object) -> None:
         (self.directory / "remembered.json").write_text(json.dumps({**self.remembered(), **facts}))
 

@@ -78,6 +78,31 @@ def may_use_namespaces() -> bool:
     )
 
 
+def may_have_own_namespaces() -> bool:
+    """Whether a user without rights gets a user namespace in which those of root are allowed."""
+    from shoal.local.sandbox import ownspace
+
+    return sys.platform == "linux" and shutil.which("ip") is not None and ownspace.permitted()
+
+
+def sandbox_finding() -> Finding:
+    """Which sandbox pods get here, and why."""
+    if may_use_namespaces():
+        detail = "netns: own network, PID and mount namespaces"
+        return Finding("sandbox", True, detail + (" (root)" if os.geteuid() == 0 else ""))
+    if may_have_own_namespaces():
+        detail = "netns: own network, PID and mount namespaces inside a user namespace, without rights"
+        return Finding("sandbox", True, detail)
+    missing = (
+        "the ip tool is missing: install iproute2"
+        if shutil.which("ip") is None
+        else "neither root nor user namespaces: run as root, or allow unprivileged user namespaces (sysctl "
+        "user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
+    )
+    detail = "loopback: an address of 127.0.0.0/8 and a port block per pod; needs no rights"
+    return Finding("sandbox", False, detail, f"for standard ports and mount paths: {missing}")
+
+
 def memory_controller() -> str:
     """Which control group version can hold memory limits here: `v2`, `v1` or empty."""
     with contextlib.suppress(OSError):
@@ -93,7 +118,6 @@ def findings() -> list[Finding]:
     controller = memory_controller()
     disk = shutil.disk_usage(Path.home())
     shared = shutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None
-    namespaces = may_use_namespaces()
     ray = importlib.util.find_spec("ray") is not None
     overlay = "overlay" in _text("/proc/filesystems")
     found = [
@@ -107,14 +131,7 @@ def findings() -> list[Finding]:
             "installed beside shoal" if ray else "not found",
             'pods of Ray images will not start: pip install "shoal-ray[local]"',
         ),
-        Finding(
-            "sandbox",
-            namespaces,
-            "netns: own network, PID and mount namespaces"
-            if namespaces
-            else "loopback: an address of 127.0.0.0/8 and a port block per pod",
-            "run as root with the ip tool (iproute2) for standard ports and mount paths; loopback works without rights",
-        ),
+        sandbox_finding(),
         Finding(
             "overlay file system",
             overlay,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class Front:
         self._runner: web.ServerRunner | None = None
         self.hosts = LOOPBACK | IN_CLUSTER | frozenset(server.hosts)
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, listener: socket.socket | None = None) -> int:
         if host not in ("0.0.0.0", "::", ""):
             self.hosts |= {host}
         self._runner = web.ServerRunner(
@@ -52,7 +53,11 @@ class Front:
             shutdown_timeout=2.0,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=512)
+        site: web.BaseSite = (
+            web.SockSite(self._runner, listener, ssl_context=self._tls, backlog=512)
+            if listener is not None
+            else web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=512)
+        )
         await site.start()
         found: int = self._runner.addresses[0][1]
         return found

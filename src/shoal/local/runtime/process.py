@@ -88,12 +88,8 @@ class ContainerProcess:
 
     def attach(self) -> bool:
         """Find the shim of an earlier agent by pid and start time; False when it is gone."""
-        try:
-            recorded = json.loads((self.directory / "shim.json").read_bytes())
-        except (OSError, ValueError):
-            return False
-        identity = ProcessIdentity(recorded["pid"], recorded["start"])
-        descriptor = hold(identity)
+        identity = recorded_identity(self.directory)
+        descriptor = hold(identity) if identity is not None else None
         if descriptor is None:
             return False
         os.close(descriptor)
@@ -162,6 +158,15 @@ class ContainerProcess:
     def entry(self, argv: list[str]) -> list[str]:
         """The command line that runs `argv` inside the container."""
         return [sys.executable, "-I", "-S", str(SHIM), "enter", str(self.directory), *argv]
+
+
+def recorded_identity(directory: Path) -> ProcessIdentity | None:
+    """Who the shim of this run was, alive or not; None when it never wrote that down."""
+    try:
+        recorded = json.loads((directory / "shim.json").read_bytes())
+        return ProcessIdentity(int(recorded["pid"]), int(recorded["start"]))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 async def _first_line(descriptor: int) -> bytes:

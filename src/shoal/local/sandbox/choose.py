@@ -9,15 +9,18 @@ from shoal.local import machine
 from shoal.local.sandbox import Sandbox
 from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.sandbox.netns import NetnsSandbox
+from shoal.local.sandbox.outward import Outward
 
 
-def choose_sandbox(wanted: str, cluster: str, api: tuple[str, int] | None, pods: Path) -> Sandbox:
+def choose_sandbox(
+    wanted: str, cluster: str, api: tuple[str, int] | None, pods: Path, outward: Outward | None = None
+) -> Sandbox:
     """`auto`, `netns` or `loopback`."""
     if wanted not in ("auto", "netns", "loopback"):
         raise BadInput(f"sandbox {wanted!r} must be auto, netns or loopback")
     able = machine.may_use_namespaces() if wanted != "loopback" else False
     if wanted == "netns" and not able:
         raise ShoalError(
-            "this machine does not let us make network namespaces; run as root with the ip tool, or use loopback"
+            "this machine does not let us make network namespaces: shoal doctor says what is missing; or use loopback"
         )
-    return NetnsSandbox(cluster, api) if able else LoopbackSandbox(cluster, api, pods)
+    return NetnsSandbox(cluster, api, outward) if able else LoopbackSandbox(cluster, api, pods)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from shoal.local.runtime.names import DOMAIN
+from shoal.local.sandbox.outward import Direct, Outward
 
 Lookup = Callable[[str], list[str] | None]
 """Addresses of a cluster name; an empty list for a name without any now; None for a name that is not the cluster's."""
@@ -52,8 +53,9 @@ class Query:
 class PodResolver(asyncio.DatagramProtocol):
     """Answers one pod."""
 
-    def __init__(self, lookup: Lookup, upstream: str | None) -> None:
+    def __init__(self, lookup: Lookup, upstream: str | None, outward: Outward | None = None) -> None:
         self._lookup = lookup
+        self._outward: Outward = outward or Direct()
         self._upstream = upstream
         self._transport: asyncio.DatagramTransport | None = None
         self._asking: set[asyncio.Task[None]] = set()
@@ -78,8 +80,7 @@ class PodResolver(asyncio.DatagramProtocol):
 
     async def _ask_upstream(self, query: Query, client: tuple[str, int]) -> None:
         loop = asyncio.get_running_loop()
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.setblocking(False)
+        with await self._outward.datagram() as asking:
             try:
                 await loop.sock_sendto(asking, query.message, (self._upstream or "", 53))
                 answer = await asyncio.wait_for(loop.sock_recv(asking, 4096), _UPSTREAM_PATIENCE)

@@ -20,6 +20,7 @@ from shoal.errors import ShoalError
 from shoal.local.sandbox import Address, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
 from shoal.local.sandbox.networks import choose_network
+from shoal.local.sandbox.outward import Direct, Outward
 from shoal.local.sandbox.relay import relay
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class NetnsSandbox:
     name = "netns"
     isolates = True
 
-    def __init__(self, cluster: str, api: tuple[str, int] | None = None) -> None:
+    def __init__(self, cluster: str, api: tuple[str, int] | None = None, outward: Outward | None = None) -> None:
         mark = hashlib.sha256(cluster.encode()).hexdigest()
         self.mark = mark[:6]
         self.bridge = f"shoal{self.mark}"
@@ -48,6 +49,7 @@ class NetnsSandbox:
         self._given: dict[str, str] = {}
         self._next = 256
         self._relays: dict[str, list[asyncio.Server]] = {}
+        self._outward: Outward = outward or Direct()
         self._machine_proxy = outside.machine_proxy()
         self._resolvers: dict[str, asyncio.DatagramTransport] = {}
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
@@ -139,7 +141,7 @@ class NetnsSandbox:
         asked = await self._within(namespace, _datagram_socket)
         loop = asyncio.get_running_loop()
         resolver, _ = await loop.create_datagram_endpoint(
-            lambda: PodResolver(self._look_up, self._upstream), sock=asked
+            lambda: PodResolver(self._look_up, self._upstream, self._outward), sock=asked
         )
         self._resolvers[pod_id] = resolver
         await self._listen(pod_id, namespace, outside.PORT, self._lead_out)
@@ -155,7 +157,7 @@ class NetnsSandbox:
         self._relays.setdefault(pod_id, []).append(await asyncio.start_server(serve, sock=listener))
 
     async def _lead_out(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await outside.serve(reader, writer, self._machine_proxy)
+        await outside.serve(reader, writer, self._machine_proxy, self._outward)
 
     async def _lead_to_api(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self.api is not None

@@ -8,10 +8,10 @@ machine's, not the pod's.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 from urllib.parse import urlsplit
 
+from shoal.local.sandbox.outward import Outward
 from shoal.local.sandbox.relay import relay_streams
 
 PORT = 34127
@@ -29,13 +29,15 @@ def machine_proxy() -> tuple[str, int] | None:
     )
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: tuple[str, int] | None) -> None:
+async def serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: tuple[str, int] | None, outward: Outward
+) -> None:
     """One CONNECT request, then bytes both ways."""
     try:
         async with asyncio.timeout(_PATIENCE):
             head = await reader.readuntil(b"\r\n\r\n")
             host, port = _target(head)
-            far_reader, far_writer = await _open(host, port, upstream, head)
+            far_reader, far_writer = await _open(host, port, upstream, head, outward)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError, ValueError) as error:
         writer.write(f"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nX-Reason: {_plain(error)}\r\n\r\n".encode())
         writer.close()
@@ -46,16 +48,15 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upst
 
 
 async def _open(
-    host: str, port: int, upstream: tuple[str, int] | None, head: bytes
+    host: str, port: int, upstream: tuple[str, int] | None, head: bytes, outward: Outward
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if upstream is not None:
-        reader, writer = await asyncio.open_connection(*upstream)
+        proxy = await outward.connect(*upstream, loopback=True)
+        reader, writer = await asyncio.open_connection(sock=proxy)
         writer.write(head)
         return reader, writer
-    found = await asyncio.get_running_loop().getaddrinfo(host, port)
-    if any(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
-        raise ValueError("loopback addresses are not reached from here")
-    return await asyncio.open_connection(host, port, limit=_LONGEST_HEAD)
+    far = await outward.connect(host, port)
+    return await asyncio.open_connection(sock=far, limit=_LONGEST_HEAD)
 
 
 def _target(head: bytes) -> tuple[str, int]:

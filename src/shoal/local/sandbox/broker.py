@@ -1,0 +1,54 @@
+"""A process that stays in the machine's own network while the cluster lives in another, and opens sockets for it.
+
+Started by `ownspace.enter` before the namespaces are left; a socket belongs to the network it was made in, wherever it
+is used. Standard library only; run as `python -I -S broker.py FD`. Ends with the process that started it.
+Loopback addresses are refused unless the request says otherwise: they would be the machine's, not a pod's.
+"""
+
+import ctypes
+import ipaddress
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+
+PATIENCE = 30.0
+
+
+def answer(request, back):
+    """One socket, or the words that say why not, to `back`."""
+    with back:
+        try:
+            with opened(request) as made:
+                socket.send_fds(back, [b"{}"], [made.fileno()])
+        except (OSError, ValueError) as error:
+            back.sendall(json.dumps({"error": str(error)}).encode())
+
+
+def opened(request):
+    if request["kind"] == "datagram":
+        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    host, port = request["host"], int(request["port"])
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    if not request.get("loopback") and any(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
+        raise ValueError("loopback addresses are not reached from here")
+    return socket.create_connection((host, port), timeout=PATIENCE)
+
+
+def serve(channel):
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(channel, 65536, 1)
+        if not text:
+            return
+        back = socket.socket(fileno=descriptors[0])
+        threading.Thread(target=answer, args=(json.loads(text), back), daemon=True).start()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    serve(socket.socket(fileno=int(sys.argv[1])))
