@@ -18,10 +18,11 @@ class Term:
 
 
 def terms(records: list[Record]) -> list[Term]:
-    """Lease terms as the server saw them."""
+    """Lease terms as the server saw them. Heartbeats of nodes are no elections."""
     changes: dict[int, tuple[int, str]] = {}
     for record in records:
-        if record.path.endswith("/leases") and record.new is not None and record.revision and record.outcome == "done":
+        is_lease = record.path.endswith("/leases") and record.namespace != "kube-node-lease"
+        if is_lease and record.new is not None and record.revision and record.outcome == "done":
             spec = record.new.get("spec") or {}
             changes[record.revision] = (int(spec.get("leaseTransitions") or 0), str(spec.get("holderIdentity") or ""))
     found: list[Term] = []

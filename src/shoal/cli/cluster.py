@@ -21,6 +21,7 @@ from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import AlreadyExists, KubeError
+from shoal.kube.writes import contains
 from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
 from shoal.local.agent.lookup import ApiSources
@@ -178,7 +179,10 @@ class LocalCluster:
             try:
                 await self.client.create(CRD, definition)
             except AlreadyExists:
-                await self.client.patch(CRD, definition["metadata"]["name"], None, {"spec": definition["spec"]})
+                name = definition["metadata"]["name"]
+                found = await self.client.get(CRD, name)
+                if not contains(found["spec"], definition["spec"]):
+                    await self.client.patch(CRD, name, None, {"spec": definition["spec"]})
 
         await asyncio.gather(*(one(definition) for definition in load_crds()))
 

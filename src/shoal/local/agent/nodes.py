@@ -21,6 +21,7 @@ from shoal.api.times import micro_text, seconds_text
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
+from shoal.kube.writes import would_change
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,15 @@ def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str)
     }
 
 
+def _keep_transitions(found: Json, body: Json) -> None:
+    """A condition that holds as it did before our restart has not changed now."""
+    before = {one["type"]: one for one in (found.get("status") or {}).get("conditions") or ()}
+    for condition in body["status"]["conditions"]:
+        old = before.get(condition["type"])
+        if old is not None and old.get("status") == condition["status"] and old.get("lastTransitionTime"):
+            condition["lastTransitionTime"] = old["lastTransitionTime"]
+
+
 class NodeKeeper:
     """Registers nodes and renews their leases."""
 
@@ -149,11 +159,15 @@ class NodeKeeper:
             body["metadata"]["annotations"] = annotations
         status = {"status": body["status"]}
         try:
-            await self._client.create(NODE, body)
+            found = await self._client.create(NODE, body)
         except AlreadyExists:
-            change = {"metadata": {"labels": body["metadata"]["labels"]}}
-            await self._client.patch(NODE, shape.name, None, change)
-        await self._client.patch(NODE, shape.name, None, status, subresource="status", patch_type="strategic")
+            found = await self._client.get(NODE, shape.name)
+            labels = {"metadata": {"labels": body["metadata"]["labels"]}}
+            if would_change(found, labels):
+                await self._client.patch(NODE, shape.name, None, labels)
+            _keep_transitions(found, body)
+        if would_change(found, status):
+            await self._client.patch(NODE, shape.name, None, status, subresource="status", patch_type="strategic")
         self.shapes[shape.name] = shape
 
     def adopt(self, shape: NodeShape) -> None:
