@@ -20,6 +20,7 @@ from shoal.local.agent import NodeShape
 from shoal.local.home import Home
 from shoal.local.runtime import shim
 from shoal.local.settings import Settings
+from tests.e2e.machine import judge
 
 READY_SECONDS = 120.0
 
@@ -173,7 +174,8 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     home = Home("e2e", tmp_path)
     home.create()
     nodes = (NodeShape(name="node-0", capacity={"cpu": "8", "memory": "16Gi"}),)
-    cluster = LocalCluster(home, Settings(nodes=nodes, sandbox=request.param))
+    audit_log = tmp_path / "audit.log"
+    cluster = LocalCluster(home, Settings(nodes=nodes, sandbox=request.param), audit_log=audit_log)
     await cluster.start()
     found = Whole(cluster)
     yield found
@@ -182,3 +184,4 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     started += [deeper for pid in started for deeper in shim.descendants(pid)]
     await cluster.stop(5)
     assert living(started) == [], "processes of pods outlived `shoal down`"
+    judge(audit_log)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.checker import assert_holds, from_audit
 from tests.controlplane import build
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
@@ -21,13 +22,17 @@ class Machine:
     def __init__(self, name: str, home: Path) -> None:
         self.name = name
         self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "KUBECONFIG": str(home / "kubeconfig")}
+        self._audit = home / "audit.log"
         self._kubectl = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
 
     def up(self, *arguments: str) -> str:
-        return self.shoal("up", "--name", self.name, "--detach", *arguments)
+        return self.shoal("up", "--name", self.name, "--detach", "--audit-log", str(self._audit), *arguments)
 
     def down(self, *arguments: str) -> str:
-        return self.shoal("down", "--name", self.name, *arguments)
+        """Stop it, and judge the whole history of its API server."""
+        said = self.shoal("down", "--name", self.name, *arguments)
+        judge(self._audit)
+        return said
 
     def shoal(self, *arguments: str, fails: bool = False) -> str:
         """What the command printed; `fails` expects it to refuse and returns its complaint."""
@@ -53,3 +58,9 @@ class Machine:
         said = f"{Path(command[0]).name} {' '.join(command[1:])}: {done.stdout}{done.stderr}"
         assert (done.returncode != 0) == fails, said
         return done.stderr if fails else done.stdout
+
+
+def judge(audit_log: Path) -> None:
+    """Hold the invariants against all that was asked of a cluster; what is not from us only counts as circumstance."""
+    if audit_log.exists():
+        assert_holds(from_audit(audit_log, agents=("shoal",)))

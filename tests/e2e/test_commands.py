@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from shoal.local.runtime.identity import start_time
+from tests.e2e.machine import judge
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -28,9 +29,12 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self.home = directory / "home"
         self.config = directory / "kubeconfig"
+        self.audit_log = directory / "audit.log"
         self.environment = {**os.environ, "SHOAL_HOME": str(self.home), "KUBECONFIG": str(self.config)}
 
     def shoal(self, *words: str, good: bool = True) -> str:
+        if words[0] == "up":
+            words = (*words, "--audit-log", str(self.audit_log))
         done = subprocess.run(
             [SHOAL, *words], env=self.environment, capture_output=True, text=True, timeout=120, check=False
         )
@@ -60,6 +64,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     yield found
     if (found.home / "test").exists():
         found.shoal("down", "--name", "test", "--purge")
+    judge(found.audit_log)
 
 
 def running(mark: str) -> list[int]:
