@@ -31,9 +31,10 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeName = "process"
 
 
-_FILE_FIELDS = frozenset(
-    ["nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds", "supply", "policy", "preemption"]
-)
+_FILE_FIELDS = {
+    *("nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds", "bookingSeconds"),
+    *("supply", "policy", "preemption"),
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeName = "process"
     sandbox: str = "auto"
     idle_seconds: float = 600.0
+    """After how long an empty node of a pool goes away."""
+    booking_seconds: float = 600.0
+    """How long provisioned room waits for its pods."""
     supply: Literal["fit", "aggregate"] = "fit"
     policy: str = "priority"
     preemption: bool = False
@@ -116,18 +120,7 @@ def read_file(path: Path) -> Settings:
         raise BadInput(f"{path} is not YAML: {error}") from error
     if not isinstance(found, dict):
         raise BadInput(f"{path} must hold a mapping with nodes, pools, baseLoad, images, runtime")
-    unknown = set(found) - {
-        "nodes",
-        "pools",
-        "baseLoad",
-        "images",
-        "runtime",
-        "sandbox",
-        "idleSeconds",
-        "supply",
-        "policy",
-        "preemption",
-    }
+    unknown = set(found) - _FILE_FIELDS
     if unknown:
         raise BadInput(f"{path}: unknown field {sorted(unknown)[0]!r}")
     runtime = _runtime(str(found.get("runtime") or "process"), str(path))
@@ -141,7 +134,8 @@ def read_file(path: Path) -> Settings:
         images={str(name): str(target) for name, target in (found.get("images") or {}).items()},
         runtime=runtime,
         sandbox=str(found.get("sandbox") or "auto"),
-        idle_seconds=float(found.get("idleSeconds") or 600.0),
+        idle_seconds=_seconds(found, "idleSeconds", path),
+        booking_seconds=_seconds(found, "bookingSeconds", path),
         supply=_supply(str(found.get("supply") or "fit"), path),
         policy=str(found.get("policy") or "priority"),
         preemption=bool(found.get("preemption")),
@@ -152,6 +146,13 @@ def _supply(text: str, path: Path) -> Literal["fit", "aggregate"]:
     if text == "fit" or text == "aggregate":
         return text
     raise BadInput(f"{path}: supply is {text!r}; choose fit or aggregate")
+
+
+def _seconds(found: dict[str, Any], name: str, path: Path) -> float:
+    value = found.get(name, 600.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise BadInput(f"{path}: {name} is {value!r}; write a number of seconds")
+    return float(value)
 
 
 def _as_flag(entry: Any) -> str:

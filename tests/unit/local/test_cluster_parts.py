@@ -347,7 +347,7 @@ async def test_held_room_is_for_its_request_only(scaled: Cluster) -> None:
         "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": limits, "limits": limits}}]},
     }
     await scaled.client.create(POD, body, "default")
-    await scaled.waits("other", "untolerated taint")
+    await scaled.waits("other", "Insufficient nvidia.com/gpu")
     await scaled.client.delete(PROVISIONING_REQUEST, "job", "default")
     assert (await scaled.bound("other")).startswith("gpu-")
 

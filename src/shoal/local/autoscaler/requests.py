@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from shoal.api.autoscaling import BEST_EFFORT_ATOMIC, CHECK_CAPACITY, QUEUED_PROVISIONING
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.engine.facts import pod_set
-from shoal.engine.model import PodSet, Toleration
+from shoal.engine.model import PodSet
 from shoal.errors import BadInput, ShoalError
-from shoal.local.scheduler.groups import HELD_FOR
 
 CLASSES = (QUEUED_PROVISIONING, CHECK_CAPACITY, BEST_EFFORT_ATOMIC)
-BOOKING_SECONDS = 600.0
-"""How long provisioned room waits for its pods."""
 
 
 class NotYet(ShoalError):
     """The request refers to something that is not there."""
+
+
+def class_of(request: Json) -> str:
+    return str((request.get("spec") or {}).get("provisioningClassName") or "")
 
 
 def condition(request: Json, kind: str) -> Json | None:
@@ -57,19 +56,14 @@ def with_conditions(request: Json, moment: int, **changes: tuple[bool, str, str]
     return list(found.values())
 
 
-def settled(request: Json) -> bool:
-    """Nothing more will happen to it."""
-    return holds(request, "Failed") or holds(request, "BookingExpired") or holds(request, "CapacityRevoked")
-
-
-def hold_value(request: Json) -> str:
-    return f"{request['metadata'].get('namespace', '')}.{request['metadata']['name']}"
+def wants_no_retry(request: Json) -> bool:
+    """`noRetry: "true"`, as check-capacity has it: fail at once when there is no room, instead of waiting for it."""
+    return str((request["spec"].get("parameters") or {}).get("noRetry")) == "true"
 
 
 def wanted_pods(request: Json, template: Callable[[str, str], Json | None]) -> list[PodSet]:
-    """The request as pod sets. Raises NotYet while a pod template is missing."""
+    """The request as pod sets. Raises NotYet while a pod template is missing: it may be created after the request."""
     namespace = request["metadata"].get("namespace", "")
-    held = Toleration(HELD_FOR, "Equal", hold_value(request), "")
     found = []
     for index, entry in enumerate((request.get("spec") or {}).get("podSets") or ()):
         name = (entry.get("podTemplateRef") or {}).get("name", "")
@@ -77,8 +71,7 @@ def wanted_pods(request: Json, template: Callable[[str, str], Json | None]) -> l
         if body is None:
             raise NotYet(f"pod template {namespace}/{name} does not exist")
         try:
-            wanted = pod_set(f"set-{index}", int(entry.get("count") or 0), body.get("template") or {})
+            found.append(pod_set(f"set-{index}", int(entry.get("count") or 0), body.get("template") or {}))
         except BadInput as error:
             raise NotYet(f"pod template {namespace}/{name}: {error}") from error
-        found.append(msgspec.structs.replace(wanted, tolerations=(*wanted.tolerations, held)))
     return found

@@ -5,7 +5,7 @@ Pure: pods in, groups out. The scheduler decides when; this decides who belongs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -13,18 +13,12 @@ import msgspec
 from shoal.api import gang as marks
 from shoal.api.meta import Json
 from shoal.engine.facts import pod_set
-from shoal.engine.model import PodSet, Toleration
+from shoal.engine.model import PodSet
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-CONSUMES = (
-    "autoscaling.x-k8s.io/consume-provisioning-request",
-    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
-)
-"""Annotations by which a pod names the ProvisioningRequest whose capacity it takes."""
-HELD_FOR = "shoal.dev/held-for-provisioning-request"
-"""Taint of a node whose room waits for the pods of one request; its value is `namespace.name`."""
-
 HOSTNAME = "kubernetes.io/hostname"
+BOUND_WHOLE = marks.PREFIX + "gang-bound"
+"""Annotation of the pod that was bound last of its gang: with it the gang was whole. Whoever joins later goes alone."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -34,11 +28,12 @@ class Group(msgspec.Struct, frozen=True):
     pods: tuple[Json, ...]
     minimum: int
     bound: int = 0
+    was_whole: bool = False
 
     @property
     def together(self) -> bool:
-        """All or none: a group of which nothing runs yet."""
-        return self.minimum > 1 and self.bound < self.minimum
+        """All or none: a group that was never whole."""
+        return self.minimum > 1 and self.bound < self.minimum and not self.was_whole
 
     @property
     def missing(self) -> int:
@@ -58,15 +53,18 @@ def group_key(pod: Json) -> str:
     return ""
 
 
-def minimum_of(pod: Json, pod_groups: Mapping[str, Json]) -> int:
-    """How many pods the group of this pod needs at its start; 1 when it says nothing readable."""
+def minimum_of(pod: Json, pod_group: Callable[[str], Json | None]) -> int | None:
+    """How many pods the group of this pod needs at its start; 1 when it says nothing readable, None for a PodGroup
+    that does not exist (yet)."""
     key = group_key(pod)
     if key.startswith("gang/"):
         text = (pod["metadata"].get("annotations") or {}).get(marks.GANG_SIZE, "")
         return int(text) if text.isdecimal() and len(text) < 7 else 1
     if key.startswith("podgroup/"):
-        found = pod_groups.get(key.removeprefix("podgroup/"))
-        least = ((found or {}).get("spec") or {}).get("minMember")
+        found = pod_group(key.removeprefix("podgroup/"))
+        if found is None:
+            return None
+        least = (found.get("spec") or {}).get("minMember")
         return least if isinstance(least, int) and least > 0 else 1
     return 1
 
@@ -86,11 +84,6 @@ def as_pod_set(pods: list[Json], name: str, pinned: bool = True) -> PodSet:
     if pinned and annotations.get(marks.NODE_PIN):
         selector = {**found.node_selector, HOSTNAME: annotations[marks.NODE_PIN]}
         found = msgspec.structs.replace(found, node_selector=selector)
-    for annotation in CONSUMES:
-        if annotations.get(annotation):
-            namespace = first["metadata"].get("namespace", "")
-            held = Toleration(HELD_FOR, "Equal", f"{namespace}.{annotations[annotation]}", "")
-            found = msgspec.structs.replace(found, tolerations=(*found.tolerations, held))
     return found
 
 

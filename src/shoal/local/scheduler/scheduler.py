@@ -9,41 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
 from shoal.api import gang as marks
-from shoal.api.kind import Key
-from shoal.api.kinds import NAMESPACE, NODE, POD, POD_GROUP
+from shoal.api.kind import Key, Kind
+from shoal.api.kinds import NAMESPACE, NODE, POD, POD_GROUP, PROVISIONING_REQUEST
 from shoal.api.meta import Json
-from shoal.api.times import seconds_text
 from shoal.engine.affinity import Resident, company_of
 from shoal.engine.facts import host_ports, node_fact, pod_requests
 from shoal.engine.fit import Placement, Unplaced, place, place_pod
-from shoal.engine.model import Amounts, Gang, HostPort, Shortfall, Taint
+from shoal.engine.model import Amounts, Gang, HostPort, Shortfall
 from shoal.engine.room import Room
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.events import Recorder
-from shoal.local.scheduler.groups import (
-    HELD_FOR,
-    Group,
-    alike,
-    as_pod_set,
-    group_key,
-    minimum_of,
-    order,
-    shape_key,
-)
+from shoal.local.scheduler.binding import Binder
+from shoal.local.scheduler.bookings import Bookings, request_key
+from shoal.local.scheduler.groups import BOUND_WHOLE, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key
+from shoal.local.scheduler.telling import Teller
+from shoal.local.seen import SeenPod
 
 log = logging.getLogger(__name__)
 
 NAMES = ("", "default-scheduler", "shoal", "shoal-scheduler")
-TERMINAL = ("Succeeded", "Failed")
-PARALLEL_BINDS = 64
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -56,37 +49,42 @@ class Charge(msgspec.Struct, frozen=True):
 
 class Scheduler:
     def __init__(self, client: Client, *, clock: Clock | None = None) -> None:
-        self._client = client
         self._clock: Clock = clock or SystemClock()
         self._recorder = Recorder(client, "default-scheduler", clock=self._clock)
-        self.pods: Cache[Json] = Cache(client, POD, dict, clock=self._clock)
+        self.pods: Cache[SeenPod] = Cache(client, POD, SeenPod, clock=self._clock)
         self._nodes: Cache[Json] = Cache(client, NODE, dict, clock=self._clock)
         self._namespaces: Cache[Json] = Cache(client, NAMESPACE, dict, clock=self._clock)
-        self._pod_groups: Cache[Json] = Cache(client, POD_GROUP, dict, clock=self._clock)
+        self._lacking = {kind: asyncio.Event() for kind in (POD_GROUP, PROVISIONING_REQUEST)}
+        self._pod_groups, self._requests = (self._optional(client, kind) for kind in self._lacking)
         self.room = Room()
+        self._bookings = Bookings(self.room)
+        self._binder = Binder(client, self._clock, self._is_assumed)
+        self._teller = Teller(client, self._recorder, self._clock, self._binder.limit, self._assumed_at)
         self._charged: dict[str, Charge] = {}
         self._assumed: dict[str, str] = {}
         self._pending: dict[Key, Json] = {}
         self._members: dict[str, set[Key]] = defaultdict(set)
         self._started: dict[str, set[str]] = defaultdict(set)
+        self._whole: set[str] = set()
         self._hopeless: dict[bytes, str] = {}
-        self._said: dict[str, str] = {}
         self._wake = asyncio.Event()
-        self._binds = asyncio.Semaphore(PARALLEL_BINDS)
         self._tasks: set[asyncio.Task[None]] = set()
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        caches = (self._namespaces, self._nodes, self.pods)
+        needed, optional = (self._namespaces, self._nodes, self.pods), (self._pod_groups, self._requests)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for cache in (*caches, self._pod_groups):
+                for cache in (*needed, *optional):
                     tasks.create_task(cache.run())
-                for cache in caches:
+                for cache in needed:
                     await cache.synced.wait()
+                for cache in optional:
+                    await _either(cache.synced, self._lacking[cache.kind])
                 self._namespaces.subscribe(self._namespace_changed)
                 self._nodes.subscribe(self._node_changed)
+                self._requests.subscribe(self._request_changed)
                 self.pods.subscribe(self._pod_changed)
                 self._pod_groups.subscribe(lambda change: self._improved())
                 self.ready.set()
@@ -97,163 +95,150 @@ class Scheduler:
         finally:
             await self._recorder.close()
 
+    def _optional(self, client: Client, kind: Kind) -> Cache[Json]:
+        """A kind that may not be installed: then it is not waited for, and picked up when it comes."""
+        return Cache(client, kind, dict, clock=self._clock, report=lambda trouble: self._lacking[kind].set())
+
     async def cycle(self) -> None:
-        """Look at every pending pod whose chances may have changed, best first."""
+        """Look at every pending pod whose chances may have changed, best first; what was half bound before all else."""
         done: set[str] = set()
-        for index, pod in enumerate(sorted(self._pending.values(), key=order)):
+        for index, pod in enumerate(sorted(self._pending.values(), key=self._turn)):
             key = group_key(pod)
             if key in done or pod["metadata"]["uid"] in self._assumed:
                 continue
             try:
-                if key and (group := self._group(key, pod)).together:
+                group = self._group(key, pod) if key else None
+                if group is not None and group.together:
                     done.add(key)
                     self._place_group(group)
                 else:
                     self._place_one(pod)
             except BadInput as error:
-                self._explain(pod, str(error))
+                self._teller.waits(pod, str(error))
             if index % 64 == 63:
                 await asyncio.sleep(0)  # binds go out and events come in while a long queue is looked at
+
+    def _turn(self, pod: Json) -> tuple[bool, tuple[int, str, str, str]]:
+        """A gang of which some pods are bound and others not was begun by a scheduler that died: it is finished first,
+        before anyone can take its room."""
+        key = group_key(pod)
+        begun = bool(key) and bool(self._started.get(key)) and key not in self._whole
+        return (not begun, order(pod))
 
     # --- decisions
 
     def _group(self, key: str, pod: Json) -> Group:
+        """Raises BadInput for a PodGroup that does not exist: who belongs to it cannot be known."""
         members = [self._pending[member] for member in self._members[key] if member in self._pending]
         waiting = tuple(sorted((m for m in members if m["metadata"]["uid"] not in self._assumed), key=order))
-        groups = {
-            str(Key(g["metadata"].get("namespace", ""), g["metadata"]["name"])): g for g in self._pod_groups.list()
-        }
-        return Group(key, waiting, minimum_of(pod, groups), len(self._started[key]))
+        minimum = minimum_of(pod, lambda name: self._pod_groups.get(Key(*name.split("/", 1))))
+        if minimum is None:
+            raise BadInput(f"waiting for PodGroup {key.removeprefix('podgroup/')}, which does not exist")
+        return Group(key, waiting, minimum, len(self._started.get(key, ())), key in self._whole)
 
     def _place_group(self, group: Group) -> None:
         """All of it or nothing of it."""
         if group.missing:
             text = f"waiting for {group.missing} more of the {group.minimum} pods of its gang to be created"
             for pod in group.pods:
-                self._explain(pod, text)
+                self._teller.waits(pod, text)
             return
+        with self._bookings.open_to(group.pods):
+            places = self._places(group)
+            if isinstance(places, list):
+                for pod, node in places:
+                    self._assume(pod, node)
+        if isinstance(places, list):
+            self._whole.add(group.key)
+            self._spawn(self._bind_group(places))
+            return
+        why = "; ".join(shortfall.message for shortfall in places if shortfall.message) or "no node has room"
+        for pod in group.pods:
+            self._teller.waits(pod, f"{why} (all {group.minimum} pods of its gang start together or not at all)")
+
+    def _places(self, group: Group) -> list[tuple[Json, str]] | tuple[Shortfall, ...]:
+        """A node for each pod: those planned when the gang was admitted if they still hold it, else any."""
+        planned = any((pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN) for pod in group.pods)
         answer: Placement | tuple[Shortfall, ...] = ()
-        for pinned in (True, False):
+        for pinned in (True, False) if planned else (False,):
             sets = alike(group.pods, pinned)
             namespace = group.pods[0]["metadata"].get("namespace", "")
-            wanted = Gang(
-                key=group.key,
-                uid=group.key,
-                namespace=namespace,
-                name=group.key,
-                pod_sets=tuple(pod_set for pod_set, _ in sets),
+            pod_sets = tuple(pod_set for pod_set, _ in sets)
+            answer = place(
+                Gang(key=group.key, uid=group.key, namespace=namespace, name=group.key, pod_sets=pod_sets), self.room
             )
-            answer = place(wanted, self.room)
             if isinstance(answer, Placement):
-                for (_, members), nodes in zip(sets, answer.pod_sets, strict=True):
-                    places = [node for node, count in nodes.items() for _ in range(count)]
-                    for pod, node in zip(members, places, strict=True):
-                        self._assign(pod, node)
-                return
-            if not any((pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN) for pod in group.pods):
-                break
-        short = answer if isinstance(answer, tuple) else ()
-        why = "; ".join(shortfall.message for shortfall in short if shortfall.message) or "no node has room"
-        for pod in group.pods:
-            self._explain(pod, f"{why} (all {group.minimum} pods of its gang start together or not at all)")
+                return [
+                    found
+                    for (_, members), nodes in zip(sets, answer.pod_sets, strict=True)
+                    for found in zip(members, (n for n, count in nodes.items() for _ in range(count)), strict=True)
+                ]
+        return answer if isinstance(answer, tuple) else ()
 
     def _place_one(self, pod: Json) -> None:
         shape = as_pod_set([pod], "pod")
         namespace = pod["metadata"].get("namespace", "")
-        key = shape_key(shape) + namespace.encode()
+        key = shape_key(shape) + f"{namespace} {request_key(pod)}".encode()
         known = self._hopeless.get(key)
         if known is not None:
-            self._explain(pod, known)
+            self._teller.waits(pod, known)
             return
-        answer = place_pod(shape, namespace, self.room)
-        if isinstance(answer, Unplaced) and (pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN):
-            answer = place_pod(as_pod_set([pod], "pod", pinned=False), namespace, self.room)
+        with self._bookings.open_to((pod,)):
+            answer = place_pod(shape, namespace, self.room)
+            if isinstance(answer, Unplaced) and (pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN):
+                answer = place_pod(as_pod_set([pod], "pod", pinned=False), namespace, self.room)
+            if isinstance(answer, str):
+                self._assume(pod, answer)
         if isinstance(answer, Unplaced):
             self._hopeless[key] = answer.message
-            self._explain(pod, answer.message)
+            self._teller.waits(pod, answer.message)
         else:
-            self._assign(pod, answer)
+            self._spawn(self._bind(pod, answer))
 
-    def _assign(self, pod: Json, node: str) -> None:
-        """Take the place now; tell the API server in the background."""
+    # --- carrying out
+
+    def _assume(self, pod: Json, node: str) -> None:
+        """Take the place now; the API server is told in the background."""
         uid = pod["metadata"]["uid"]
         self._charge(uid, pod, node)
         self._assumed[uid] = node
         key = group_key(pod)
         if key:
             self._started[key].add(uid)
-        task = asyncio.create_task(self._bind(pod, node))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
-    async def _bind(self, pod: Json, node: str) -> None:
-        metadata = pod["metadata"]
-        name, namespace, uid = metadata["name"], metadata.get("namespace", ""), metadata["uid"]
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        try:
-            async with self._binds:
-                await self._client.request("POST", POD.path(namespace, name, "binding"), body=msgspec.json.encode(body))
-        except (NotFound, Conflict):
-            self._unassume(pod)  # gone or taken by someone else: the watch says which
-        except KubeError as error:
-            log.warning("pod %s/%s could not be bound to %s: %s", namespace, name, node, error)
-            await self._clock.sleep(1.0)
-            self._unassume(pod)
+    async def _bind_group(self, places: list[tuple[Json, str]]) -> None:
+        """The oldest pod (a Ray cluster's head) goes last and tells that the gang is whole: see `BOUND_WHOLE`."""
+        places = sorted(places, key=lambda one: order(one[0]))
+        await asyncio.gather(*(self._bind(pod, node) for pod, node in places[1:]))
+        await self._bind(*places[0], last_of_gang=True)
+
+    async def _bind(self, pod: Json, node: str, *, last_of_gang: bool = False) -> None:
+        if await self._binder.bind(pod, node, last_of_gang=last_of_gang):
+            self._teller.bound(pod, node)
         else:
-            self._said.pop(uid, None)
-            self._recorder.event(
-                {**pod, "apiVersion": "v1", "kind": "Pod"},
-                "Normal",
-                "Scheduled",
-                f"Successfully assigned {namespace}/{name} to {node}",
-            )
+            self._unassume(pod)
 
     def _unassume(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         if self._assumed.pop(uid, None) is None:
             return
         held = self.pods.get(Key(pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
-        if held is None or held["metadata"]["uid"] != uid or not held["spec"].get("nodeName"):
+        if held is None or held.metadata.uid != uid or not held.node:
             self._release(uid)
+            self._bookings.leave(pod)
             self._started[group_key(pod)].discard(uid)
         self._improved()
 
-    def _explain(self, pod: Json, message: str) -> None:
-        """Say once why a pod waits: its condition, and an event."""
-        uid = pod["metadata"]["uid"]
-        if self._said.get(uid) == message:
-            return
-        self._said[uid] = message
-        self._recorder.event({**pod, "apiVersion": "v1", "kind": "Pod"}, "Warning", "FailedScheduling", message)
-        task = asyncio.create_task(self._write_condition(pod, message))
+    def _assumed_at(self, uid: str) -> bool:
+        return uid in self._assumed
+
+    def _is_assumed(self, pod: Json, node: str) -> bool:
+        return self._assumed.get(pod["metadata"]["uid"]) == node
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _write_condition(self, pod: Json, message: str) -> None:
-        metadata = pod["metadata"]
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastProbeTime": None,
-            "lastTransitionTime": seconds_text(self._clock.now()),
-        }
-        body = {"metadata": {"uid": metadata["uid"]}, "status": {"phase": "Pending", "conditions": [condition]}}
-        async with self._binds:
-            if metadata["uid"] in self._assumed or self._said.get(metadata["uid"]) != message:
-                return
-            try:
-                await self._client.patch(
-                    POD, metadata["name"], metadata.get("namespace"), body, subresource="status", patch_type="strategic"
-                )
-            except KubeError as error:
-                log.debug("the reason why pod %s waits was not written: %s", metadata["name"], error)
 
     # --- facts
 
@@ -267,71 +252,87 @@ class Scheduler:
         self.room.namespaces[change.key.name] = labels
         self.room.around.relabelled()
 
+    def _request_changed(self, change: Change) -> None:
+        if self._bookings.update(str(change.key), change.new):
+            self._improved()
+
     def _node_changed(self, change: Change) -> None:
         if change.new is None:
             self.room.drop_node(change.key.name)
             return
         try:
-            fact = node_fact(change.new)
+            self.room.set_node(node_fact(change.new))
         except BadInput as error:
             log.warning("node %s is left out: %s", change.key.name, error)
             self.room.drop_node(change.key.name)
             return
-        held = (change.new["metadata"].get("annotations") or {}).get(HELD_FOR)
-        if held:
-            fact = msgspec.structs.replace(fact, taints=(*fact.taints, Taint(HELD_FOR, held, "NoSchedule")))
-        self.room.set_node(fact)
         self._improved()
 
     def _pod_changed(self, change: Change) -> None:
         if change.new is None:
             self._forget(change.key, change.old)
             return
-        pod = change.new
-        uid, spec = pod["metadata"]["uid"], pod.get("spec") or {}
-        group = group_key(pod)
-        phase = (pod.get("status") or {}).get("phase")
-        if phase in TERMINAL:
+        pod: SeenPod = change.new
+        uid = pod.metadata.uid
+        if pod.is_terminal:
             self._pending.pop(change.key, None)
             self._assumed.pop(uid, None)
             self._release(uid)
-            return
-        if spec.get("nodeName"):
-            self._pending.pop(change.key, None)
-            self._assumed.pop(uid, None)
-            self._said.pop(uid, None)
-            if group:
-                self._members[group].discard(change.key)
-                self._started[group].add(uid)
-            self._charge(uid, pod, spec["nodeName"])
-            return
-        if uid in self._assumed:
-            return
-        if (
-            (spec.get("schedulerName") or "") in NAMES
-            and not spec.get("schedulingGates")
-            and not pod["metadata"].get("deletionTimestamp")
-        ):
-            self._pending[change.key] = pod
-            if group:
-                self._members[group].add(change.key)
-            if change.old is None or (change.old.get("spec") != spec):
-                self._wake.set()
-        else:
-            self._pending.pop(change.key, None)
+        elif pod.node:
+            self._is_bound(change.key, pod)
+        elif uid not in self._assumed:
+            self._waits(change.key, pod)
 
-    def _forget(self, key: Key, pod: Json) -> None:
-        uid = pod["metadata"]["uid"]
+    def _is_bound(self, key: Key, pod: SeenPod) -> None:
+        uid, node = pod.metadata.uid, pod.node
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)
-        self._said.pop(uid, None)
+        self._teller.forget(uid)
+        if (charged := self._charged.get(uid)) is not None and charged.node == node:
+            if group := group_key({"metadata": pod.head()}):
+                self._members[group].discard(key)
+            return
+        opened = pod.opened()
+        if group := group_key(opened):
+            self._members[group].discard(key)
+            self._started[group].add(uid)
+            if (pod.metadata.annotations or {}).get(BOUND_WHOLE):
+                self._whole.add(group)
+        self._charge(uid, opened, node)
+
+    def _waits(self, key: Key, pod: SeenPod) -> None:
+        spec = pod.whole_spec()
+        gates = spec.get("schedulingGates")
+        if (spec.get("schedulerName") or "") not in NAMES or pod.metadata.deletion_timestamp or gates:
+            self._pending.pop(key, None)
+            return
+        known = self._pending.get(key)
+        opened = {"metadata": pod.head(), "spec": spec}
+        self._pending[key] = opened
+        if group := group_key(opened):
+            self._members[group].add(key)
+        if (
+            known is None
+            or known["spec"] != spec
+            or known["metadata"].get("labels") != opened["metadata"].get("labels")
+        ):
+            self._wake.set()
+
+    def _forget(self, key: Key, pod: SeenPod) -> None:
+        uid = pod.metadata.uid
+        self._pending.pop(key, None)
+        self._assumed.pop(uid, None)
+        self._teller.forget(uid)
         self._release(uid)
-        group = group_key(pod)
+        head = {"metadata": pod.head()}
+        self._bookings.leave(head)
+        group = group_key(head)
         if group:
             self._members[group].discard(key)
             self._started[group].discard(uid)
             if not self._members[group] and not self._started[group]:
                 del self._members[group], self._started[group]
+                self._whole.discard(group)
 
     def _charge(self, uid: str, pod: Json, node: str) -> None:
         known = self._charged.get(uid)
@@ -350,6 +351,7 @@ class Scheduler:
         self.room.take(node, requests, 1, planned=False)
         self.room.take_ports(node, ports, 1)
         self.room.around.settle(uid, Resident(node, company.namespace, company.labels, company.keeps_away))
+        self._bookings.take(pod, node, requests)
 
     def _release(self, uid: str) -> None:
         charge = self._charged.pop(uid, None)
@@ -359,6 +361,15 @@ class Scheduler:
         self.room.take_ports(charge.node, charge.ports, -1)
         self.room.around.leave(uid)
         self._improved()
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
 
 
 async def run(client: Client, clock: Clock | None = None) -> None:

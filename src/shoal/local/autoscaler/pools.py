@@ -1,0 +1,97 @@
+"""The node pools: how large each is, which nodes were asked for, and their arrival after the pool's delay.
+
+A node that was asked for counts from that moment. Names are never those of a node that exists, is on its way, is booked
+or is still named by a pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.errors import KubeError
+from shoal.local.agent.nodes import POOL, NodeKeeper, NodeShape
+from shoal.local.settings import Pool
+
+log = logging.getLogger(__name__)
+
+RETRY = 1.0
+
+
+class Pools:
+    """`cluster` is the name of the agent that will serve the nodes."""
+
+    def __init__(self, pools: Iterable[Pool], client: Client, cluster: str, clock: Clock) -> None:
+        self.by_name = {pool.name: pool for pool in pools}
+        self.coming: dict[str, str] = {}
+        """Nodes that were asked for and have not appeared: name to pool."""
+        self._there: dict[str, set[str]] = {name: set() for name in self.by_name}
+        self._keeper = NodeKeeper(client, cluster, "127.0.0.1", clock)
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def look(self, nodes: Iterable[Json], booked: Iterable[tuple[str, Iterable[str]]]) -> None:
+        """Count what is there; `booked` are pools with the nodes that requests will bring."""
+        self._there = {name: set() for name in self.by_name}
+        for node in nodes:
+            name, pool = node["metadata"]["name"], pool_of(node)
+            self.coming.pop(name, None)
+            if pool in self._there:
+                self._there[pool].add(name)
+        for pool, names in booked:
+            if pool in self._there:
+                self._there[pool].update(names)
+
+    def size(self, pool: str) -> int:
+        return len(self._there[pool] | {name for name, of in self.coming.items() if of == pool})
+
+    def sizes(self) -> list[tuple[Pool, int]]:
+        return [(pool, self.size(name)) for name, pool in self.by_name.items()]
+
+    def new_names(self, pool: str, count: int, taken: set[str]) -> list[str]:
+        taken = taken | set(self.coming) | self._there[pool]
+        found: list[str] = []
+        number = 0
+        while len(found) < count:
+            if (name := f"{pool}-{number}") not in taken:
+                found.append(name)
+            number += 1
+        return found
+
+    def ask(self, pool: str, name: str) -> None:
+        """Bring this node, once."""
+        if name in self.coming:
+            return
+        self.coming[name] = pool
+        self._there[pool].discard(name)
+        log.info("node %s of pool %s is on its way", name, pool)
+        task = asyncio.create_task(self._deliver(self.by_name[pool], name))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def remove(self, node: str) -> None:
+        await self._keeper.remove(node)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _deliver(self, pool: Pool, name: str) -> None:
+        await self._clock.sleep(pool.delay)
+        labels = {POOL: pool.name, **pool.labels}
+        shape = NodeShape(name=name, capacity=pool.capacity, labels=labels, taints=pool.taints, runtime=pool.runtime)
+        while True:
+            try:
+                await self._keeper.register([shape])
+                return
+            except KubeError as error:
+                log.warning("node %s of pool %s was not created: %s", name, pool.name, error)
+                await self._clock.sleep(RETRY)
+
+
+def pool_of(node: Json) -> str:
+    return str((node["metadata"].get("labels") or {}).get(POOL, ""))
