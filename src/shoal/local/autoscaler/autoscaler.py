@@ -45,7 +45,7 @@ from shoal.local.settings import Settings
 log = logging.getLogger(__name__)
 
 DEBOUNCE = 0.1
-IDLE_LOOK = 5.0
+LONGEST_REST = 60.0
 
 
 class Autoscaler:
@@ -81,7 +81,7 @@ class Autoscaler:
                     cache.subscribe(self._changed)
                 while True:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), IDLE_LOOK)
+                        await asyncio.wait_for(self._wake.wait(), self._rest())
                     self._wake.clear()
                     await self.look()
                     await self._clock.sleep(DEBOUNCE)
@@ -115,6 +115,15 @@ class Autoscaler:
         self._count()
         self._grow_for_pending()
         await self._shrink()
+
+    def _rest(self) -> float:
+        """Seconds until something is due although nothing changes: an idle node, a booking that nobody uses."""
+        now, moment = self._clock.monotonic(), self._clock.now()
+        due = [began + self._idle_seconds - now for began in self._idle_since.values()]
+        for request in self.requests.list():
+            if booking_of(request) is not None and requests.holds(request, "Provisioned"):
+                due.append(self._booking_seconds - (moment - requests.since(request, "Provisioned")) / 1e6)
+        return max(DEBOUNCE, min(due, default=LONGEST_REST))
 
     def _count(self) -> None:
         held = [found for request in self.requests.list() if (found := booking_of(request)) is not None]
@@ -276,16 +285,16 @@ class Autoscaler:
         """Nodes of pools that hold nothing and nobody for a while go away, down to the pool's least."""
         now = self._clock.monotonic()
         booked = {place.node for place in self._booked()}
+        self._idle_since = {name: at for name, at in self._idle_since.items() if self._nodes.get(Key("", name))}
         for node in self._nodes.list():
             name, pool = node["metadata"]["name"], pool_of(node)
-            if pool not in self._pools.by_name or name in booked or not self._census.is_empty(name):
+            spare = pool in self._pools.by_name and self._pools.size(pool) > self._pools.by_name[pool].least
+            if not spare or name in booked or not self._census.is_empty(name):
                 self._idle_since.pop(name, None)
-                continue
-            began = self._idle_since.setdefault(name, now)
-            if now - began >= self._idle_seconds and self._pools.size(pool) > self._pools.by_name[pool].least:
-                self._idle_since.pop(name, None)
+            elif now - self._idle_since.setdefault(name, now) >= self._idle_seconds:
+                del self._idle_since[name]
                 log.info("node %s was idle and is removed", name)
-                await self._pools.remove(name)
+                await self._pools.remove(pool, name)
 
     # --- looking things up
 

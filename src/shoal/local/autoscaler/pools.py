@@ -73,8 +73,9 @@ class Pools:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def remove(self, node: str) -> None:
+    async def remove(self, pool: str, node: str) -> None:
         await self._keeper.remove(node)
+        self._there[pool].discard(node)
 
     def stop(self) -> None:
         for task in self._tasks:

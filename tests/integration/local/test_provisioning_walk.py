@@ -1,0 +1,90 @@
+"""A ProvisioningRequest from the first kubectl apply to pods on nodes that were not there before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.machine import Machine
+from tests.integration.local.conftest import apply, gpu_pod
+
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
+
+
+def request(name: str, count: int, kind: str, version: str = "v1", **parameters: str) -> list[dict[str, Any]]:
+    pod = gpu_pod(name)
+    template = {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": name},
+        "template": {"spec": pod["spec"]},
+    }
+    spec: dict[str, Any] = {
+        "provisioningClassName": kind,
+        "podSets": [{"podTemplateRef": {"name": name}, "count": count}],
+    }
+    if parameters:
+        spec["parameters"] = parameters
+    body = {
+        "apiVersion": f"autoscaling.x-k8s.io/{version}",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return [template, body]
+
+
+def row(machine: Machine, name: str) -> list[str]:
+    """The line that kubectl prints, without the age."""
+    header, line = machine.kubectl("get", "provisioningrequest", name).splitlines()
+    assert header.split() == ["NAME", "ACCEPTED", "PROVISIONED", "FAILED", "AGE"]
+    return line.split()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("queued-provisioning.gke.io", "v1"), ("best-effort-atomic-scale-up.autoscaling.x-k8s.io", "v1beta1")],
+)
+def test_a_request_is_accepted_then_provisioned_and_its_pods_land_there(
+    machine: Machine, kind: str, version: str
+) -> None:
+    assert machine.names("nodes") == ["cpu-0"]
+    apply(machine, *request("train", 2, kind, version))
+    machine.wait("provisioningrequest/train", "condition=Accepted", seconds=20)
+    assert row(machine, "train") == ["train", "True", "False", "False"]
+    machine.wait("provisioningrequest/train", "condition=Provisioned", seconds=30)
+    assert row(machine, "train") == ["train", "True", "True", "False"]
+    new = machine.get("nodes", "-l", "cloud.example/accelerator=l4")["items"]
+    assert len(new) == 2
+    assert all(node["spec"]["taints"][0]["key"] == "nvidia.com/gpu" for node in new)
+    marks = {CONSUME: "train", CLASS: kind}
+    apply(machine, gpu_pod("a", annotations=marks), gpu_pod("b", annotations=marks))
+    machine.wait("pods", "condition=Ready", "--all", seconds=30)
+    where = {pod["spec"]["nodeName"] for pod in machine.get("pods")["items"]}
+    assert where == {node["metadata"]["name"] for node in new}
+
+
+def test_capacity_is_only_checked_and_then_kept(machine: Machine) -> None:
+    """check-capacity adds no node: it waits for room, and holds it; with noRetry it fails at once."""
+    checks = "check-capacity.autoscaling.x-k8s.io"
+    apply(machine, *request("look", 1, checks), *request("once", 1, checks, noRetry="true"))
+    machine.wait("provisioningrequest/once", "condition=Failed", seconds=20)
+    assert row(machine, "look") == ["look", "True", "False", "False"]
+    apply(machine, *request("node", 1, "queued-provisioning.gke.io"))
+    machine.wait("provisioningrequest/node", "condition=Provisioned", seconds=20)
+    machine.kubectl("delete", "provisioningrequest", "node")
+    machine.wait("provisioningrequest/look", "condition=Provisioned", seconds=20)
+    apply(machine, gpu_pod("stranger"))  # has to wait for a node of its own
+    machine.wait("pod/stranger", "condition=Ready", seconds=30)
+    assert len(machine.names("nodes")) == 3
+
+
+def test_what_no_pool_can_hold_fails_with_the_reason(machine: Machine) -> None:
+    apply(machine, *request("giant", 5, "queued-provisioning.gke.io"))
+    machine.wait("provisioningrequest/giant", "condition=Failed", seconds=20)
+    assert row(machine, "giant") == ["giant", "True", "False", "True"]
+    failed = [c for c in machine.get("provisioningrequest", "giant")["status"]["conditions"] if c["type"] == "Failed"]
+    assert "no pool can hold these pods" in failed[0]["message"]
+    assert machine.names("nodes") == ["cpu-0"]
