@@ -302,7 +302,7 @@ class Cycle:
         if isinstance(found, Placement):
             return Start(found, seats, victims, "quota" if victims else "")
         if asking and not victims:
-            wanting = state.pools.wanting(gang, state.ledger)
+            wanting = state.pools.wanting(gang, state.ledger.room)
             if wanting is not None:
                 return wanting
         if tentative:

@@ -11,9 +11,8 @@ from collections import Counter
 import msgspec
 
 from shoal.engine.fit import Placement, place
-from shoal.engine.ledger import Ledger
 from shoal.engine.model import Gang, NodeFact, NodePool
-from shoal.engine.room import is_accelerator
+from shoal.engine.room import Room, is_accelerator
 
 HOSTNAME = "kubernetes.io/hostname"
 MOST_NODES = 1_000
@@ -66,24 +65,24 @@ class Pools:
 
     # Nodes that could come
 
-    def wanting(self, gang: Gang, ledger: Ledger) -> Wanting | None:
+    def wanting(self, gang: Gang, room: Room) -> Wanting | None:
         """With which nodes to come this gang would fit: of one pool if one can do it, else of several. For a gang that
         has asked already, with those it asked for."""
         if not self.facts or gang.supply != "fit":
             return None
         if gang.uid in self.asked:
             asked = {name: count for name, count in self.asked[gang.uid].items() if name in self.facts}
-            return self._with(asked, gang, ledger)
+            return self._with(asked, gang, room)
         if not gang.may_obtain:
             return None
         pods = sum(max(0, pod_set.count) for pod_set in gang.pod_sets)
         most = {name: min(self.left(name), pods) for name in sorted(self.facts)}
-        alone = [self._with({name: count}, gang, ledger) for name, count in most.items()]
-        enough = [self._fewest(found, gang, ledger) for found in alone if found is not None]
+        alone = [self._with({name: count}, gang, room) for name, count in most.items()]
+        enough = [self._fewest(found, gang, room) for found in alone if found is not None]
         if enough:
             return min(enough, key=lambda found: self._cost(found, gang))
-        found = self._with(most, gang, ledger) if len(most) > 1 else None
-        return None if found is None else self._fewest(found, gang, ledger)
+        found = self._with(most, gang, room) if len(most) > 1 else None
+        return None if found is None else self._fewest(found, gang, room)
 
     def _cost(self, found: Wanting, gang: Gang) -> tuple[bool, int, list[str]]:
         """Small is better: no devices that nobody asked for, few nodes, the first by name."""
@@ -96,17 +95,17 @@ class Pools:
         )
         return idle, sum(found.nodes.values()), sorted(found.nodes)
 
-    def _fewest(self, found: Wanting, gang: Gang, ledger: Ledger) -> Wanting:
+    def _fewest(self, found: Wanting, gang: Gang, room: Room) -> Wanting:
         """Ask for no node that can be spared."""
         for name in sorted(found.nodes):
             while found.nodes.get(name):
-                fewer = self._with({**found.nodes, name: found.nodes[name] - 1}, gang, ledger)
+                fewer = self._with({**found.nodes, name: found.nodes[name] - 1}, gang, room)
                 if fewer is None:
                     break
                 found = fewer
         return found
 
-    def _with(self, nodes: dict[str, int], gang: Gang, ledger: Ledger) -> Wanting | None:
+    def _with(self, nodes: dict[str, int], gang: Gang, room: Room) -> Wanting | None:
         facts = [
             (name, _node(self.facts[name], f"{name}+{number}"))  # no real node can have a + in its name
             for name, count in nodes.items()
@@ -115,8 +114,8 @@ class Pools:
         if not facts:
             return None
         pool_of = {fact.name: name for name, fact in facts}
-        with ledger.room.imagining(fact for _, fact in facts):
-            placement = place(gang, ledger.room, say_why=False)
+        with room.imagining(fact for _, fact in facts):
+            placement = place(gang, room, say_why=False)
         if not isinstance(placement, Placement):
             return None
         used = {node for part in placement.pod_sets for node in part if node in pool_of}
