@@ -15,7 +15,7 @@ import msgspec
 
 from shoal.engine.affinity import Resident
 from shoal.engine.fit import Placement, demand_of, place
-from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact, PodSet
+from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact, PodSet, PodSetAssignment
 from shoal.engine.room import Room
 from shoal.engine.selectors import PodTerm, parse_pod_terms
 from shoal.errors import BadInput
@@ -244,6 +244,7 @@ class Ledger:
             elif index is not None and pod.node and not pod.is_terminal and not pod.deleting:
                 bound[index, pod.node] += 1
         assigned = {entry.name: entry for entry in gang.assignment}
+        _share_between_twins(gang.pod_sets, assigned, bound, finished)
         planned: Charges = {}
         unplaced: dict[int, int] = {}
         for index, pod_set in enumerate(gang.pod_sets):
@@ -358,6 +359,51 @@ def pod_set_index(pod_sets: Sequence[PodSet], pod: PodFact) -> int | None:
         return different, sum(abs(wanted.get(name, 0) - pod.requests.get(name, 0)) for name in names)
 
     return min(range(len(pod_sets)), key=distance)
+
+
+def _share_between_twins(
+    pod_sets: Sequence[PodSet],
+    assigned: dict[str, PodSetAssignment],
+    bound: Counter[tuple[int, str]],
+    finished: Counter[int],
+) -> None:
+    """Pods that do not name their set all count for the first that asks for the same; move the rest to its twins.
+
+    Who sits where it was planned counts for that plan; any other pod for whichever twin still lacks one.
+    """
+    twins: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        twins.setdefault(tuple(sorted(pod_set.requests.items())), []).append(index)
+    for group in twins.values():
+        pool = Counter({node: count for (which, node), count in bound.items() if which == group[0]})
+        ended = finished[group[0]]
+        if len(group) == 1 or not (pool or ended):
+            continue
+        plans = {index: assigned.get(pod_sets[index].name) for index in group}
+        lacks = {}
+        for index, plan in plans.items():
+            wanted = pod_sets[index].count if plan is None else plan.count
+            others = sum(count for (which, _), count in bound.items() if which == index) + finished[index]
+            lacks[index] = wanted if index == group[0] else wanted - others
+        for node in pool:
+            del bound[group[0], node]
+        finished[group[0]] = 0
+        for where_planned in (True, False):
+            for index, plan in plans.items():
+                nodes = plan.nodes if where_planned and plan is not None else {} if where_planned else pool
+                for node in sorted(nodes):
+                    moved = min(pool[node], lacks[index], nodes[node])
+                    if moved > 0:
+                        bound[index, node] += moved
+                        pool[node] -= moved
+                        lacks[index] -= moved
+        for index in group:
+            moved = max(0, min(ended, lacks[index]))
+            finished[index] += moved
+            ended -= moved
+        finished[group[0]] += ended
+        for node, count in pool.items():
+            bound[group[0], node] += count
 
 
 def charges_of(gang: Gang, placement: Placement) -> Iterable[tuple[tuple[int, str], Charge]]:

@@ -93,8 +93,7 @@ class AppWrapperController:
             address = self.house.intake.addresses.get(key)
             if address is not None:
                 self.queue.enqueue(address)
-        if not plan.is_empty:
-            self._quota_due.set()
+        self._quota_due.set()  # an end that starts nobody frees quota too; only differences are written
         if plan.unfinished:
             self._changed.set()
         if plan.wake_at:
