@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.api.crds import load_crds
 from shoal.api.kinds import CRD, POD
@@ -26,6 +26,7 @@ from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
 from shoal.local.agent.lookup import ApiSources
 from shoal.local.apiserver import Server
+from shoal.local.apiserver.admission import Judge
 from shoal.local.apiserver.status import bad_request
 from shoal.local.home import Home
 from shoal.local.images import ImageTable
@@ -42,6 +43,9 @@ from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.sandbox.ownspace import OwnSpace
 from shoal.local.scheduler import Scheduler
 from shoal.local.settings import Settings
+
+if TYPE_CHECKING:
+    from shoal.controllers.ray import Settings as RaySettings
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +76,7 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
+        self.server.admission.judges.update(judges())
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
             self.home.identity,
@@ -89,7 +94,7 @@ class LocalCluster:
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
         authority = self.server.identity.ca.certificate.decode()
-        parts = controllers(self.client, self.settings, self.home.name, self.sandbox.isolates, authority)
+        parts = controllers(self.client, self.settings, self.home.name, authority)
         for name, part in parts.items():
             self._begin(name, part)
         await self.agent.ready.wait()
@@ -222,26 +227,40 @@ class LocalCluster:
         return self.agent.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], asked.container, options)
 
 
-def controllers(client: Client, settings: Settings, cluster: str, isolated: bool, root_ca: str) -> dict[str, Part]:
-    """What runs beside the API server, by name.
-
-    Where pods share the machine's network every Ray cluster gets a token: its daemons listen on all addresses.
-    """
+def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) -> dict[str, Part]:
+    """What runs beside the API server, by name."""
     from shoal.controllers import appwrapper, ray
     from shoal.local import autoscaler, builtin
 
-    ray_settings = ray.Settings(
-        dashboard_by_pod_address=True, default_auth_token=not isolated, mount_autoscaler_token=True
-    )
     wrapper_settings = appwrapper.AppWrapperSettings(
         supply=settings.supply, policy=settings.policy, preemption=settings.preemption
     )
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
-        "ray": lambda: ray.run(client, ray_settings),
+        "ray": lambda: ray.run(client, ray_settings()),
         "appwrapper": lambda: appwrapper.run(client, wrapper_settings),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
     }
+
+
+def judges() -> dict[tuple[str, str], Judge]:
+    """Who refuses what can never work before it is stored, by group and resource."""
+    from shoal.controllers import ray
+
+    judge = ray.validator(ray_settings())
+    return {("ray.io", "rayclusters"): judge, ("ray.io", "rayjobs"): judge, ("ray.k8s.io", "rays"): judge}
+
+
+def ray_settings() -> RaySettings:
+    """The Ray operator's choices on one machine. Every cluster gets a token: an open dashboard runs anyone's code."""
+    from shoal.controllers import ray
+
+    return ray.Settings(
+        dashboard_by_pod_address=True,
+        token_by_agent=True,
+        mount_autoscaler_token=True,
+        drain_workers=False,  # the node agent gives Ray a deadline of its own
+    )
 
 
 def spare_descriptors() -> None:

@@ -2,5 +2,6 @@
 
 from shoal.controllers.ray.operator import Operator, run
 from shoal.controllers.ray.settings import Settings, from_environment
+from shoal.controllers.ray.webhook import validator
 
-__all__ = ["Operator", "Settings", "from_environment", "run"]
+__all__ = ["Operator", "Settings", "from_environment", "run", "validator"]

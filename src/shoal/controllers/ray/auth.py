@@ -1,8 +1,9 @@
 """The cluster's token: who may use its dashboard and GCS.
 
 An open dashboard runs anyone's code, so `authOptions` without a mode means token, and an operator may make it the
-default for clusters that say nothing. The token lives in a Secret that only the operator, the pods and the command
-line read. Pure but for the random token itself.
+default for clusters that say nothing: by variables in the pod, or, where a node agent of ours starts the processes, by
+naming the Secret to it and leaving the pod's spec as published. Only the operator, the processes and the command line
+read the Secret. Pure but for the random token itself.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import base64
 import secrets
 
+from shoal.api import ray_token
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.containers import add_volume, mount, put_env, secret
 from shoal.controllers.ray.settings import Settings
 
-TOKEN_KEY = "auth_token"
+TOKEN_KEY = ray_token.KEY
 TOKEN_SINCE = (2, 52, 0)
 _MOUNT = "/var/run/secrets/ray.io/serviceaccount"
 _VOLUME = "ray-token"
@@ -25,8 +27,15 @@ def uses_token(cluster: Json, settings: Settings) -> bool:
     options = view.spec(cluster).get("authOptions")
     if isinstance(options, dict):
         return (options.get("mode") or "token") == "token"
-    version = view.parse_version(settings.installed_ray_version) or view.ray_version(cluster)
+    if settings.token_by_agent:
+        return True
+    version = view.ray_version(cluster)
     return settings.default_auth_token and version is not None and version >= TOKEN_SINCE
+
+
+def given_by_agent(cluster: Json, settings: Settings) -> bool:
+    """True where the node agent hands over the token; a cluster with options of its own has it in its pods."""
+    return settings.token_by_agent and not isinstance(view.spec(cluster).get("authOptions"), dict)
 
 
 def uses_kubernetes_token(cluster: Json) -> bool:
@@ -62,7 +71,7 @@ def token_secret(cluster: Json) -> Json:
 
 def prepare(container: Json, cluster: Json, settings: Settings) -> None:
     """Give one container of the cluster what it needs to pass."""
-    if not uses_token(cluster, settings):
+    if not uses_token(cluster, settings) or given_by_agent(cluster, settings):
         return
     put_env(container, "RAY_AUTH_MODE", "token")
     if uses_kubernetes_token(cluster):
@@ -70,6 +79,15 @@ def prepare(container: Json, cluster: Json, settings: Settings) -> None:
         mount(container, _VOLUME, _MOUNT, readOnly=True)
     else:
         put_env(container, "RAY_AUTH_TOKEN", secret(secret_name(cluster), TOKEN_KEY))
+
+
+def name_secret(metadata: Json, cluster: Json, settings: Settings) -> None:
+    """Tell the node agent whose token the processes of this pod get."""
+    if given_by_agent(cluster, settings):
+        metadata["annotations"] = {
+            **(metadata.get("annotations") or {}),
+            ray_token.ANNOTATION: secret_name(cluster),
+        }
 
 
 def prepare_pod(pod_spec: Json, cluster: Json, settings: Settings) -> None:

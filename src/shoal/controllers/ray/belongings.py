@@ -35,9 +35,9 @@ class Belongings:
             if auth.needs_secret(cluster, self._settings):
                 await self._writes.create(kinds.SECRET, auth.token_secret(cluster), cluster)
             for policy in network_policy.network_policies(cluster):
-                await self._follow_spec(cluster, kinds.NETWORK_POLICY, policy)
+                await self._follow_part(cluster, kinds.NETWORK_POLICY, policy, "spec")
             if pod_group.wants_pod_group(cluster, self._settings):
-                await self._follow_spec(cluster, kinds.POD_GROUP, pod_group.pod_group(cluster, self._settings))
+                await self._follow_part(cluster, kinds.POD_GROUP, pod_group.pod_group(cluster, self._settings), "spec")
             claim = fault_tolerance.volume_claim(cluster)
             if claim is not None and await self._create_claim(claim):
                 self._tell(cluster, "CreatedPVC", claim)
@@ -91,8 +91,7 @@ class Belongings:
                 raise AccountMissing(message) from None
         elif await self._writes.create(kinds.SERVICE_ACCOUNT, autoscaler.service_account(cluster), cluster):
             self._tell(cluster, "CreatedServiceAccount", autoscaler.service_account(cluster))
-        if await self._writes.create(kinds.ROLE, autoscaler.role(cluster), cluster):
-            self._tell(cluster, "CreatedRole", autoscaler.role(cluster))
+        await self._follow_part(cluster, kinds.ROLE, autoscaler.role(cluster), "rules")
         if await self._writes.create(kinds.ROLE_BINDING, autoscaler.role_binding(cluster), cluster):
             self._tell(cluster, "CreatedRoleBinding", autoscaler.role_binding(cluster))
 
@@ -107,14 +106,14 @@ class Belongings:
             await self._writes.client.patch(kinds.INGRESS, view.name(wanted), view.namespace(wanted), change)
             self._tell(cluster, "UpdatedIngress", wanted)
 
-    async def _follow_spec(self, cluster: Json, kind: Kind, wanted: Json) -> None:
-        """Create, or bring the spec of what is there to what it should be."""
+    async def _follow_part(self, cluster: Json, kind: Kind, wanted: Json, part: str) -> None:
+        """Create, or bring that part of what is there to what it should be."""
         if await self._writes.create(kind, wanted, cluster):
             self._tell(cluster, f"Created{kind.kind}", wanted)
             return
         held = await self._writes.client.get(kind, view.name(wanted), view.namespace(wanted))
-        if not _covers(held.get("spec") or {}, wanted["spec"]):
-            change = {"spec": wanted["spec"]}
+        if not _covers(held.get(part), wanted[part]):
+            change = {part: wanted[part]}
             await self._writes.client.patch(kind, view.name(wanted), view.namespace(wanted), change)
             self._tell(cluster, f"Updated{kind.kind}", wanted)
 

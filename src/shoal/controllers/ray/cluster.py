@@ -15,7 +15,20 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.ray import counts, deletion, names, observed, pod_group, pods, status, upgrade, validation, view
+from shoal.controllers.ray import (
+    auth,
+    counts,
+    deletion,
+    idle,
+    names,
+    observed,
+    pod_group,
+    pods,
+    status,
+    upgrade,
+    validation,
+    view,
+)
 from shoal.controllers.ray.autoscaler import mount_token
 from shoal.controllers.ray.backoff import Replacements
 from shoal.controllers.ray.belongings import AccountMissing, Belongings
@@ -80,11 +93,16 @@ class ClusterReconciler:
         if deletion.needs_finalizer(cluster, self._settings):
             await deletion.add_finalizer(cluster, self._writes, self._caches)
             return 0.0
+        settled, wait = await idle.settle(
+            cluster, self._writes, self._caches, self._recorder, self._settings, self._clock
+        )
+        if settled is None:
+            return None
+        cluster = settled
         trouble: PodTrouble | None = None
-        wait: float | None = None
         try:
             await self._belongings.ensure(cluster)
-            wait = await self._pods(cluster)
+            wait = _sooner(wait, await self._pods(cluster))
         except PodTrouble as found:
             trouble = found
         except (Stranger, AccountMissing) as error:
@@ -259,6 +277,7 @@ class ClusterReconciler:
 
     def _finish(self, pod: Json, cluster: Json, group: Json) -> None:
         mark(pod, gang_of(cluster, self._caches.maker_of(cluster)))
+        auth.name_secret(pod["metadata"], cluster, self._settings)
         pod["metadata"]["annotations"][status.TEMPLATE_HASH] = status.group_hash(group)
         if self._settings.mount_autoscaler_token:
             mount_token(pod)

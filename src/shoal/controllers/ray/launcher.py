@@ -90,7 +90,7 @@ def launcher_pod(ray: Json, cluster: Json, translation: Translation, settings: S
         "volumeMounts": [{"name": "configuration", "mountPath": _MOUNT, "readOnly": True}],
     }
     auth.prepare(container, cluster, settings)
-    return {
+    pod: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -107,3 +107,5 @@ def launcher_pod(ray: Json, cluster: Json, translation: Translation, settings: S
             "volumes": [{"name": "configuration", "configMap": {"name": config_map_name(ray)}}],
         },
     }
+    auth.name_secret(pod["metadata"], cluster, settings)
+    return pod

@@ -16,7 +16,9 @@ from shoal.controllers.ray.settings import Settings
 
 WAIT_CONTAINER = "wait-gcs-ready"
 START_VARIABLE = "KUBERAY_GEN_RAY_START_CMD"
+DRAIN_VARIABLE = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 _DRAIN_SINCE = (2, 60, 0)
+_DRAIN_MARGIN = 5
 
 
 def head_pod(cluster: Json, settings: Settings) -> Json:
@@ -57,7 +59,7 @@ def worker_pod(
     if view.autoscaling(cluster) and view.uses_autoscaler_v2(cluster):
         pod["spec"]["restartPolicy"] = "Never"
     if settings.drain_workers:
-        _add_drain(pod["spec"]["containers"][0], cluster)
+        _add_drain(pod["spec"], cluster)
     _finish(pod, cluster, params, settings, is_head=False)
     return pod
 
@@ -201,13 +203,15 @@ def _add_wait_for_head(spec: Json, cluster: Json, settings: Settings) -> None:
     spec["initContainers"] = [*(spec.get("initContainers") or []), container]
 
 
-def _add_drain(ray: Json, cluster: Json) -> None:
-    """Let the node finish what it runs before it goes; a hook that the user wrote stays."""
+def _add_drain(spec: Json, cluster: Json) -> None:
+    """A worker that must go finishes what it runs, as long as its pod's grace period allows.
+
+    `ray start` of these versions is the container's main process, takes SIGTERM as a call to drain its node and leaves
+    as soon as it is idle; all that is missing is a deadline before the kubelet's own. A lost head ends it at once.
+    """
     version = view.ray_version(cluster)
-    if version is None or version < _DRAIN_SINCE or (ray.get("lifecycle") or {}).get("preStop"):
+    if version is None or version < _DRAIN_SINCE:
         return
-    drain = (
-        "ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'the pod is being removed' "
-        "--deadline-remaining-seconds 20 || true"
-    )
-    ray.setdefault("lifecycle", {})["preStop"] = {"exec": {"command": ["/bin/bash", "-c", drain]}}
+    grace = spec.get("terminationGracePeriodSeconds")
+    deadline = max(0, (30 if grace is None else int(grace)) - _DRAIN_MARGIN)
+    keep_env(spec["containers"][0], DRAIN_VARIABLE, str(deadline))

@@ -42,8 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     delete_finished_rayjob: bool = False
     default_auth_token: bool = False
     """Give every cluster a token that asks for none itself (an open dashboard runs anyone's code)."""
-    installed_ray_version: str = ""
-    """The Ray that pods really run, where that is not what manifests say (the embedded cluster has one Ray)."""
+    token_by_agent: bool = False
+    """The same where our node agent starts the processes: it puts the token into their environment, not into pods."""
     default_image: str = "rayproject/ray:2.60.0"
     default_ray_version: str = "2.60.0"
     container_env: tuple[dict[str, Any], ...] = ()
@@ -58,8 +58,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds without a head pod after which a running job counts as lost."""
     stop_timeout: float = 30.0
     """Seconds that suspend and deadlines wait for Ray to stop a job."""
-    drain_workers: bool = False
-    """Workers drain their Ray node before they stop (a preStop hook); off keeps the published pod shape."""
+    drain_workers: bool = True
+    """Workers of Ray 2.60 and newer get a deadline for draining that fits their grace period; else Ray's own holds."""
+    idle_delete_after: float = 7 * 24 * 3600.0
+    """Seconds after which a cluster that Ray's autoscaler suspended for idleness is deleted; 0 means never."""
     mount_autoscaler_token: bool = False
     """Mount the autoscaler's API token by an explicit volume, where no admission plugin adds one."""
     batch_scheduler: str = ""
@@ -78,12 +80,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> Settings:
-    """Settings as KubeRay's environment switches and feature gates describe them."""
+    """Settings as KubeRay's environment switches and feature gates describe them.
+
+    What KubeRay takes as flags, and what only we have, is read from variables that begin with `SHOAL_RAY_`.
+    """
     enabled = set(GATES_ON)
-    for name, on in (gates or {}).items():
+    for name, on in {**_gates(environment.get("SHOAL_RAY_FEATURE_GATES", "")), **(gates or {})}.items():
         (enabled.add if on else enabled.discard)(name)
     return Settings(
         gates=frozenset(enabled),
+        namespaces=tuple(_listed(environment.get("SHOAL_RAY_NAMESPACES", ""))),
+        default_auth_token=_on(environment, "SHOAL_RAY_DEFAULT_TOKEN", False),
+        drain_workers=_on(environment, "SHOAL_RAY_DRAIN_WORKERS", True),
+        idle_delete_after=_seconds(environment, "SHOAL_RAY_IDLE_DELETE_SECONDS", 7 * 24 * 3600.0),
+        batch_scheduler=environment.get("SHOAL_RAY_BATCH_SCHEDULER", ""),
+        scheduler_name=environment.get("SHOAL_RAY_SCHEDULER_NAME", ""),
         cluster_domain=environment.get("CLUSTER_DOMAIN") or "cluster.local",
         login_shell=_on(environment, "ENABLE_LOGIN_SHELL", False),
         inject_probes=_on(environment, "ENABLE_PROBES_INJECTION", True),
@@ -96,6 +107,16 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         status_check_timeout=_seconds(environment, "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", 300.0),
         transition_grace=_seconds(environment, "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS", 300.0),
     )
+
+
+def _listed(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _gates(text: str) -> dict[str, bool]:
+    """`A=true,B=false`."""
+    pairs = (word.partition("=") for word in _listed(text))
+    return {name: value.strip().lower() != "false" for name, _, value in pairs}
 
 
 def _on(environment: Mapping[str, str], name: str, default: bool) -> bool:

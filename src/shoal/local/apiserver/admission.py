@@ -8,24 +8,27 @@ function.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import msgspec
 
 from shoal.api.appwrapper_rules import wraps_the_same
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
+from shoal.kube.webhooks import AdmissionRequest, Verdict
 from shoal.local.apiserver import strategy
 from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, parse_rules
 from shoal.local.apiserver.call import Call, decoded
 from shoal.local.apiserver.crds import CustomKinds
 from shoal.local.apiserver.limits import apply_limit_ranges, check_quota
 from shoal.local.apiserver.resources import Registry
-from shoal.local.apiserver.status import bad_request, cause, forbidden, not_found
-from shoal.local.apiserver.webhooks import Webhooks
+from shoal.local.apiserver.status import Refused, bad_request, cause, forbidden, not_found
+from shoal.local.apiserver.webhooks import Webhooks, review_of
 
 IMMORTAL_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 _OWN_RESOURCES = ("kubernetes.io/", "requests.")
+Judge = Callable[[AdmissionRequest], Verdict]
 _STAMPED_GROUPS = ("workload.codeflare.dev", "mcad.ibm.com")
 
 
@@ -46,6 +49,8 @@ class Admission:
         self.chance = chance
         self.webhooks = webhooks
         self.extended_resource_toleration = extended_resource_toleration
+        self.judges: dict[tuple[str, str], Judge] = {}
+        """By group and resource: who else may refuse an object, without a webhook in between."""
 
     async def mutate(self, call: Call, obj: Json, old: Json | None) -> Json:
         """The object as it will be judged. May be a new one when webhooks changed it."""
@@ -71,6 +76,9 @@ class Admission:
         return obj
 
     async def validate(self, call: Call, obj: Json, old: Json | None) -> None:
+        judge = self.judges.get((call.resource.group, call.resource.plural))
+        if judge is not None:
+            ask(judge, call, obj, old)
         if self.webhooks.validating:
             await self.webhooks.validate(call, obj, old)
         if old is None and call.resource.kind == "Pod" and not call.resource.group:
@@ -219,6 +227,15 @@ class Admission:
                     obj["metadata"].get("name", ""),
                     f"PriorityClass {record.name} is already marked as default. Only one default can exist",
                 )
+
+
+def ask(judge: Judge, call: Call, obj: Json, old: Json | None) -> None:
+    """Put the question as a webhook would get it; raise what a webhook's refusal would be."""
+    question = review_of("", call, "CREATE" if old is None else "UPDATE", obj, old)["request"]
+    verdict = judge(msgspec.convert(question, AdmissionRequest))
+    call.warnings.extend(verdict.warnings)
+    if not verdict.allowed:
+        raise Refused(verdict.code, verdict.reason, verdict.message)
 
 
 def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:

@@ -138,7 +138,7 @@ class Webhooks:
 
     async def _ask(self, hook: Hook, call: Call, operation: str, obj: Json | None, old: Json | None) -> Json | None:
         """The webhook's answer, or None when it need not be asked, or was not reached and that does not matter."""
-        review = _review(self.caller.question(), call, operation, obj, old)
+        review = review_of(self.caller.question(), call, operation, obj, old)
         try:
             if hook.conditions and not matches(hook.conditions, review["request"]):
                 return None
@@ -208,7 +208,7 @@ def _matches(
     return False
 
 
-def _review(uid: str, call: Call, operation: str, obj: Json | None, old: Json | None) -> Json:
+def review_of(uid: str, call: Call, operation: str, obj: Json | None, old: Json | None) -> Json:
     kind, resource, route = call.version.kind, call.resource, call.route
     spoken = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     where = {"group": kind.group, "version": kind.version, "resource": resource.plural}

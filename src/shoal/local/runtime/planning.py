@@ -10,15 +10,15 @@ import os
 import sys
 from pathlib import Path
 
-from shoal.api import quantity
+from shoal.api import quantity, ray_token
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.local.images import Image
 from shoal.local.runtime import echo, loopback, rayentry, rayenv
-from shoal.local.runtime.environment import command_line, expand, variables
+from shoal.local.runtime.environment import command_line, expand, secret_data, variables
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.process import ContainerProcess, Plan
-from shoal.local.runtime.sources import ConfigError
+from shoal.local.runtime.sources import ConfigError, Sources
 from shoal.local.runtime.volumes import Volumes
 from shoal.local.sandbox import Address, outside
 
@@ -38,6 +38,7 @@ async def plan(
         raise UnknownImage(host.images.refusal(container.get("image", "")))
     memory = memory_limit(container)
     base = base_variables(pod, image, memory, host)
+    base.update(await token_variables(pod, host.sources))
     base.update(extra)
     environment = await variables(pod, container, base, host.sources)
     argv = own_stand_in(command_line(container, image.command, environment), image, container)
@@ -105,6 +106,18 @@ def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> d
     if image.family == "ray":
         values.update(rayenv.ray_variables(memory))
     return values
+
+
+async def token_variables(pod: Json, sources: Sources) -> dict[str, str]:
+    """The token of a Ray pod that names a Secret for it: in the environment of its processes, nowhere in the pod."""
+    metadata = pod["metadata"]
+    name = (metadata.get("annotations") or {}).get(ray_token.ANNOTATION)
+    if not name:
+        return {}
+    data = await secret_data(metadata.get("namespace", ""), {"name": name}, sources)
+    if ray_token.KEY not in data:
+        raise ConfigError(f"secret {name!r} has no {ray_token.KEY}, which the pod's Ray processes need")
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": data[ray_token.KEY].decode(errors="replace")}
 
 
 def _home(image: Image) -> str:

@@ -1,0 +1,12 @@
+"""How a Ray pod names the Secret with its cluster's token, where the node agent hands it to the processes.
+
+Written by the Ray operator, read by the node agent of the embedded cluster; the pod's spec stays as published.
+"""
+
+from shoal.api.gang import PREFIX
+
+ANNOTATION = PREFIX + "ray-token-secret"
+"""Name of a Secret in the pod's namespace."""
+
+KEY = "auth_token"
+"""Where in the Secret the token stands, as KubeRay has it."""
