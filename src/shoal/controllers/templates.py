@@ -17,6 +17,9 @@ Workers = Literal["maximum", "minimum", "replicas"]
 Path = tuple[str | int, ...]
 
 SEARCH_DEPTH = 6
+SUBMITTER = "submitterPodTemplate"
+_DEFAULT_SUBMITTER: Json = {"spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]}}
+"""What the pod that submits a RayJob asks for where nothing else is said."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -25,6 +28,8 @@ class Template(msgspec.Struct, frozen=True):
     path: Path
     count: int
     content: Json
+    is_inside: bool = True
+    """False where an operator will make the template from other fields: there is nothing to mark or to pin."""
 
     @property
     def name(self) -> str:
@@ -37,6 +42,32 @@ def templates(obj: Json, workers: Workers = "replicas") -> tuple[Template, ...]:
     reader = _READERS.get((group, str(obj.get("kind") or "")))
     found = reader(obj, workers) if reader else _searched(obj, (), SEARCH_DEPTH)
     return tuple(template for template in found if isinstance(template.content, dict))
+
+
+def pods_at_start(obj: Json) -> int:
+    """How many pods an object makes before any of them has to be ready: what the binding of a gang may wait for.
+
+    An ordered StatefulSet makes one, a JobSet those jobs that wait for no other, a RayJob not yet its submitter, and
+    what is suspended none at all.
+    """
+    spec = _map(obj.get("spec"))
+    if spec.get("suspend") is True or spec.get("paused") is True:
+        return 0
+    found = templates(obj)
+    match obj.get("kind"):
+        case "StatefulSet" if spec.get("podManagementPolicy") != "Parallel":
+            return min(1, sum(template.count for template in found))
+        case "JobSet":
+            return sum(one.count for one in found if _waits_for_none(spec, int(one.path[2])))
+        case "RayJob":
+            return sum(one.count for one in found if one.path[-1:] != (SUBMITTER,))
+    return sum(template.count for template in found)
+
+
+def _waits_for_none(spec: Json, index: int) -> bool:
+    """Does this job of a JobSet start at once?"""
+    in_order = _map(spec.get("startupPolicy")).get("startupPolicyOrder") == "InOrder"
+    return not (in_order and index > 0) and not _list(spec.get("replicatedJobs"))[index].get("dependsOn")
 
 
 def _pod(obj: Json, workers: Workers) -> Iterator[Template]:
@@ -75,13 +106,35 @@ def _ray_job(obj: Json, workers: Workers) -> Iterator[Template]:
     if spec.get("clusterSelector"):
         return
     yield from _ray_groups(_map(spec.get("rayClusterSpec")), ("spec", "rayClusterSpec"), workers)
-    submitter = spec.get("submitterPodTemplate")
-    if submitter and spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
-        yield Template(("spec", "submitterPodTemplate"), 1, submitter)
+    if (spec.get("submissionMode") or "K8sJobMode") == "K8sJobMode":
+        given = spec.get("submitterPodTemplate")
+        yield Template(("spec", SUBMITTER), 1, given or _DEFAULT_SUBMITTER, is_inside=bool(given))
 
 
 def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
     yield from _ray_groups(_map(_map(obj.get("spec")).get("rayClusterConfig")), ("spec", "rayClusterConfig"), workers)
+
+
+def _ray(obj: Json, workers: Workers) -> Iterator[Template]:
+    """The templates of the RayCluster that a `Ray` stands for."""
+    from shoal.controllers.ray.ray_translation import translate
+    from shoal.controllers.ray.settings import Settings
+
+    translated = translate(obj, Settings())
+    for template in _ray_groups(translated.spec, ("rayCluster",), workers) if translated.spec else ():
+        yield msgspec.structs.replace(template, is_inside=False)
+
+
+def _leader_worker_set(obj: Json, workers: Workers) -> Iterator[Template]:
+    """Groups of one leader and the workers that make up its size; without a template of its own it is a worker too."""
+    spec = _map(obj.get("spec"))
+    inner = _map(spec.get("leaderWorkerTemplate"))
+    groups, size = _count(spec.get("replicas"), 1), max(1, _count(inner.get("size"), 1))
+    path: Path = ("spec", "leaderWorkerTemplate")
+    leaders = 1 if inner.get("leaderTemplate") else 0
+    if leaders:
+        yield Template((*path, "leaderTemplate"), groups, inner["leaderTemplate"])
+    yield Template((*path, "workerTemplate"), groups * (size - leaders), inner.get("workerTemplate") or {})
 
 
 def _ray_groups(spec: Json, path: Path, workers: Workers) -> Iterator[Template]:
@@ -148,4 +201,6 @@ _READERS: dict[tuple[str, str], Callable[[Json, Workers], Iterator[Template]]] =
     ("ray.io", "RayCluster"): _ray_cluster,
     ("ray.io", "RayJob"): _ray_job,
     ("ray.io", "RayService"): _ray_service,
+    ("ray.k8s.io", "Ray"): _ray,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
 }

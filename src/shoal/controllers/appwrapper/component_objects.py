@@ -11,7 +11,7 @@ from typing import Any
 from shoal.api.appwrapper import AppWrapper, Component, PodSetInfo
 from shoal.api.codec import opened, plain
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.demand import component_templates
+from shoal.controllers.appwrapper.demand import component_templates, gang_size
 from shoal.controllers.appwrapper.wrapped import (
     SERVER_OWNED,
     changed_at,
@@ -29,7 +29,7 @@ LABEL = "workload.codeflare.dev/appwrapper"
 def component_objects(wrapper: AppWrapper) -> list[Json]:
     """Every component in list order, ready to create. Raises BadInput with the component at fault."""
     components = wrapper.spec.components or ()
-    size = expected_pods(wrapper)
+    size = gang_size(wrapper)
     made = []
     for index, component in enumerate(components):
         try:
@@ -71,7 +71,8 @@ def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[s
     infos = component.pod_set_infos or ()
     for number, template in enumerate(component_templates(component)):
         info = infos[number] if number < len(infos) else PodSetInfo()
-        made = changed_at(made, template.path, lambda content, info=info: _template(content, own, marks, info))
+        if template.is_inside:
+            made = changed_at(made, template.path, lambda content, info=info: _template(content, own, marks, info))
     return made
 
 

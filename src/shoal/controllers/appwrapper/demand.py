@@ -11,7 +11,7 @@ from shoal.api.appwrapper import AppWrapper, Component, CustomPodResource, Gener
 from shoal.api.appwrapper_paths import resolve, steps
 from shoal.api.codec import opened
 from shoal.api.quantity import amounts
-from shoal.controllers.templates import Template, Workers, templates
+from shoal.controllers.templates import SUBMITTER, Template, Workers, pods_at_start, templates
 from shoal.engine.facts import pod_set
 from shoal.engine.model import Amounts, PodSet
 from shoal.errors import BadInput
@@ -29,16 +29,18 @@ def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas") -> tuple[PodSet
 
 
 def gang_size(wrapper: AppWrapper) -> int:
-    """How many pods the wrapped objects will make at the start, by their templates: what the scheduler waits for.
+    """How many pods the wrapped objects will make at the start, by their templates: what the scheduler waits for."""
+    if wrapper.spec.components is not None:
+        return sum(_component_start(component) for component in wrapper.spec.components)
+    return sum(pods_at_start(opened(item.generic_template)) for item in wrapped_items(wrapper))
 
-    A RayJob's submitter is not one of them: it is made only once the cluster is up.
-    """
-    return sum(
-        template.count
-        for item in wrapped_items(wrapper)
-        for template in templates(opened(item.generic_template))
-        if template.path[-1:] != ("submitterPodTemplate",)
-    )
+
+def _component_start(component: Component) -> int:
+    """Of a kind that we know its own way to start; else every pod that was declared."""
+    template = opened(component.template)
+    if templates(template):
+        return pods_at_start(template)
+    return sum(one.count for one in component_templates(component))
 
 
 def component_pod_sets(wrapper: AppWrapper) -> tuple[PodSet, ...]:
@@ -55,7 +57,7 @@ def component_templates(component: Component) -> list[Template]:
     """Where a component's pods are described. Raises BadInput for a path that leads nowhere."""
     template = opened(component.template)
     if not component.pod_sets:
-        return list(templates(template))
+        return [found for found in templates(template) if found.is_inside or found.path[-1:] != (SUBMITTER,)]
     found = []
     for declared in component.pod_sets:
         content = resolve(template, declared.path)

@@ -39,7 +39,7 @@ def _pinned(obj: Json, index: int, admission: Admission) -> Json:
     for number, template in enumerate(templates(obj)):
         given = admission.sets.get(f"{index}.{template.name}") or admission.sets.get(f"{index}.{number}")
         nodes = list(given.nodes) if given is not None else []
-        if len(nodes) == 1:
+        if len(nodes) == 1 and template.is_inside:
             obj = _with_spec(obj, template, "nodeSelector", {HOSTNAME: nodes[0]})
     return obj
 
@@ -49,7 +49,8 @@ def _labelled(obj: Json, group: str) -> Json:
         return {**metadata, "labels": {POD_GROUP_LABEL: group, **(metadata.get("labels") or {})}}
 
     for template in templates(obj):
-        obj = changed_at(obj, (*template.path, "metadata"), labelled)
+        if template.is_inside:
+            obj = changed_at(obj, (*template.path, "metadata"), labelled)
     return obj
 
 

@@ -119,9 +119,8 @@ def _object(wrapper: AppWrapper, item: GenericItem, marks: dict[str, str]) -> Js
     made = {**obj, "metadata": metadata}
     made.pop("status", None)
     for template in templates(made):
-        made = (
-            changed_at(made, template.path, lambda content: _template(content, own, marks)) if template.path else made
-        )
+        if template.path and template.is_inside:
+            made = changed_at(made, template.path, lambda content: _template(content, own, marks))
     return _merged_template_labels(made, labels)
 
 
