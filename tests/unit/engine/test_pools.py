@@ -233,4 +233,4 @@ def assert_none_spare(judge: Engine, one: Obtain) -> None:
     with state.ledger.without([one.uid]):
         for name in one.nodes:
             fewer = {**one.nodes, name: one.nodes[name] - 1}
-            assert state.pools._with(fewer, wanting, state.ledger) is None
+            assert state.pools._with(fewer, wanting, state.ledger.room) is None
