@@ -19,8 +19,11 @@ SHOAL = str(Path(sys.executable).with_name("shoal"))
 class Machine:
     """One named cluster of this machine, with its state in a folder of its own."""
 
-    def __init__(self, name: str, home: Path) -> None:
+    def __init__(self, name: str, home: Path, launcher: tuple[str, ...] = ()) -> None:
+        """`launcher` is put before every `shoal`, to run it as someone else."""
         self.name = name
+        self.home = home
+        self._launcher = launcher
         self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "KUBECONFIG": str(home / "kubeconfig")}
         self._audit = home / "audit.log"
         self._kubectl = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
@@ -36,16 +39,21 @@ class Machine:
 
     def shoal(self, *arguments: str, fails: bool = False) -> str:
         """What the command printed; `fails` expects it to refuse and returns its complaint."""
-        return self._run([SHOAL, *arguments], fails=fails)
+        return self._run([*self._launcher, SHOAL, *arguments], fails=fails)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> str:
         return self._run([self._kubectl, *arguments], stdin=stdin, fails=fails)
 
+    def pid(self) -> int:
+        """The process that runs the cluster."""
+        return int(json.loads((self.home / "shoal" / self.name / "running.json").read_text())["pid"])
+
     def get(self, *arguments: str) -> dict[str, Any]:
         return dict(json.loads(self.kubectl("get", *arguments, "-o", "json")))
 
-    def names(self, resource: str) -> list[str]:
-        return sorted(line.split("/", 1)[1] for line in self.kubectl("get", resource, "-o", "name").split())
+    def names(self, resource: str, labels: str = "") -> list[str]:
+        listed = self.kubectl("get", resource, "-l", labels, "-o", "name")
+        return sorted(line.split("/", 1)[1] for line in listed.split())
 
     def wait(self, what: str, condition: str, *more: str, seconds: int = 180) -> None:
         """kubectl wait; with `create` as condition it also waits for the object to appear."""
