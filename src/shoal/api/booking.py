@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from shoal.api.autoscaling import CONSUME_ANNOTATION, LEGACY_CONSUME_ANNOTATION
-from shoal.api.gang import PREFIX
+from shoal.api.gang import GANG_UID, PREFIX
 
 BOOKING = PREFIX + "booking"
 """Annotation of a ProvisioningRequest: its booking as JSON. Written by the node autoscaler alone."""
@@ -31,11 +31,10 @@ class BookedPods(msgspec.Struct, frozen=True):
 
 
 class Booking(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`new` are the nodes of `pool` that were asked for and may not be there yet."""
+    """`new` are the nodes that were asked for and may not be there yet, each with its pool."""
 
     pods: tuple[BookedPods, ...]
-    pool: str = ""
-    new: tuple[str, ...] = ()
+    new: dict[str, str] = {}
 
     @property
     def nodes(self) -> set[str]:
@@ -72,10 +71,24 @@ def is_over(request: Mapping[str, Any]) -> bool:
     return any(one.get("type") in OVER and one.get("status") == "True" for one in conditions)
 
 
-def consumed_request(pod: Mapping[str, Any]) -> str:
-    """Name of the ProvisioningRequest (in the pod's namespace) whose room this pod takes; empty for most pods."""
-    annotations = pod["metadata"].get("annotations") or {}
-    return str(annotations.get(CONSUME_ANNOTATION) or annotations.get(LEGACY_CONSUME_ANNOTATION) or "")
+def owner_of(request: Mapping[str, Any]) -> str:
+    """UID of the gang that this request was made for, or an empty text."""
+    owners = request["metadata"].get("ownerReferences") or ()
+    return next((str(one.get("uid") or "") for one in owners if one.get("controller")), "")
+
+
+def use_key(metadata: Mapping[str, Any]) -> str:
+    """Whose room a pod takes, by its metadata: `namespace/request` where it names one, else `gang/<uid>` of its gang (for
+    requests that were made for a gang); empty for pods of neither sort."""
+    annotations = metadata.get("annotations") or {}
+    name = annotations.get(CONSUME_ANNOTATION) or annotations.get(LEGACY_CONSUME_ANNOTATION)
+    if name:
+        return f"{metadata.get('namespace', '')}/{name}"
+    return gang_use(annotations.get(GANG_UID) or "")
+
+
+def gang_use(uid: str) -> str:
+    return f"gang/{uid}" if uid else ""
 
 
 def unused(booking: Booking, taken: Iterable[tuple[str, Mapping[str, int]]]) -> list[Place]:

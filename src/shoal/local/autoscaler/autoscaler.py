@@ -11,10 +11,11 @@ import contextlib
 import logging
 
 from shoal.api.autoscaling import CHECK_CAPACITY
-from shoal.api.booking import BOOKING, Booking, Place, booking_of, is_over, unused, written
+from shoal.api.booking import BOOKING, Booking, Place, booking_of, is_over, owner_of, unused, written
 from shoal.api.kind import Key
 from shoal.api.kinds import NODE, POD, POD_TEMPLATE, PROVISIONING_REQUEST
 from shoal.api.meta import Json
+from shoal.api.node_pools import BROUGHT_FOR, obtains
 from shoal.engine.model import PodSet
 from shoal.engine.room import Room
 from shoal.errors import BadInput
@@ -28,17 +29,18 @@ from shoal.local.autoscaler.census import Census
 from shoal.local.autoscaler.fitting import (
     Growth,
     Later,
-    Never,
     booking,
     charge,
     could_ever,
     free_room,
     growth_for,
     is_overfull,
+    place_with,
     pool_fact,
 )
 from shoal.local.autoscaler.pools import Pools, pool_of
-from shoal.local.scheduler.groups import alike, group_key
+from shoal.local.autoscaler.publishing import Publisher
+from shoal.local.scheduler.groups import alike, group_key, shape_key
 from shoal.local.seen import SeenPod
 from shoal.local.settings import Settings
 
@@ -56,6 +58,7 @@ class Autoscaler:
         self._idle_seconds, self._booking_seconds = settings.idle_seconds, settings.booking_seconds
         self._clock: Clock = clock or SystemClock()
         self._pools = Pools(settings.pools, client, cluster, self._clock)
+        self._publisher = Publisher(client)
         self._recorder = Recorder(client, "cluster-autoscaler", clock=self._clock)
         self.requests: Cache[Json] = Cache(client, PROVISIONING_REQUEST, dict, clock=self._clock)
         self._templates: Cache[Json] = Cache(client, POD_TEMPLATE, dict, clock=self._clock)
@@ -96,15 +99,14 @@ class Autoscaler:
         """A node that vanished under the pods of a request took their capacity with it."""
         if change.new is None:
             for request in self.requests.list():
-                key = _key(request)
-                if self._census.has_living_consumers(key, change.key.name):
-                    self._lost.add(key)
+                if self._census.has_living_consumers(request, change.key.name):
+                    self._lost.add(_key(request))
 
     async def look(self) -> None:
         """One pass over everything."""
         self._count()
         for name, pool in self._pools.by_name.items():
-            for node in self._pools.new_names(name, max(0, pool.least - self._pools.size(name)), self._census.names()):
+            for node in self._new({name: max(0, pool.least - self._pools.size(name))}):
                 self._pools.ask(name, node)
         for request in sorted(self.requests.list(), key=_age):
             try:
@@ -115,6 +117,7 @@ class Autoscaler:
         self._count()
         self._grow_for_pending()
         await self._shrink()
+        await self._publish()
 
     def _rest(self) -> float:
         """Seconds until something is due although nothing changes: an idle node, a booking that nobody uses."""
@@ -127,7 +130,7 @@ class Autoscaler:
 
     def _count(self) -> None:
         held = [found for request in self.requests.list() if (found := booking_of(request)) is not None]
-        self._pools.look(self._nodes.list(), [(found.pool, found.new) for found in held])
+        self._pools.look(self._nodes.list(), [found.new for found in held])
 
     # --- requests
 
@@ -158,38 +161,39 @@ class Autoscaler:
     async def _book(self, request: Json, wanted: list[PodSet]) -> None:
         """Whole or not at all: either there is room for every pod, and it is all booked, or nothing is."""
         only_looks = requests.class_of(request) == CHECK_CAPACITY
-        room = self._room()
-        answer = growth_for(wanted, _key(request).namespace, [] if only_looks else self._pools.sizes(), room)
+        room, namespace = self._room(), _key(request).namespace
+        answer = growth_for(wanted, namespace, [] if only_looks else self._pools.sizes(), room)
         if isinstance(answer, Growth):
-            new = self._pools.new_names(answer.pool, answer.count, self._census.names()) if answer.count else []
-            held = booking(wanted, answer.named(new), answer.pool, new)
-            await self._mark(request, written(held))
+            new = self._new(answer.nodes)
+            placement = place_with(wanted, namespace, self._pools.by_name, new, room)
+            if placement is not None:
+                await self._mark(request, written(booking(wanted, placement, new)))
         elif only_looks and requests.wants_no_retry(request):
             await self._fail(request, "CapacityIsNotFound", "CA could not find requested capacity")
         elif only_looks:
             await self._wait(request, "CapacityIsNotFound", "Capacity is not found, CA will try to find it later.")
-        elif isinstance(answer, Never) and not could_ever(
-            wanted, _key(request).namespace, self._pools.by_name.values(), self._nodes.list()
-        ):
-            await self._fail(request, "CapacityCannotBeProvided", answer.reason)
+        elif isinstance(answer, Later):
+            await self._wait(request, "CapacityIsNotFound", f"Waiting for nodes: {answer.reason}.")
+        elif could_ever(wanted, namespace, [*self._pools.by_name.values()], self._nodes.list()):
+            message = "Waiting for nodes: those that could hold these pods are in use."
+            await self._wait(request, "CapacityIsNotFound", message)
         else:
-            reason = answer.reason if isinstance(answer, Later) else "nodes that could hold these pods are in use"
-            await self._wait(request, "CapacityIsNotFound", f"Waiting for nodes: {reason}.")
+            await self._fail(request, "CapacityCannotBeProvided", answer.reason)
 
     async def _bring(self, request: Json, held: Booking) -> None:
         """Booked: ask for the nodes that are missing, and say when all are there and still free for it."""
         there = {node["metadata"]["name"] for node in self._nodes.list()}
-        missing = held.nodes - there
-        if missing - set(held.new) or (missing and held.pool not in self._pools.by_name):
+        missing = sorted((held.nodes | set(held.new)) - there)
+        if any(held.new.get(node) not in self._pools.by_name for node in missing):
             await self._mark(request, None)  # a node or a pool went away meanwhile: think again
             return
-        for node in sorted(missing):
-            self._pools.ask(held.pool, node)
+        for node in missing:
+            self._pools.ask(held.new[node], node, owner_of(request))
         if missing:
+            pools = ", ".join(sorted(set(held.new.values())))
             came = len(held.new) - len(missing)
-            await self._wait(
-                request, "Pending", f"Waiting for nodes: {came} of {len(held.new)} of pool {held.pool} are there."
-            )
+            message = f"Waiting for nodes: {came} of {len(held.new)} of pool {pools} are there."
+            await self._wait(request, "Pending", message)
         elif is_overfull(self._room(), held.nodes):
             await self._mark(request, None)
         elif requests.class_of(request) == CHECK_CAPACITY:
@@ -199,14 +203,15 @@ class Autoscaler:
             await self._provisioned(request, held, "Provisioned", message)
 
     async def _provisioned(self, request: Json, held: Booking, reason: str, message: str) -> None:
-        details = {"NodeGroupName": held.pool, "NodesAdded": str(len(held.new))} if held.pool else {}
+        pools = ",".join(sorted(set(held.new.values())))
+        details = {"NodeGroupName": pools, "NodesAdded": str(len(held.new))} if held.new else {}
         await self._write(request, details, Provisioned=(True, reason, message))
         self._recorder.event(_reference(request), "Normal", "Provisioned", message)
 
     async def _watch_provisioned(self, request: Json, held: Booking | None) -> None:
         """A booking ends when its pods are bound; one that waits too long is given back, a lost one is said to be."""
         key = _key(request)
-        left = [] if held is None else unused(held, self._census.consumers(key))
+        left = [] if held is None else unused(held, self._census.consumers(request))
         gone = sorted({place.node for place in left if self._nodes.get(Key("", place.node)) is None})
         if gone or key in self._lost:
             self._lost.discard(key)
@@ -261,25 +266,34 @@ class Autoscaler:
         if not groups:
             return
         room = self._room()
+        hopeless: set[bytes] = set()
         for members in groups.values():
+            namespace = members[0]["metadata"].get("namespace", "")
             try:
                 sets = [pod_set for pod_set, _ in alike(members, pinned=False)]
-                answer = growth_for(sets, members[0]["metadata"].get("namespace", ""), self._pools.sizes(), room)
+                shape = namespace.encode() + b"".join(b"%d " % one.count + shape_key(one) for one in sets)
+                answer = growth_for(sets, namespace, self._pools.sizes(), room) if shape not in hopeless else None
             except BadInput as error:
                 log.debug("pod %s is left out: %s", members[0]["metadata"]["name"], error)
                 continue
             if isinstance(answer, Growth):
                 self._grow(answer, sets, members, room)
+            else:
+                hopeless.add(shape)
 
     def _grow(self, answer: Growth, sets: list[PodSet], members: list[Json], room: Room) -> None:
-        names = self._pools.new_names(answer.pool, answer.count, self._census.names()) if answer.count else []
-        for name in names:
-            self._pools.ask(answer.pool, name)
-            room.set_node(pool_fact(self._pools.by_name[answer.pool], name))
-        charge(room, sets, answer.named(names))
-        for pod in members if names else ():
-            message = f"pod triggered scale-up: pool {answer.pool} grows by {answer.count}"
-            self._recorder.event(pod, "Normal", "TriggeredScaleUp", message)
+        namespace = members[0]["metadata"].get("namespace", "")
+        new = self._new(answer.nodes)
+        placement = place_with(sets, namespace, self._pools.by_name, new, room)
+        if placement is None:
+            return
+        for name, pool in new.items():
+            self._pools.ask(pool, name)
+            room.set_node(pool_fact(self._pools.by_name[pool], name))
+        charge(room, sets, placement)
+        for pod in members if new else ():
+            grown = ", ".join(f"{pool} grows by {count}" for pool, count in answer.nodes.items())
+            self._recorder.event(pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: pool {grown}")
 
     async def _shrink(self) -> None:
         """Nodes of pools that hold nothing and nobody for a while go away, down to the pool's least."""
@@ -296,7 +310,35 @@ class Autoscaler:
                 log.info("node %s was idle and is removed", name)
                 await self._pools.remove(pool, name)
 
+    async def _publish(self) -> None:
+        """Tell who admits gangs what could still come, and whose the new nodes are so long."""
+        booked = {node for request in self.requests.list() if (held := booking_of(request)) for node in held.new}
+        for node in self._nodes.list():
+            if BROUGHT_FOR in (node["metadata"].get("annotations") or {}) and node["metadata"]["name"] not in booked:
+                await self._release(node)
+        promised = {
+            node
+            for request in self.requests.list()
+            if obtains(request) and (held := booking_of(request))
+            for node in held.new
+        }
+        try:
+            await self._publisher.publish(self._pools.by_name.values(), self._pools.obtainable(promised))
+        except KubeError as error:
+            log.debug("the node pools are published later: %s", error)
+            self._wake.set()
+
+    async def _release(self, node: Json) -> None:
+        with contextlib.suppress(KubeError):
+            change = {"metadata": {"annotations": {BROUGHT_FOR: None}}}
+            self._nodes.note_write(await self._client.patch(NODE, node["metadata"]["name"], None, change))
+
     # --- looking things up
+
+    def _new(self, nodes: dict[str, int]) -> dict[str, str]:
+        """Names for so many new nodes, each with its pool."""
+        taken = self._census.names()
+        return {name: pool for pool, count in nodes.items() for name in self._pools.new_names(pool, count, taken)}
 
     def _room(self) -> Room:
         """What is there and what is on its way, less pods and bookings."""
@@ -310,7 +352,7 @@ class Autoscaler:
             place
             for request in self.requests.list()
             if (held := booking_of(request)) is not None
-            for place in unused(held, self._census.consumers(_key(request)))
+            for place in unused(held, self._census.consumers(request))
         ]
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from shoal.api.booking import consumed_request
-from shoal.api.kind import Key
+from shoal.api.booking import gang_use, owner_of, use_key
 from shoal.api.meta import Json
 from shoal.engine.facts import host_ports, pod_requests
 from shoal.engine.model import Amounts
@@ -35,9 +34,11 @@ class Census:
         if change.new is None:
             self._leave(uid)
             self.turned_away.pop(uid, None)
-            request = request_key(pod)
-            if request:
-                self._consumers[request].pop(uid, None)
+            use = use_of(pod)
+            if use in self._consumers:
+                self._consumers[use].pop(uid, None)
+                if not self._consumers[use]:
+                    del self._consumers[use]
             return
         if pod.is_terminal:
             self._leave(uid)
@@ -54,12 +55,13 @@ class Census:
         """Nobody is there but pods of the system."""
         return not self._guests.get(node)
 
-    def consumers(self, request: Key) -> list[tuple[str, Amounts]]:
+    def consumers(self, request: Json) -> list[tuple[str, Amounts]]:
         """Node and requests of every pod that was bound in the name of this request, also of those that have ended."""
-        return [*self._consumers.get(str(request), {}).values()]
+        return [place for use in uses_of(request) for place in self._consumers.get(use, {}).values()]
 
-    def has_living_consumers(self, request: Key, node: str) -> bool:
-        return any(uid in self._guests.get(node, ()) for uid in self._consumers.get(str(request), ()))
+    def has_living_consumers(self, request: Json, node: str) -> bool:
+        guests = self._guests.get(node, ())
+        return any(uid in guests for use in uses_of(request) for uid in self._consumers.get(use, ()))
 
     def names(self) -> set[str]:
         """Nodes that some pod names, whether they exist or not."""
@@ -77,9 +79,8 @@ class Census:
         except BadInput:
             return
         self.bound[uid] = taken
-        request = request_key(pod)
-        if request:
-            self._consumers[request][uid] = (node, taken.requests)
+        if use := use_of(pod):
+            self._consumers[use][uid] = (node, taken.requests)
 
     def _leave(self, uid: str) -> None:
         self.bound.pop(uid, None)
@@ -90,17 +91,20 @@ class Census:
                 del self._guests[node]
 
 
-def request_key(pod: SeenPod) -> str:
-    name = consumed_request({"metadata": {"annotations": pod.metadata.annotations}})
-    return f"{pod.metadata.namespace}/{name}" if name else ""
+def uses_of(request: Json) -> tuple[str, str]:
+    """How pods name this request: by its name, or as the request of their gang."""
+    metadata = request["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}", gang_use(owner_of(request))
+
+
+def use_of(pod: SeenPod) -> str:
+    return use_key({"namespace": pod.metadata.namespace, "annotations": pod.metadata.annotations})
 
 
 def waits_for_room(pod: SeenPod) -> bool:
-    """Turned away by the scheduler, not for want of gang members, and not waiting for a request's nodes."""
+    """Turned away by the scheduler, not for want of gang members, and not naming a request whose nodes it waits for."""
     said = pod.status.turned_away()
-    return bool(
-        said is not None
-        and not said.startswith("waiting for")
-        and not pod.metadata.deletion_timestamp
-        and not request_key(pod)
-    )
+    if said is None or said.startswith("waiting for") or pod.metadata.deletion_timestamp:
+        return False
+    use = use_of(pod)
+    return not use or use.startswith("gang/")

@@ -11,14 +11,13 @@ from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.engine.facts import node_fact
 from shoal.engine.fit import Placement, place
-from shoal.engine.model import Amounts, Gang, HostPort, NodeFact, PodSet, Taint
-from shoal.engine.room import Room, is_accelerator
+from shoal.engine.model import Amounts, Gang, HostPort, NodeFact, NodePool, PodSet, Taint
+from shoal.engine.pools import Pools, Wanting
+from shoal.engine.room import Room
 from shoal.errors import BadInput
 from shoal.local.agent.nodes import POOL
 from shoal.local.scheduler.groups import HOSTNAME
 from shoal.local.settings import Pool
-
-_NEW = "\x00new-"  # no real node can be called so
 
 
 class BoundPod(msgspec.Struct, frozen=True):
@@ -30,18 +29,9 @@ class BoundPod(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """The answer: `count` more nodes of `pool`, and where the pods would go. Zero means that there is room already."""
+    """The answer: so many more nodes of each pool; none at all where there is room already."""
 
-    pool: str
-    count: int
-    placement: Placement
-
-    def named(self, names: Sequence[str]) -> Placement:
-        """The placement with the new nodes called so."""
-        known = {f"{_NEW}{index}": name for index, name in enumerate(names)}
-        return Placement(
-            tuple({known.get(node, node): count for node, count in nodes.items()} for nodes in self.placement.pod_sets)
-        )
+    nodes: dict[str, int]
 
 
 class Never(msgspec.Struct, frozen=True):
@@ -95,79 +85,62 @@ def charge(room: Room, pod_sets: Sequence[PodSet], placement: Placement) -> None
             room.take(node, pod_set.requests, count, planned=True)
 
 
-def booking(pod_sets: Sequence[PodSet], placement: Placement, pool: str, new: Sequence[str]) -> Booking:
+def booking(pod_sets: Sequence[PodSet], placement: Placement, new: dict[str, str]) -> Booking:
     pods = zip(pod_sets, placement.pod_sets, strict=True)
-    return Booking(tuple(BookedPods(pod_set.requests, nodes) for pod_set, nodes in pods), pool, tuple(new))
+    return Booking(tuple(BookedPods(pod_set.requests, nodes) for pod_set, nodes in pods), new)
 
 
 def growth_for(
-    pod_sets: Sequence[PodSet], namespace: str, pools: Iterable[tuple[Pool, int]], room: Room
+    pod_sets: Sequence[PodSet], namespace: str, pools: Sequence[tuple[Pool, int]], room: Room
 ) -> Growth | Never | Later:
-    """The smallest growth of one pool after which all pods fit together. `pools` come with their present sizes.
-
-    Devices that nobody asked for are not spent: a pool without them is preferred. `room` is left as it was.
-    """
-    gang = Gang(key="growth", uid="growth", namespace=namespace, name="growth", pod_sets=tuple(pod_sets))
-    there = place(gang, room, say_why=False)
-    if isinstance(there, Placement):
-        return Growth("", 0, there)
-    best: tuple[tuple[int, int], Growth] | None = None
-    blocked = ""
-    total = sum(pod_set.count for pod_set in pod_sets)
-    asked = {resource for pod_set in pod_sets for resource in pod_set.requests}
-    for pool, size in pools:
-        found = _needed(gang, pool, room, min(total, pool.most))
-        if found is None:
-            continue
-        needed, placement = found
-        wasted = sum(1 for resource in pool.capacity if is_accelerator(resource) and resource not in asked)
-        if size + needed > pool.most:
-            blocked = f"pool {pool.name} would need {needed} more nodes but has {size} of at most {pool.most}"
-        elif best is None or (wasted, needed) < best[0]:
-            best = (wasted, needed), Growth(pool.name, needed, placement)
-    if best is not None:
-        return best[1]
-    return Later(blocked) if blocked else Never("no pool can hold these pods, even empty and at its largest")
+    """The smallest growth after which all pods fit together: of one pool if one can do it, without devices that nobody
+    asked for, else of several. `pools` come with their present sizes; `room` is left as it was."""
+    gang = as_gang(pod_sets, namespace)
+    if isinstance(place(gang, room, say_why=False), Placement):
+        return Growth({})
+    found = _wanting(gang, [(pool, pool.most - size) for pool, size in pools], room)
+    if found is not None:
+        return Growth(found.nodes)
+    found = _wanting(gang, [(pool, pool.most) for pool, _ in pools], room)
+    if found is None:
+        return Never("no pool can hold these pods, even empty and at its largest")
+    name, size, most = next(
+        (pool.name, size, pool.most) for pool, size in pools if size + found.nodes.get(pool.name, 0) > pool.most
+    )
+    return Later(f"pool {name} would need {found.nodes[name]} more nodes but has {size} of at most {most}")
 
 
-def could_ever(pod_sets: Sequence[PodSet], namespace: str, pools: Iterable[Pool], nodes: Sequence[Json]) -> bool:
-    """Whether these pods would fit if nobody else were here and one pool were at its largest."""
-    for pool in pools:
-        others = [node for node in nodes if (node["metadata"].get("labels") or {}).get(POOL) != pool.name]
-        answer = growth_for(pod_sets, namespace, [(pool, 0)], free_room(others, (), ()))
-        if isinstance(answer, Growth):
-            return True
-    return isinstance(growth_for(pod_sets, namespace, (), free_room(nodes, (), ())), Growth)
+def place_with(
+    pod_sets: Sequence[PodSet], namespace: str, pools: dict[str, Pool], new: dict[str, str], room: Room
+) -> Placement | None:
+    """Where the pods go once these new nodes (name to pool) are there."""
+    with room.imagining(pool_fact(pools[pool], name) for name, pool in new.items()):
+        found = place(as_gang(pod_sets, namespace), room, say_why=False)
+    return found if isinstance(found, Placement) else None
 
 
-def _needed(gang: Gang, pool: Pool, room: Room, most: int) -> tuple[int, Placement] | None:
-    """By doubling, then halving: placing is monotone in the number of equal nodes."""
-    added: list[str] = []
-    found: dict[int, Placement] = {}
+def could_ever(pod_sets: Sequence[PodSet], namespace: str, pools: Sequence[Pool], nodes: Sequence[Json]) -> bool:
+    """Whether these pods would fit if nobody else were here and all pools were at their largest."""
+    names = {pool.name for pool in pools}
+    others = [node for node in nodes if (node["metadata"].get("labels") or {}).get(POOL) not in names]
+    room = free_room(others, (), ())
+    return isinstance(growth_for(pod_sets, namespace, [(pool, 0) for pool in pools], room), Growth)
 
-    def fits(count: int) -> bool:
-        while len(added) < count:
-            name = f"{_NEW}{len(added)}"
-            room.set_node(pool_fact(pool, name))
-            added.append(name)
-        while len(added) > count:
-            room.drop_node(added.pop())
-        answer = place(gang, room, say_why=False)
-        if isinstance(answer, Placement):
-            found[count] = answer
-        return count in found
 
-    try:
-        low, high = 0, 1
-        while not fits(min(high, most)):
-            if high >= most:
-                return None
-            low, high = high, high * 2
-        high = min(high, most)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return high, found[high]
-    finally:
-        for name in added:
-            room.drop_node(name)
+def as_gang(pod_sets: Sequence[PodSet], namespace: str) -> Gang:
+    return Gang(key="growth", uid="growth", namespace=namespace, name="growth", pod_sets=tuple(pod_sets))
+
+
+def _wanting(gang: Gang, pools: Iterable[tuple[Pool, int]], room: Room) -> Wanting | None:
+    """As the engine asks for nodes on behalf of a gang; one way of thinking for both."""
+    thought = Pools()
+    for pool, left in pools:
+        fact = pool_fact(pool, pool.name)
+        thought.facts[pool.name] = NodePool(
+            name=pool.name,
+            labels=fact.labels,
+            taints=fact.taints,
+            allocatable=fact.allocatable,
+            obtainable=max(0, left),
+        )
+    return thought.wanting(gang, room)

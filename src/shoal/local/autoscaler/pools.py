@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from shoal.api.meta import Json
+from shoal.api.node_pools import BROUGHT_FOR
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import KubeError
@@ -30,24 +31,37 @@ class Pools:
         self.coming: dict[str, str] = {}
         """Nodes that were asked for and have not appeared: name to pool."""
         self._there: dict[str, set[str]] = {name: set() for name in self.by_name}
+        self._exist: set[str] = set()
         self._keeper = NodeKeeper(client, cluster, "127.0.0.1", clock)
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def look(self, nodes: Iterable[Json], booked: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Count what is there; `booked` are pools with the nodes that requests will bring."""
+    def look(self, nodes: Collection[Json], booked: Iterable[Mapping[str, str]]) -> None:
+        """Count what is there; `booked` are the nodes that requests will bring, with their pools."""
         self._there = {name: set() for name in self.by_name}
+        self._exist = {node["metadata"]["name"] for node in nodes}
         for node in nodes:
             name, pool = node["metadata"]["name"], pool_of(node)
             self.coming.pop(name, None)
             if pool in self._there:
                 self._there[pool].add(name)
-        for pool, names in booked:
-            if pool in self._there:
-                self._there[pool].update(names)
+        for wanted in booked:
+            for name, pool in wanted.items():
+                if pool in self._there:
+                    self._there[pool].add(name)
 
     def size(self, pool: str) -> int:
-        return len(self._there[pool] | {name for name, of in self.coming.items() if of == pool})
+        return len(self._all(pool))
+
+    def _all(self, pool: str) -> set[str]:
+        return self._there[pool] | {name for name, of in self.coming.items() if of == pool}
+
+    def obtainable(self, promised: set[str]) -> dict[str, int]:
+        """How many more may come: the nodes `promised` to gangs are counted by whoever admits those."""
+        return {
+            name: max(0, pool.most - len(self._all(name) - (promised - self._exist)))
+            for name, pool in self.by_name.items()
+        }
 
     def sizes(self) -> list[tuple[Pool, int]]:
         return [(pool, self.size(name)) for name, pool in self.by_name.items()]
@@ -62,14 +76,14 @@ class Pools:
             number += 1
         return found
 
-    def ask(self, pool: str, name: str) -> None:
-        """Bring this node, once."""
+    def ask(self, pool: str, name: str, owner: str = "") -> None:
+        """Bring this node, once; `owner` is the UID of the gang that it comes for."""
         if name in self.coming:
             return
         self.coming[name] = pool
         self._there[pool].discard(name)
         log.info("node %s of pool %s is on its way", name, pool)
-        task = asyncio.create_task(self._deliver(self.by_name[pool], name))
+        task = asyncio.create_task(self._deliver(self.by_name[pool], name, owner))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -81,13 +95,13 @@ class Pools:
         for task in self._tasks:
             task.cancel()
 
-    async def _deliver(self, pool: Pool, name: str) -> None:
+    async def _deliver(self, pool: Pool, name: str, owner: str) -> None:
         await self._clock.sleep(pool.delay)
         labels = {POOL: pool.name, **pool.labels}
         shape = NodeShape(name=name, capacity=pool.capacity, labels=labels, taints=pool.taints, runtime=pool.runtime)
         while True:
             try:
-                await self._keeper.register([shape])
+                await self._keeper.register([shape], {BROUGHT_FOR: owner} if owner else None)
                 return
             except KubeError as error:
                 log.warning("node %s of pool %s was not created: %s", name, pool.name, error)

@@ -10,17 +10,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from shoal.api.booking import Booking, Place, booking_of, consumed_request, unused
+from shoal.api.booking import Booking, Place, booking_of, gang_use, owner_of, unused, use_key
 from shoal.api.meta import Json
 from shoal.engine.room import Room
 
 
 class Bookings:
-    """Requests are known by `namespace/name`, as pods name them."""
+    """Requests are known by `namespace/name`, as pods name them, and by the gang that they were made for."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
         self._booked: dict[str, Booking] = {}
+        self._gang: dict[str, str] = {}
+        """Request to the use of its gang, and back: see `use_key`."""
         self._taken: dict[str, dict[str, tuple[str, Mapping[str, int]]]] = defaultdict(dict)
         self._charged: dict[str, list[Place]] = {}
 
@@ -29,32 +31,36 @@ class Bookings:
         booking = None if request is None else booking_of(request)
         if booking == self._booked.get(key):
             return False
-        if booking is None:
+        if booking is None or request is None:
             del self._booked[key]
+            self._gang.pop(self._gang.pop(key, ""), None)
         else:
             self._booked[key] = booking
+            if gang := gang_use(owner_of(request)):
+                self._gang[key], self._gang[gang] = gang, key
         self._recharge(key)
         return True
 
     def take(self, pod: Json, node: str, requests: Mapping[str, int]) -> None:
-        """A pod was bound; if it consumes a request its place is booked no more."""
-        key = request_key(pod)
-        if key:
-            self._taken[key][pod["metadata"]["uid"]] = (node, requests)
-            self._recharge(key)
+        """A pod was bound; if room was booked for it, its place is booked no more."""
+        use = use_key(pod["metadata"])
+        if use:
+            self._taken[use][pod["metadata"]["uid"]] = (node, requests)
+            self._recharge(self._request(use))
 
     def leave(self, pod: Json) -> None:
         """A pod is gone, or was not bound after all."""
-        key = request_key(pod)
-        if key and self._taken[key].pop(pod["metadata"]["uid"], None) is not None:
-            if not self._taken[key]:
-                del self._taken[key]
-            self._recharge(key)
+        use = use_key(pod["metadata"])
+        if use in self._taken and self._taken[use].pop(pod["metadata"]["uid"], None) is not None:
+            if not self._taken[use]:
+                del self._taken[use]
+            self._recharge(self._request(use))
 
     @contextmanager
     def open_to(self, pods: Iterable[Json]) -> Iterator[None]:
         """While these pods are placed, what is booked for them is free."""
-        opened = {key: self._charged.pop(key) for pod in pods if (key := request_key(pod)) in self._charged}
+        keys = {self._request(use_key(pod["metadata"])) for pod in pods}
+        opened = {key: self._charged.pop(key) for key in keys if key in self._charged}
         for places in opened.values():
             self._charge(places, -1)
         try:
@@ -65,18 +71,18 @@ class Bookings:
                     self._charged[key] = places
                     self._charge(places, 1)
 
+    def _request(self, use: str) -> str:
+        return self._gang.get(use, use) if use.startswith("gang/") else use
+
     def _recharge(self, key: str) -> None:
         self._charge(self._charged.pop(key, ()), -1)
         booking = self._booked.get(key)
         if booking is not None:
-            self._charged[key] = unused(booking, self._taken[key].values() if key in self._taken else ())
+            uses = (key, self._gang.get(key, ""))
+            taken = [place for use in uses if use in self._taken for place in self._taken[use].values()]
+            self._charged[key] = unused(booking, taken)
             self._charge(self._charged[key], 1)
 
     def _charge(self, places: Iterable[Place], sign: int) -> None:
         for place in places:
             self._room.take(place.node, place.requests, sign * place.count, planned=True)
-
-
-def request_key(pod: Json) -> str:
-    name = consumed_request(pod)
-    return f"{pod['metadata'].get('namespace', '')}/{name}" if name else ""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from shoal.api import gang as marks
+from shoal.api.booking import use_key
 from shoal.api.kind import Key, Kind
 from shoal.api.kinds import NAMESPACE, NODE, POD, POD_GROUP, PROVISIONING_REQUEST
 from shoal.api.meta import Json
@@ -29,7 +30,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
 from shoal.local.scheduler.binding import Binder
-from shoal.local.scheduler.bookings import Bookings, request_key
+from shoal.local.scheduler.bookings import Bookings
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key
 from shoal.local.scheduler.telling import Teller
 from shoal.local.seen import SeenPod
@@ -178,7 +179,7 @@ class Scheduler:
     def _place_one(self, pod: Json) -> None:
         shape = as_pod_set([pod], "pod")
         namespace = pod["metadata"].get("namespace", "")
-        key = shape_key(shape) + f"{namespace} {request_key(pod)}".encode()
+        key = shape_key(shape) + f"{namespace} {use_key(pod['metadata'])}".encode()
         known = self._hopeless.get(key)
         if known is not None:
             self._teller.waits(pod, known)
