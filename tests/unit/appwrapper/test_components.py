@@ -12,7 +12,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.appwrapper.component_limits import Patience, is_final, parse_duration
 from tests.cluster import Cluster
-from tests.unit.appwrapper.build import config_map, pod, set_pod
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, pod, set_pod, waits
 
 AW: Kind = kinds.APP_WRAPPER_V1BETA2
 HASTE = Patience(retry_pause=0.05, failure=0.1, retry_limit=1, forced_deletion=0.1)
@@ -212,3 +212,68 @@ def test_exit_codes_decide_whether_another_try_makes_sense() -> None:
     assert not is_final([4], Patience(terminal_exit_codes=frozenset({3})))
     assert is_final([4], Patience(retryable_exit_codes=frozenset({10})))
     assert not is_final([0, 10], Patience(retryable_exit_codes=frozenset({10})))
+
+
+# --- unwell devices
+
+
+def gpu_pod(name: str) -> Json:
+    made = brief_pod(name)
+    made["spec"]["containers"][0]["resources"] = {
+        "limits": {"nvidia.com/gpu": "1"},
+        "requests": {"nvidia.com/gpu": "1"},
+    }
+    return made
+
+
+async def mark(cluster: Cluster, node: str, health: str | None) -> None:
+    change = {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": health}}}
+    await cluster.client.patch(kinds.NODE, node, None, change)
+
+
+async def test_pods_that_ask_for_gpus_keep_away_from_unwell_ones(quiet: Cluster) -> None:
+    await quiet.add_node("gpu", **{"nvidia.com/gpu": "2"})
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    chosen = gpu_pod("asks")
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    term = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+    chosen["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+    await mark(quiet, "gpu", None)
+    await quiet.client.patch(kinds.NODE, "gpu", None, {"metadata": {"labels": {"zone": "a"}}})
+    await quiet.create(AW, wrapper("gang", chosen, brief_pod("plain")))
+    await quiet.until(AW, "gang", phase("Running"))
+    affinity = (await quiet.get(kinds.POD, "asks"))["spec"]["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    unwell = {"key": "autopilot.ibm.com/gpuhealth", "operator": "NotIn"}
+    assert required == [{"matchExpressions": [zone, {**unwell, "values": ["TESTING", "EVICT"]}]}]
+    (wish,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wish == {"weight": 50, "preference": {"matchExpressions": [{**unwell, "values": ["WARN"]}]}}
+    assert "affinity" not in (await quiet.get(kinds.POD, "plain"))["spec"]
+
+
+async def test_a_gang_leaves_devices_that_are_to_be_vacated_and_spends_no_retry(quiet: Cluster) -> None:
+    await quiet.add_node("gpu", **{"nvidia.com/gpu": "1"})
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(patience=HASTE)).run())
+    await quiet.create(AW, wrapper("gang", gpu_pod("asks")))
+    await quiet.until(AW, "gang", phase("Running"))
+    await set_pod(quiet, "asks", "Running", node="gpu")
+    first = await quiet.get(kinds.POD, "asks")
+    await quiet.until(AW, "gang", lambda one: conditions(one).get("PodsReady", ("",))[0] == "True")
+    await mark(quiet, "gpu", "EVICT")
+    reset = await quiet.until(
+        AW, "gang", lambda one: conditions(one).get("Unhealthy") == ("True", "AutopilotNoExecute")
+    )
+    assert reset["status"].get("resettingCount", 0) == 0
+    await quiet.until(kinds.POD, "asks", lambda one: one["metadata"]["uid"] != first["metadata"]["uid"])
+
+
+async def test_unwell_devices_are_no_supply(quiet: Cluster) -> None:
+    """Whoever waits for a GPU goes on waiting while the only one is tested, in either dialect."""
+    await quiet.add_node("gpu", **{"nvidia.com/gpu": "1"})
+    await mark(quiet, "gpu", "TESTING")
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", gpu_pod("asks")))
+    held = await quiet.until(kinds.APP_WRAPPER, "gang", waits)
+    assert "1 nvidia.com/gpu needed, 0 free" in held["status"]["message"]
+    await mark(quiet, "gpu", "PASS")
+    await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)

@@ -12,6 +12,7 @@ from shoal.api.appwrapper import AppWrapper, Component, PodSetInfo
 from shoal.api.codec import opened, plain
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.demand import component_templates, gang_size
+from shoal.controllers.appwrapper.node_health import NodeHealth, avoiding
 from shoal.controllers.appwrapper.wrapped import (
     SERVER_OWNED,
     changed_at,
@@ -26,14 +27,14 @@ from shoal.errors import BadInput
 LABEL = "workload.codeflare.dev/appwrapper"
 
 
-def component_objects(wrapper: AppWrapper) -> list[Json]:
+def component_objects(wrapper: AppWrapper, health: NodeHealth) -> list[Json]:
     """Every component in list order, ready to create. Raises BadInput with the component at fault."""
     components = wrapper.spec.components or ()
     size = gang_size(wrapper)
     made = []
     for index, component in enumerate(components):
         try:
-            made.append(_object(wrapper, component, index, marks_of(wrapper, size)))
+            made.append(_object(wrapper, component, index, marks_of(wrapper, size), health))
         except BadInput as error:
             raise BadInput(f"spec.components[{index}].template: {error}") from error
     return made
@@ -45,7 +46,7 @@ def expected_pods(wrapper: AppWrapper) -> int:
     )
 
 
-def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[str, str]) -> Json:
+def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[str, str], health: NodeHealth) -> Json:
     obj = opened(component.template)
     if not obj.get("apiVersion") or not obj.get("kind"):
         raise BadInput("apiVersion and kind are required")
@@ -72,7 +73,11 @@ def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[s
     for number, template in enumerate(component_templates(component)):
         info = infos[number] if number < len(infos) else PodSetInfo()
         if template.is_inside:
-            made = changed_at(made, template.path, lambda content, info=info: _template(content, own, marks, info))
+            made = changed_at(
+                made,
+                template.path,
+                lambda content, info=info: avoiding(_template(content, own, marks, info), health),
+            )
     return made
 
 

@@ -20,6 +20,7 @@ from shoal.controllers.appwrapper.dispatch import names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_queued_here
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.messages import Messages
+from shoal.controllers.appwrapper.node_health import flagged
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound
@@ -109,7 +110,7 @@ class Components:
         if wrapper.spec.suspend:
             return await self._to_suspending(kind, wrapper)
         try:
-            objects = component_objects(wrapper)
+            objects = component_objects(wrapper, house.settings.node_health)
         except BadInput as error:
             return await self._give_up(
                 kind, wrapper, wrapper.status, "CreateFailed", f"error creating components: {error}"
@@ -149,6 +150,8 @@ class Components:
             return await self._reset_or_fail(
                 kind, wrapper, patience, "FailedComponent", f"Found {failed} failed components"
             )
+        if self._on_unwell_devices(wrapper):
+            return await self._reset_or_fail(kind, wrapper, patience, "AutopilotNoExecute", "", spends_retry=False)
         counts, expected = monitor.count(house.intake.pods(wrapper.metadata.uid)), expected_pods(wrapper)
         if counts.succeeded >= expected > 0 and not counts.live and not counts.failed:
             return await self._succeed(kind, wrapper, counts)
@@ -179,6 +182,17 @@ class Components:
         if left > 0:
             return min(LOOK_AGAIN, left / SECOND)
         return await self._reset_or_fail(kind, self._current(kind, wrapper), patience, "InsufficientPodsReady", told)
+
+    def _on_unwell_devices(self, wrapper: AppWrapper) -> bool:
+        """Does one of its pods run on a device that is to be vacated?"""
+        health, nodes = self.house.settings.node_health, self.house.world.nodes
+        if not health.monitor:
+            return False
+        for pod in self.house.intake.pods(wrapper.metadata.uid):
+            node = nodes.get(Key("", pod.fact.node)) if pod.fact.node and pod.is_live else None
+            if node is not None and any(pod.fact.requests.get(name) for name in flagged(node, health, "NoExecute")):
+                return True
+        return False
 
     async def _deployed(self, wrapper: AppWrapper) -> tuple[int, int]:
         """How many components are there and not being deleted, and how many of them say that they failed."""
@@ -222,14 +236,22 @@ class Components:
         return 0.0
 
     async def _reset_or_fail(
-        self, kind: Kind, wrapper: AppWrapper, patience: Patience, reason: str, message: str
+        self,
+        kind: Kind,
+        wrapper: AppWrapper,
+        patience: Patience,
+        reason: str,
+        message: str,
+        *,
+        spends_retry: bool = True,
     ) -> float | None:
         """Another try while there is one left; its quota stays reserved meanwhile."""
         now, status = self.house.clock.now(), wrapper.status
         if status.resetting_count >= patience.retry_limit:
             return await self._give_up(kind, wrapper, status, reason, message)
         status = phases.unhealthy(status, reason, message, now)
-        status = msgspec.structs.replace(status, phase="Resetting", resetting_count=status.resetting_count + 1)
+        count = status.resetting_count + spends_retry
+        status = msgspec.structs.replace(status, phase="Resetting", resetting_count=count)
         await self._store(kind, wrapper, status)
         self.house.metrics.requeued(reason)
         self.house.tell_people(wrapper, "Normal", "Unhealthy", message or reason)

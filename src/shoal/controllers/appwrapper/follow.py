@@ -25,6 +25,8 @@ from shoal.engine.model import Preempt
 
 COUNTS_PAUSE = 2.0
 """Least seconds between two writes of one AppWrapper's pod counts."""
+COMING_UP_PAUSE = 10.0
+"""The same while nothing is to be told but that its pods are on their way: the next count says more."""
 
 
 class Follow:
@@ -163,8 +165,9 @@ class Follow:
         house, uid = self.house, wrapper.metadata.uid
         moment = house.clock.monotonic()
         since = self._counted_at.setdefault(uid, moment)
-        if moment - since < COUNTS_PAUSE:
-            return COUNTS_PAUSE - (moment - since)
+        pause = COMING_UP_PAUSE if counts.only_pending else COUNTS_PAUSE
+        if moment - since < pause:
+            return pause - (moment - since)
         self._counted_at[uid] = moment
         await house.store.status(kind, wrapper, status)
         return None

@@ -13,7 +13,9 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
 from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.node_health import as_supply, flagged
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, read_fact, refusals
 from shoal.controllers.appwrapper.quota import subtree_fact
@@ -133,11 +135,23 @@ class Intake:
             self.planner.engine.remove(name)
         else:
             try:
-                self.planner.engine.update(node_fact(change.new))
+                self.planner.engine.update(node_fact(as_supply(change.new, self.facts.settings.node_health)))
             except (BadInput, AttributeError, TypeError, ValueError) as error:
                 log.warning("node %s is left out: %s", change.key.name, error)
                 self.planner.engine.remove(name)
+            self._vacate(change.old, change.new)
         self._replan()
+
+    def _vacate(self, old: Json | None, node: Json) -> None:
+        """Devices of this node are to be vacated from now on: whoever runs there looks again."""
+        health = self.facts.settings.node_health
+        unwell = flagged(node, health, "NoExecute")
+        if not unwell or (old is not None and flagged(old, health, "NoExecute") == unwell):
+            return
+        name = node["metadata"]["name"]
+        for gang, pods in self._pods.items():
+            if any(pod.fact.node == name for pod in pods.values()):
+                self.wake_gang(gang)
 
     def _pod_changed(self, change: Change) -> None:
         if change.new is None:

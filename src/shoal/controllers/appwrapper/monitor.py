@@ -46,6 +46,11 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
     def live(self) -> int:
         return self.pending + self.running
 
+    @property
+    def only_pending(self) -> bool:
+        """Pods are on their way, and nobody found anything wrong."""
+        return not (self.running or self.succeeded or self.failed or self.unschedulable)
+
 
 def count(pods: Iterable[GangPod]) -> PodCounts:
     """Pods by phase; totals over those that run or succeeded. A running pod that is being deleted counts no more."""

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from shoal.controllers.appwrapper.component_limits import Patience
+from shoal.controllers.appwrapper.node_health import NodeHealth
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
 MCAD_SENDER = "before [backoff] - Rejoining"
@@ -19,6 +20,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a shipped policy, or the import path of a user's own. Equal priorities are first in, first out."""
     dynamic_priority: bool = False
     preemption: bool = False
+    obtain: bool = False
+    """Ask for nodes that a pool can still add, where a node autoscaler publishes its pools (the embedded cluster)."""
     quota: Literal["auto", "always", "never"] = "auto"
     """`auto`: quota is in force as soon as a QuotaSubtree exists."""
     backoff_sender: str = KUBERAY_SENDER
@@ -40,6 +43,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     AppWrappers may be wrapped too."""
     patience: Patience = Patience()
     """Graces and retries of v1beta2 AppWrappers."""
+    node_health: NodeHealth = NodeHealth()
+    """What labels about unwell devices mean."""
     pin_nodes: bool = False
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""
