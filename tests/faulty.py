@@ -111,7 +111,7 @@ class _FaultyStream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         strikes, random, clock = self._transport._strikes, self._transport._random, self._transport._clock
         kept: bytes | None = None
-        async for chunk in self._inner:
+        async for chunk in self._lines():
             if strikes("silence"):
                 await clock.sleep(self._idle or 600)
                 raise Unknown("idle too long (injected)")
@@ -133,6 +133,12 @@ class _FaultyStream:
             if kept is not None:
                 yield kept
                 kept = None
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """Faults strike single events; a server may send several at once."""
+        async for chunk in self._inner:
+            for line in chunk.splitlines(keepends=True):
+                yield line
 
     async def read(self) -> bytes:
         return await self._inner.read()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tests.checker.record import Record, Violation
 
 
 @dataclass(frozen=True)
 class Term:
+    lease: str
     number: int
     holder: str
     begins: int
@@ -17,37 +19,39 @@ class Term:
     ends: int
 
 
-def terms(records: list[Record]) -> list[Term]:
-    """Lease terms as the server saw them. Heartbeats of nodes are no elections."""
-    changes: dict[int, tuple[int, str]] = {}
+def terms(records: list[Record]) -> dict[str, list[Term]]:
+    """Lease terms as the server saw them, by lease. Heartbeats of nodes and other programs' leases are not ours."""
+    changes: dict[str, dict[int, tuple[int, str]]] = {}
     for record in records:
-        is_lease = record.path.endswith("/leases") and record.namespace != "kube-node-lease"
+        is_lease = record.path.endswith("/leases") and record.namespace != "kube-node-lease" and not record.is_foreign
         if is_lease and record.new is not None and record.revision and record.outcome == "done":
-            spec = record.new.get("spec") or {}
-            changes[record.revision] = (int(spec.get("leaseTransitions") or 0), str(spec.get("holderIdentity") or ""))
+            spec, uid = record.new.get("spec") or {}, record.new["metadata"].get("uid", "")
+            number, holder = int(spec.get("leaseTransitions") or 0), str(spec.get("holderIdentity") or "")
+            changes.setdefault(uid, {})[record.revision] = (number, holder)
+    return {uid: _terms(uid, stored) for uid, stored in changes.items()}
+
+
+def _terms(lease: str, changes: dict[int, tuple[int, str]]) -> list[Term]:
     found: list[Term] = []
     for revision in sorted(changes):
         number, holder = changes[revision]
         last = found[-1] if found else None
         if last is not None and last.ends == _NEVER and (last.number, last.holder) != (number, holder):
-            found[-1] = Term(last.number, last.holder, last.begins, revision)
+            found[-1] = replace(last, ends=revision)
         if holder and (last is None or (last.number, last.holder) != (number, holder)):
-            found.append(Term(number, holder, revision, _NEVER))
+            found.append(Term(lease, number, holder, revision, _NEVER))
     return found
 
 
 def lease_terms(records: list[Record]) -> Iterator[Violation]:
     """I24: every deciding write falls inside its replica's term; terms do not overlap; none precedes the first sync."""
     known = terms(records)
-    by_number: dict[int, Term] = {}
-    for term in known:
-        if term.number in by_number:
-            yield Violation(
-                "I24", f"term {term.number} was held twice, by {by_number[term.number].holder} and {term.holder}"
-            )
-        if by_number and term.number < max(by_number):
-            yield Violation("I24", f"term {term.number} came after term {max(by_number)}")
-        by_number[term.number] = term
+    for one in known.values():
+        for before, after in pairwise(one):
+            if after.number == before.number:
+                yield Violation("I24", f"term {after.number} was held twice, by {before.holder} and {after.holder}")
+            elif after.number < before.number:
+                yield Violation("I24", f"term {after.number} came after term {before.number}")
     synced: dict[tuple[str, int], int] = {}
     for record in records:
         if record.verb == "synced":
@@ -55,13 +59,14 @@ def lease_terms(records: list[Record]) -> Iterator[Violation]:
     for record in records:
         if not record.term or not record.decides or record.outcome in ("unsent", "refused"):
             continue
-        held = by_number.get(record.term)
-        if held is None or held.holder != record.replica:
+        mine = (record.replica, record.term)
+        held = [term for one in known.values() for term in one if (term.holder, term.number) == mine]
+        if not held:
             yield Violation("I24", f"{record.replica} wrote in term {record.term}, which it did not hold", (record,))
-        elif record.revision and not held.begins < record.revision < held.ends:
-            span = f"{held.begins} to {held.ends if held.ends != _NEVER else 'now'}"
+        elif record.revision and not any(term.begins < record.revision < term.ends for term in held):
+            span = f"{held[0].begins} to {held[0].ends if held[0].ends != _NEVER else 'now'}"
             yield Violation("I24", f"a write outside its term (revisions {span})", (record,))
-        if synced and record.order < synced.get((record.replica, record.term), _NEVER):
+        if synced and record.order < synced.get(mine, _NEVER):
             yield Violation("I24", "a write before the first full sync of its term", (record,))
 
 

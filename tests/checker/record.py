@@ -115,58 +115,73 @@ def from_audit(path: Path, *, users: tuple[str, ...] = (), agents: tuple[str, ..
     """Records from an audit log (level RequestResponse), a real API server's or the embedded one's.
 
     `users` keeps only their requests. With `agents`, requests of programs whose name begins otherwise are kept, for
-    they change what others see, but marked as foreign: their own manners are not judged.
+    they change what others see, but marked as foreign: their own manners are not judged. A write that was received and
+    never answered, because the server was killed, has an unknown outcome.
     """
     return list(_audit_records(path, users, agents))
 
 
 def _audit_records(path: Path, users: tuple[str, ...], agents: tuple[str, ...]) -> Iterator[Record]:
     known: dict[tuple[str, str, str], Json] = {}
-    sequence = -1
-    for line in path.read_text().splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # cut by a kill
-        target = event.get("objectRef") or {}
-        user = (event.get("user") or {}).get("username", "")
-        if event.get("stage") != "ResponseComplete" or not target or (users and user not in users):
+    events = list(_events(path, users))
+    answered = {event.get("auditID") for event in events if event["stage"] == "ResponseComplete"}
+    sequence = 0
+    for event in events:
+        cut_off = event["stage"] == "RequestReceived" and event.get("auditID") not in answered
+        if event["stage"] != "ResponseComplete" and not (
+            cut_off and event["verb"] in WRITES and event["objectRef"].get("name")
+        ):
             continue
+        record = _audit_record(event, sequence, agents)
         sequence += 1
-        group, version = target.get("apiGroup", ""), target.get("apiVersion", "v1")
-        head = f"apis/{group}/{version}" if group else f"api/{version}"
-        code = int((event.get("responseStatus") or {}).get("code") or 0)
-        answer = event.get("responseObject") if code < 300 else None
-        metadata = (answer or {}).get("metadata") or {}
-        agent = event.get("userAgent", "")
-        namespace = target.get("namespace", "") if target.get("resource") != "namespaces" else ""
-        record = Record(
-            order=sequence + 1,
-            sequence=sequence,
-            began=_micros(event["requestReceivedTimestamp"]),
-            ended=_micros(event["stageTimestamp"]),
-            replica=agent,
-            term=0,
-            verb=event["verb"],
-            path=f"{head}/{target.get('resource', '')}",
-            namespace=namespace,
-            name=target.get("name", "") or metadata.get("name", ""),
-            subresource=target.get("subresource", ""),
-            uid=metadata.get("uid", ""),
-            outcome="done" if code < 300 else "refused",
-            reason=(event.get("responseStatus") or {}).get("reason", ""),
-            code=code,
-            query=dict(parse_qsl(urlsplit(event.get("requestURI", "")).query)),
-            body=event.get("requestObject"),
-            old=None,
-            new=_summary(answer) if event["verb"] == "list" else answer,
-            marks={"foreign": "yes"} if agents and not agent.startswith(agents) else {},
-        )
         yield replace(record, old=known.get(record.key))
         if record.verb == "delete":
             known.pop(record.key, None)
         elif record.new is not None and record.revision and record.name:
             known[record.key] = record.new
+
+
+def _events(path: Path, users: tuple[str, ...]) -> Iterator[Json]:
+    for line in path.read_text().splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # cut by a kill
+        user = (event.get("user") or {}).get("username", "")
+        if event.get("objectRef") and (not users or user in users):
+            yield event
+
+
+def _audit_record(event: Json, sequence: int, agents: tuple[str, ...]) -> Record:
+    target = event["objectRef"]
+    group, version = target.get("apiGroup", ""), target.get("apiVersion", "v1")
+    head = f"apis/{group}/{version}" if group else f"api/{version}"
+    code = int((event.get("responseStatus") or {}).get("code") or 0)
+    answer = event.get("responseObject") if code < 300 else None
+    metadata = (answer or {}).get("metadata") or {}
+    agent = event.get("userAgent", "")
+    return Record(
+        order=sequence + 1,
+        sequence=sequence,
+        began=_micros(event["requestReceivedTimestamp"]),
+        ended=_micros(event["stageTimestamp"]),
+        replica=agent,
+        term=0,
+        verb=event["verb"],
+        path=f"{head}/{target.get('resource', '')}",
+        namespace=target.get("namespace", "") if target.get("resource") != "namespaces" else "",
+        name=target.get("name", "") or metadata.get("name", ""),
+        subresource=target.get("subresource", ""),
+        uid=metadata.get("uid", ""),
+        outcome="unknown" if not code else "done" if code < 300 else "refused",
+        reason=(event.get("responseStatus") or {}).get("reason", ""),
+        code=code,
+        query=dict(parse_qsl(urlsplit(event.get("requestURI", "")).query)),
+        body=event.get("requestObject"),
+        old=None,
+        new=_summary(answer) if event["verb"] == "list" else answer,
+        marks={"foreign": "yes"} if agents and not agent.startswith(agents) else {},
+    )
 
 
 def _summary(answer: Json | None) -> Json | None:

@@ -61,19 +61,20 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
     """I27, I29: a read begun after an acknowledged write sees it, also when the server was killed in between."""
     written: dict[tuple[str, str, str], Record] = {}
     maybe_deleted: dict[tuple[str, str, str], int] = {}
+    for record in records:  # one that was on its way while we read may have been carried out
+        if record.verb == "delete" and record.outcome in ("done", "unknown"):
+            maybe_deleted[record.key] = min(record.began, maybe_deleted.get(record.key, record.began))
     crashes = [record.sequence for record in records if record.verb == "crash"]
     for record in records:  # in the order in which requests ended
-        if record.verb == "delete" and record.outcome in ("done", "unknown"):
-            maybe_deleted[record.key] = record.order
         if record.event == "DELETED":
-            maybe_deleted[record.key] = record.order
+            maybe_deleted.setdefault(record.key, record.began)
         if record.verb == "deletecollection":
             for key in written:
                 if key[0] == record.path and (not record.namespace or key[1] == record.namespace):
-                    maybe_deleted[key] = record.order
+                    maybe_deleted.setdefault(key, record.began)
         if record.is_done_write and record.verb != "delete":
             if _removes_last_finalizer(record) or _may_be_collected(record):
-                maybe_deleted[record.key] = record.order
+                maybe_deleted.setdefault(record.key, record.began)
             written[record.key] = record
         if record.verb == "get" and record.name and not record.subresource:
             yield from _seen(record, written.get(record.key), maybe_deleted, crashes, _revision_read(record))
@@ -96,7 +97,8 @@ def _seen(
         return
     invariant = "I27" if any(write.sequence < crash < read.sequence for crash in crashes) else "I29"
     if revision is None:
-        if (read.outcome == "done" or read.code == 404) and write.key not in maybe_deleted:
+        deleted = maybe_deleted.get(write.key, read.ended + 1) <= read.ended
+        if (read.outcome == "done" or read.code == 404) and not deleted:
             yield Violation(invariant, "an acknowledged object is not there", (write, read))
     elif revision < write.revision:
         yield Violation(invariant, f"a read older ({revision}) than an acknowledged write", (write, read))
@@ -107,7 +109,7 @@ def revisions(records: list[Record]) -> Iterator[Violation]:
     highest: Record | None = None
     owner: dict[int, Record] = {}
     for record in records:
-        if not record.is_done_write or record.verb == "delete" or _is_vain(record):
+        if not record.is_done_write or record.verb == "delete" or _is_vain(record) or _removes_last_finalizer(record):
             continue  # the answer to a delete shows the object as it was
         if record.revision in owner and owner[record.revision].uid == record.uid:
             continue  # nothing changed, which I21 judges

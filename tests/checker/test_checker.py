@@ -19,8 +19,8 @@ from shoal.kube.history import History, RecordingTransport, read
 from shoal.kube.lease import Leadership, Term
 from shoal.kube.writes import Writes
 from tests.checker import assert_holds, check, from_audit
+from tests.embedded import Embedded
 from tests.faulty import FaultyTransport, Rates
-from tests.memory_server import MemoryServer
 
 THINGS = "apis/example.test/v1/things"
 
@@ -213,9 +213,7 @@ def test_honest_histories_pass(script: Script) -> None:
     assert script.broken == set()
 
 
-async def follow(
-    history: History, asked: History, server: MemoryServer, name: str, seed: int, clock: VirtualClock
-) -> None:
+async def follow(history: History, asked: History, server: Embedded, name: str, seed: int, clock: VirtualClock) -> None:
     """A replica that leads when it can and counts up ConfigMaps, over a bad network.
 
     Recorded twice: at the server's door, and on our side of the network, where outcomes can be unknown.
@@ -273,7 +271,7 @@ async def follow(
 @pytest.mark.parametrize("seed", range(5))
 async def test_two_replicas_over_a_bad_network_keep_every_promise(seed: int, tmp_path: Path) -> None:
     clock = VirtualClock()
-    server = MemoryServer(clock=clock)
+    server = await Embedded(clock).start("team")
     history, asked = History(path=tmp_path / "history.jsonl"), History()
     tasks = [
         asyncio.ensure_future(follow(history, asked, server, name, seed * 10 + number, clock))
@@ -284,6 +282,7 @@ async def test_two_replicas_over_a_bad_network_keep_every_promise(seed: int, tmp
         task.cancel()
     await clock.advance(60)
     await asyncio.gather(*tasks, return_exceptions=True)
+    await server.stop()
     history.close()
     writes = [entry for entry in history.entries if entry.verb == "patch" and entry.outcome == "done"]
     assert len(writes) > 50
@@ -295,20 +294,21 @@ async def test_two_replicas_over_a_bad_network_keep_every_promise(seed: int, tmp
 
 async def test_a_server_that_forgets_is_found_out() -> None:
     clock = VirtualClock()
-    server = MemoryServer(clock=clock)
+    server = await Embedded(clock).start("team")
     history = History()
     client = Client(RecordingTransport(server.transport(), history, clock=clock))
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     await client.create(CONFIG_MAP, body, "team")
     clock.step_wall(1)
     history.note("crash", "", clock)
-    server._objects.clear()
+    server.forget(CONFIG_MAP)
     clock.step_wall(1)
     assert await client.list(CONFIG_MAP) == []
     assert check(history.entries) == []  # a page of a list proves nothing by itself
     with pytest.raises(KubeError):
         await client.get(CONFIG_MAP, "a", "team")
     assert {one.invariant for one in check(history.entries)} == {"I27"}
+    await server.stop()
 
 
 def test_an_audit_log_is_read_as_well(tmp_path: Path) -> None:

@@ -141,8 +141,9 @@ class ControlPlane:
         if self.audit:
             policy = self.folder / "audit-policy.yaml"
             policy.write_text(
-                "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n"
-                "rules: [{level: RequestResponse}]\n"
+                "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n"
+                "- {level: RequestResponse, verbs: [create, update, patch, delete, deletecollection]}\n"
+                "- {level: RequestResponse, omitStages: [RequestReceived]}\n"
             )
             flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
         self._spawn("kube-apiserver", *flags)

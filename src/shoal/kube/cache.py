@@ -44,6 +44,14 @@ class Change(msgspec.Struct, frozen=True):
     new: Any
 
 
+class _Removal(msgspec.Struct, frozen=True):
+    """`certain`: the server told us that this very object is gone. Otherwise a list only did not name it."""
+
+    uid: str
+    revision: str
+    certain: bool
+
+
 class Cache(Generic[T]):
     """Objects of one kind by key. `type` is `dict`, or a Struct extending `api.meta.Object` that names what is read."""
 
@@ -76,7 +84,7 @@ class Cache(Generic[T]):
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_functions}
         self._subscribers: list[Callable[[Change], None]] = []
-        self._removed: OrderedDict[Key, tuple[str, str]] = OrderedDict()
+        self._removed: OrderedDict[Key, _Removal] = OrderedDict()
         self._selects_labels = parse_labels(label_selector)
         self._selects_fields = bool(field_selector)
         self._namespace = namespace
@@ -159,19 +167,22 @@ class Cache(Generic[T]):
         key = mark.key
         held = self._objects.get(key)
         if held is not None and self._mark_of(held).uid == mark.uid:
-            self._remember_removed(key, mark.uid, self._mark_of(held).resource_version)
+            self._remember_removed(key, _Removal(mark.uid, self._mark_of(held).resource_version, certain=True))
             self._remove(key)
 
     # --- what the feed brings
 
-    def take(self, raw: msgspec.Raw, *, forced: bool = False) -> Mark | None:
-        """Apply one object as the server sent it. Returns its mark even when the rest does not decode."""
+    def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> Mark | None:
+        """Apply one object as the server sent it. Returns its mark even when the rest does not decode.
+
+        `listed_at` is the revision of the list that it is an item of.
+        """
         try:
             obj = self._filled(self._decoder.decode(raw))
             mark = self._mark_of(obj)
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
             return self._cannot_decode(bytes(raw), error)
-        self._apply(mark.key, mark, obj, forced=forced)
+        self._apply(mark.key, mark, obj, listed_at=listed_at, forced=forced)
         return mark
 
     def drop(self, raw: msgspec.Raw) -> Mark | None:
@@ -185,7 +196,7 @@ class Cache(Generic[T]):
         held = self._objects.get(key)
         if held is not None and newer(self._mark_of(held).resource_version, mark.resource_version):
             return mark
-        self._remember_removed(key, mark.uid, mark.resource_version)
+        self._remember_removed(key, _Removal(mark.uid, mark.resource_version, certain=True))
         if held is not None:
             self._remove(key)
         return mark
@@ -195,7 +206,7 @@ class Cache(Generic[T]):
         for key in [key for key in self._objects if key not in listed]:
             mark = self._mark_of(self._objects[key])
             if forced or not newer(mark.resource_version, revision):
-                self._remember_removed(key, mark.uid, revision)
+                self._remember_removed(key, _Removal(mark.uid, revision, certain=False))
                 self._remove(key)
         for key in [key for key in self.undecodable if key not in listed]:
             del self.undecodable[key]
@@ -207,9 +218,9 @@ class Cache(Generic[T]):
 
     # --- inside
 
-    def _apply(self, key: Key, mark: Mark, obj: T, *, forced: bool = False) -> None:
+    def _apply(self, key: Key, mark: Mark, obj: T, *, listed_at: str = "", forced: bool = False) -> None:
         old = self._objects.get(key)
-        if not forced and self._is_stale(key, mark, old):
+        if not forced and self._is_stale(key, mark, old, listed_at):
             return
         try:
             values = {name: [*dict.fromkeys(index(obj))] for name, index in self._index_functions.items()}
@@ -233,11 +244,19 @@ class Cache(Generic[T]):
         """The name was freed and taken again between two looks."""
         return self._mark_of(old).uid != mark.uid
 
-    def _is_stale(self, key: Key, mark: Mark, old: T | None) -> bool:
+    def _is_stale(self, key: Key, mark: Mark, old: T | None, listed_at: str) -> bool:
         if old is not None:
             return not newer(mark.resource_version, self._mark_of(old).resource_version)
-        removed_uid, removed_at = self._removed.get(key, ("", ""))
-        return bool(removed_at) and (mark.uid == removed_uid or not newer(mark.resource_version, removed_at))
+        removal = self._removed.get(key)
+        if removal is None or (removal.certain and mark.uid == removal.uid):
+            return removal is not None
+        if self._is_disproved(removal, listed_at):
+            return False
+        return not newer(mark.resource_version, removal.revision)
+
+    def _is_disproved(self, removal: _Removal, listed_at: str) -> bool:
+        """One list did not name the object, a later one does: the first had lost it."""
+        return not removal.certain and bool(listed_at) and not newer(removal.revision, listed_at)
 
     def _remove(self, key: Key) -> None:
         old = self._objects.pop(key)
@@ -254,9 +273,9 @@ class Cache(Generic[T]):
                     if not keys:
                         del entries[value]
 
-    def _remember_removed(self, key: Key, uid: str, revision: str) -> None:
+    def _remember_removed(self, key: Key, removal: _Removal) -> None:
         """So that an event that arrives late does not bring a removed object back."""
-        self._removed[key] = (uid, revision)
+        self._removed[key] = removal
         self._removed.move_to_end(key)
         if len(self._removed) > REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)

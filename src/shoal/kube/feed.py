@@ -57,7 +57,7 @@ class Sink(Protocol):
 
     undecodable: dict[Key, str]
 
-    def take(self, raw: msgspec.Raw, *, forced: bool = False) -> Mark | None: ...
+    def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> Mark | None: ...
     def drop(self, raw: msgspec.Raw) -> Mark | None: ...
     def keep_only(self, listed: set[Key], revision: str, *, forced: bool = False) -> None: ...
     def revision_of(self, key: Key) -> str | None: ...
@@ -140,7 +140,7 @@ class Feed:
             whole = False
             while True:
                 for raw in page.items or ():
-                    if mark := self._sink.take(raw, forced=forced):
+                    if mark := self._sink.take(raw, listed_at=revision, forced=forced):
                         listed.add(mark.key)
                 if not page.metadata.continue_:
                     break
@@ -328,7 +328,7 @@ class Feed:
 
     async def compare(self) -> int:
         """Hold the server's revisions against ours; list again when they differ and stay so. Returns how many."""
-        suspects = await self._differences()
+        suspects = await self._believed_differences()
         if not suspects:
             return 0
         await self._clock.sleep(self._settings.compare_grace)  # what the watch is about to deliver is no loss
@@ -347,12 +347,22 @@ class Feed:
 
     async def catch_up(self) -> None:
         """Make sure that nothing acknowledged before this call is missing: compare, and list where it differs."""
-        if await self._differences():
+        if await self._believed_differences():
             await self.load()
+
+    async def _believed_differences(self) -> Mapping[Key, str | None]:
+        """A watch does not notice that the store went back behind its revision: it waits there. A list does."""
+        while True:
+            try:
+                return await self._differences()
+            except StaleList as error:
+                log.debug("%s", error)
+                await self._clock.sleep(self._settings.compare_grace)
 
     async def _differences(self) -> Mapping[Key, str | None]:
         page = await self._page(limit=PAGE, metadata_only=True)
         revision = page.metadata.resource_version
+        restored = self._is_restored(revision)
         listed: set[Key] = set()
         suspects: dict[Key, str | None] = {}
         while True:
@@ -360,14 +370,15 @@ class Feed:
                 mark = read_mark(raw)
                 listed.add(mark.key)
                 held = self._sink.revision_of(mark.key)
-                if mark.key not in self._sink.undecodable and (held is None or newer(mark.resource_version, held)):
+                differs = restored or held is None or newer(mark.resource_version, held)
+                if differs and mark.key not in self._sink.undecodable:
                     suspects[mark.key] = held
             if not page.metadata.continue_:
                 break
             page = await self._page(limit=PAGE, continue_=page.metadata.continue_, metadata_only=True)
         for key in self._sink:
             held = self._sink.revision_of(key)
-            if key not in listed and held is not None and not newer(held, revision):
+            if key not in listed and held is not None and (restored or not newer(held, revision)):
                 suspects[key] = held
         return suspects
 

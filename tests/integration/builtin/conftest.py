@@ -13,6 +13,7 @@ from shoal.kube.errors import ApiError, NotFound
 from shoal.kube.kubeconfig import load
 from tests.cluster import Cluster
 from tests.controlplane.plane import ControlPlane
+from tests.integration.conftest import judged
 
 _MADE = (kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.STATEFUL_SET, kinds.DAEMON_SET, kinds.JOB, kinds.SERVICE, kinds.POD,
          kinds.CONFIG_MAP, kinds.PERSISTENT_VOLUME_CLAIM)  # fmt: skip
@@ -21,12 +22,7 @@ _MADE = (kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.STATEFUL_SET, kinds.DAEMON_S
 @pytest.fixture(scope="module")
 def managed_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """API server and controller-manager; no scheduler and no kubelets, for the tests play those."""
-    plane = ControlPlane(tmp_path_factory.mktemp("plane") / "state", controllers=True)
-    plane.start()
-    try:
-        yield plane
-    finally:
-        plane.stop()
+    yield from judged(ControlPlane(tmp_path_factory.mktemp("plane") / "state", controllers=True, audit=True))
 
 
 class RealCluster(Cluster):
@@ -40,7 +36,7 @@ class RealCluster(Cluster):
 @pytest.fixture
 async def cluster(managed_plane: ControlPlane) -> AsyncIterator[RealCluster]:
     transport = load(managed_plane.kubeconfig)
-    cluster = RealCluster(Client(transport))
+    cluster = RealCluster(Client(transport, headers={"User-Agent": "kubelet"}))  # the tests play it
     await cluster.until(kinds.SERVICE_ACCOUNT, "default", lambda o: True)
     try:
         yield cluster

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
-from tests.memory_server import MemoryServer
+from tests.embedded import Embedded
 
 Start = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
@@ -21,12 +21,14 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def server(clock: VirtualClock) -> MemoryServer:
-    return MemoryServer(clock=clock)
+async def server(clock: VirtualClock) -> AsyncIterator[Embedded]:
+    one = await Embedded(clock).start("team")
+    yield one
+    await one.stop()
 
 
 @pytest.fixture
-def client(server: MemoryServer) -> Client:
+def client(server: Embedded) -> Client:
     return Client(server.transport())
 
 

@@ -17,9 +17,9 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import Feed
 from shoal.kube.lease import Leadership, LeaseLost, LeaseSettings, Term
 from shoal.kube.writes import Writes
+from tests.embedded import Embedded
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
-from tests.memory_server import MemoryServer
 
 from .conftest import Start
 from .samples import config_map
@@ -28,7 +28,7 @@ from .samples import config_map
 class Replica:
     """One process taking part in the election, with a network of its own that can be taken away."""
 
-    def __init__(self, server: MemoryServer, name: str, clock: VirtualClock) -> None:
+    def __init__(self, server: Embedded, name: str, clock: VirtualClock) -> None:
         self.network = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
         self.client = Client(self.network)
         self.leadership = Leadership(self.client, "shoal", "kube-system", name, clock=clock)
@@ -49,7 +49,7 @@ class Replica:
 
 
 @pytest.fixture
-def pair(server: MemoryServer, clock: VirtualClock) -> tuple[Replica, Replica]:
+def pair(server: Embedded, clock: VirtualClock) -> tuple[Replica, Replica]:
     return Replica(server, "first", clock), Replica(server, "second", clock)
 
 
@@ -104,7 +104,7 @@ def _the_term_is_never_checked(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_the_term_is_never_checked)
 async def test_f043_a_leader_that_cannot_renew_stops_writing_before_another_leads(
-    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start, server: MemoryServer
+    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start, server: Embedded
 ) -> None:
     """F43: the old leader's shutdown hangs past its lease. Holds: its writes stop before the lease can be taken."""
     first, second = pair
@@ -132,14 +132,14 @@ async def test_f043_a_leader_that_cannot_renew_stops_writing_before_another_lead
         if took_at is None and second.leads:
             took_at = clock.monotonic()
     assert took_at is not None and took_at - cut_at < LeaseSettings().duration
-    written = [float(obj["data"]["at"]) for obj in server.snapshot("api/v1/configmaps").values()]
+    written = [float(obj["data"]["at"]) for obj in server.snapshot(CONFIG_MAP).values()]
     assert any(at > cut_at for at in written), "the old leader did go on for a while"
     assert max(written) < took_at
 
 
 @proven(without=_the_term_is_never_checked)
 async def test_f044_writes_queued_before_a_freeze_do_not_go_out_after_it(
-    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start, server: MemoryServer
+    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start, server: Embedded
 ) -> None:
     """F44: a leader is frozen and woken. Holds: a write queued before the freeze does not go out after it."""
     first, _ = pair
@@ -151,7 +151,7 @@ async def test_f044_writes_queued_before_a_freeze_do_not_go_out_after_it(
     clock._move(clock.monotonic() + 60)  # everything stands still for a minute, then goes on where it was
     outcomes = await asyncio.gather(*queued, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 3
-    assert server.snapshot("api/v1/configmaps") == {}
+    assert server.snapshot(CONFIG_MAP) == {}
 
 
 async def test_a_lost_term_does_not_come_back(clock: VirtualClock) -> None:
@@ -164,7 +164,7 @@ async def test_a_lost_term_does_not_come_back(clock: VirtualClock) -> None:
 
 
 async def test_a_takeover_whose_answer_was_lost_is_not_waited_for(
-    server: MemoryServer, clock: VirtualClock, start: Start
+    server: Embedded, clock: VirtualClock, start: Start
 ) -> None:
     replica = Replica(server, "only", clock)
     replica.network.rates = Rates(lost_answer=1.0)
@@ -186,7 +186,7 @@ def _believe_written_times(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("hours", [-5, 5])
 @proven(without=_believe_written_times)
 async def test_f063_clocks_that_differ_do_not_change_who_leads(
-    server: MemoryServer, start: Start, clock: VirtualClock, hours: int
+    server: Embedded, start: Start, clock: VirtualClock, hours: int
 ) -> None:
     """F63: clocks of client and server differ or step. Holds: no decision compares the two."""
 
@@ -227,7 +227,7 @@ def _no_catching_up(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_no_catching_up)
 async def test_f042_a_standby_that_takes_over_has_seen_all_that_was_acknowledged(
-    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+    server: Embedded, client: Client, clock: VirtualClock, start: Start
 ) -> None:
     """F42: a standby misses events or keeps the dead. Holds: it keeps a full cache; taking over is one comparison."""
     network = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)

@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from shoal.api.kind import Kind
 from shoal.api.kinds import CONFIG_MAP, CRD, MUTATING_WEBHOOK, SECRET
 from shoal.api.meta import Json
 from shoal.errors import BadInput
@@ -27,10 +28,11 @@ from shoal.kube.runtime import Controller
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
 from shoal.kube.webhooks import AdmissionRequest, Verdict, WebhookServer, json_patch
 from shoal.kube.writes import Writes
+from tests.embedded import Embedded
 from tests.faults import proven
-from tests.memory_server import MemoryServer
 
 from .conftest import Start
+from .samples import crd
 
 HOST = "shoal-webhook.shoal-system.svc"
 
@@ -151,16 +153,19 @@ def _use_the_new_authority_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=_use_the_new_authority_at_once)
-async def test_f066_rotation_refuses_no_call_in_four_years(
-    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
-) -> None:
+async def test_f066_rotation_refuses_no_call_in_four_years(clock: VirtualClock, start: Start) -> None:
     """F66: certificates expire and the authority rotates. Holds: no refused call; bundles first, old authority kept."""
-    hook = {"name": "a", "clientConfig": {"service": {"name": "shoal-webhook"}}}
-    await client.create(
-        MUTATING_WEBHOOK, {"kind": "M", "metadata": {"name": "shoal"}, "webhooks": [hook, {**hook, "name": "b"}]}
-    )
-    conversion = {"strategy": "Webhook", "webhook": {"clientConfig": {}}}
-    await client.create(CRD, {"kind": "C", "metadata": {"name": "things"}, "spec": {"conversion": conversion}})
+    server = await Embedded(VirtualClock()).start("shoal-system")  # four years of its own upkeep would take long
+    client = Client(server.transport())
+    service = {"service": {"name": "shoal-webhook", "namespace": "shoal-system"}}
+    hook = {"clientConfig": service, "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    hooks = [{**hook, "name": f"{name}.example.test"} for name in ("a", "b")]
+    await client.create(MUTATING_WEBHOOK, {"metadata": {"name": "shoal"}, "webhooks": hooks})
+    thing = Kind("example.test", "v1", "Thing", "things")
+    definition = crd(thing)
+    webhook = {"clientConfig": service, "conversionReviewVersions": ["v1"]}
+    definition["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    await client.create(CRD, definition)
     trusted: dict[str, list[bytes]] = {}
     presented: list[Pair] = []
 
@@ -182,7 +187,7 @@ async def test_f066_rotation_refuses_no_call_in_four_years(
         watched: Cache[Any] = Cache(client, kind, clock=clock, settings=FeedSettings(compare_every=1e9, idle_limit=1e9))
         watched.subscribe(lambda change: None if not bundles(change.new) else start(learn(change)) and None)
         start(watched.run())
-    places = ((MUTATING_WEBHOOK, "shoal"), (CRD, "things"), (CRD, "not-installed"))
+    places = ((MUTATING_WEBHOOK, "shoal"), (CRD, thing.resource), (CRD, "not.installed.test"))
     rotation = Rotation("shoal-webhook", (HOST,), authority_days=365, leaf_days=60)
     keeper = CertificateKeeper(
         client, rotation, namespace="shoal-system", webhooks=places, present=present, clock=clock
@@ -196,6 +201,7 @@ async def test_f066_rotation_refuses_no_call_in_four_years(
     assert len({leaf.serial for leaf in presented}) > 20
     stored = decoded(await client.get(SECRET, "shoal-webhook-certificate", "shoal-system"))
     assert len(stored.chain.retired) <= 2, "authorities that have ended are dropped"
+    await server.stop()
 
 
 def bundles(obj: Json) -> list[bytes]:
@@ -219,7 +225,7 @@ def verify(leaf: Pair, bundle: bytes, clock: VirtualClock) -> None:
 
 
 async def test_readiness_names_what_is_missing_and_metrics_count(
-    server: MemoryServer, client: Client, clock: VirtualClock, start: Start
+    server: Embedded, client: Client, clock: VirtualClock, start: Start
 ) -> None:
     server.refusals["api/v1/configmaps"] = (403, "Forbidden", "no")
     cache: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)

@@ -17,15 +17,15 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.errors import AlreadyExists, Conflict, Unknown
 from shoal.kube.slots import FairSlots
 from shoal.kube.writes import Writer, Writes, contains, would_change
+from tests.embedded import Embedded
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
-from tests.memory_server import MemoryServer
 
 from .samples import config_map
 
 
 @pytest.fixture
-def network(server: MemoryServer, clock: VirtualClock) -> FaultyTransport:
+def network(server: Embedded, clock: VirtualClock) -> FaultyTransport:
     return FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
 
 

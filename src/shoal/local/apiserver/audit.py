@@ -1,13 +1,15 @@
 """The audit log of the embedded server: every request with its answer, in the format that kube-apiserver writes.
 
 For whoever wants to know who did what, and for tests that judge a whole history afterwards. One JSON line per request,
-written when it was answered; the file is its owner's alone. Bodies of Secrets and of requests for tokens are left out.
+written when it was answered, and for writes one when they came; the file is its owner's alone. Bodies of Secrets and of
+requests for tokens are left out.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +22,7 @@ from shoal.errors import ShoalError
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver import route as routes
-from shoal.local.apiserver.call import Answer
+from shoal.local.apiserver.call import Answer, Upgrade
 from shoal.local.apiserver.route import Route, User
 
 log = logging.getLogger(__name__)
@@ -40,17 +42,23 @@ class AuditLog:
         self._path = path
         self._clock = clock
 
-    def begin(self) -> int:
-        return self._clock.now()
-
-    def end(self, request: Request, user: User | None, answer: Answer, began: int) -> None:
-        """One request was answered; of a stream, that it was begun."""
+    async def around(self, request: Request, user: User | None, answer: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Answer a request and write it down; of a write also that it came, in case its answer never does."""
         route = routes.parse(request)
-        if route is None or self._file is None:
-            return  # discovery and health say nothing about objects
-        line = msgspec.json.encode(self._event(request, route, user, answer, began)) + b"\n"
+        if route is None:
+            return await answer()  # discovery and health say nothing about objects
+        began, number = self._clock.now(), str(uuid4())
+        if route.verb not in ("get", "list", "watch"):
+            self._write(_event(number, request, route, user, None, began, began))
+        given = await answer()
+        self._write(_event(number, request, route, user, given, began, self._clock.now()))
+        return given
+
+    def _write(self, event: Json) -> None:
+        if self._file is None:
+            return
         try:
-            os.write(self._file, line)
+            os.write(self._file, msgspec.json.encode(event) + b"\n")
         except OSError as error:
             log.error("the audit log %s ends here: %s", self._path, error.strerror)
             self.close()
@@ -60,33 +68,44 @@ class AuditLog:
             os.close(self._file)
             self._file = None
 
-    def _event(self, request: Request, route: Route, user: User | None, answer: Answer, began: int) -> Json:
-        secret = (route.group, route.plural) == ("", "secrets") or route.subresource == "token"
-        status = answer.status if not hasattr(answer, "run") else 101
-        said = _decoded(answer.body) if isinstance(answer, Response) else None
-        event: Json = {
-            "kind": "Event",
-            "apiVersion": "audit.k8s.io/v1",
-            "level": "Metadata" if secret else "RequestResponse",
-            "auditID": str(uuid4()),
-            "stage": "ResponseComplete" if isinstance(answer, Response) else "ResponseStarted",
-            "requestURI": _uri(request),
-            "verb": route.verb,
-            "user": {"username": user.name, "groups": list(user.groups)} if user is not None else {},
-            "userAgent": request.headers.get("user-agent", IN_PROCESS),
-            "objectRef": _reference(route, said),
-            "responseStatus": {"code": status, **_refusal(status, said)},
-            "requestReceivedTimestamp": micro_text(began),
-            "stageTimestamp": micro_text(self._clock.now()),
-        }
-        if asked := request.headers.get("impersonate-user"):
-            event["impersonatedUser"] = {"username": asked}
-        if not secret:
-            if request.body and (sent := _decoded(request.body)) is not None:
-                event["requestObject"] = sent
-            if said is not None:
-                event["responseObject"] = said
+
+def _event(
+    number: str, request: Request, route: Route, user: User | None, answer: Answer | None, began: int, now: int
+) -> Json:
+    secret = (route.group, route.plural) == ("", "secrets") or route.subresource == "token"
+    said = _decoded(answer.body) if isinstance(answer, Response) else None
+    event: Json = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata" if secret else "RequestResponse",
+        "auditID": number,
+        "stage": _stage(answer),
+        "requestURI": _uri(request),
+        "verb": route.verb,
+        "user": {"username": user.name, "groups": list(user.groups)} if user is not None else {},
+        "userAgent": request.headers.get("user-agent", IN_PROCESS),
+        "objectRef": _reference(route, said),
+        "requestReceivedTimestamp": micro_text(began),
+        "stageTimestamp": micro_text(now),
+    }
+    if asked := request.headers.get("impersonate-user"):
+        event["impersonatedUser"] = {"username": asked}
+    if answer is None:
         return event
+    code = 101 if isinstance(answer, Upgrade) else answer.status
+    event["responseStatus"] = {"code": code, **_refusal(code, said)}
+    if not secret:
+        if request.body and (sent := _decoded(request.body)) is not None:
+            event["requestObject"] = sent
+        if said is not None:
+            event["responseObject"] = said
+    return event
+
+
+def _stage(answer: Answer | None) -> str:
+    if answer is None:
+        return "RequestReceived"
+    return "ResponseComplete" if isinstance(answer, Response) else "ResponseStarted"
 
 
 def _reference(route: Route, said: Any) -> Json:

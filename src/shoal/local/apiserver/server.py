@@ -234,10 +234,7 @@ class Server:
         """Answer one request. Header names are in lower case. Never raises for anything that a client sent."""
         if self._audit is None:
             return await self._safely(request, user)
-        began = self._audit.begin()
-        answer = await self._safely(request, user)
-        self._audit.end(request, user, answer, began)
-        return answer
+        return await self._audit.around(request, user, partial(self._safely, request, user))
 
     async def _safely(self, request: Request, user: User | None) -> Answer:
         try:
