@@ -131,8 +131,8 @@ def _ray_container(container: Json, *, is_head: bool) -> Json:
     built["rayStart"] = parse_start(generated if isinstance(generated, str) else "")
     built["runsRayStart"] = "ray start" in text
     if ours:
-        before = args[0][: -len(generated)].rstrip().removesuffix("&&").strip()
-        built["beforeRayStart"] = ([before] if before else []) + [generated.split(";")[0].strip()]
+        user, _, limit = args[0][: -len(generated)].rstrip().removesuffix(";").rpartition("&&")
+        built["beforeRayStart"] = [part.strip() for part in (user, limit) if part.strip()]
     elif args:
         built["argsAsGiven"] = args
     built["env"] = env

@@ -110,11 +110,12 @@ def test_the_kubelet_finds_nothing_to_expand():
     assert "$(" not in line
 
 
-def test_a_port_with_shell_text_stays_text_in_the_probes():
+def test_a_port_that_is_no_number_never_reaches_a_probe():
     old = {**ray_cluster("demo", group(rayStartParams={"dashboard-agent-listen-port": "1;touch /tmp/x"}))}
     old["spec"]["rayVersion"] = "2.9.0"
     probe = pods.worker_pod(old, view.groups(old)[0], Settings())["spec"]["containers"][0]["livenessProbe"]
-    assert "'http://localhost:1;touch /tmp/x/api/local_raylet_healthz'" in probe["exec"]["command"][2]
+    assert "http://localhost:52365/api/local_raylet_healthz" in probe["exec"]["command"][2]
+    assert "touch" not in str(probe)
 
 
 def test_strange_keys_are_refused_and_never_printed():

@@ -62,7 +62,7 @@ def _container(cluster: Json, settings: Settings, shell: list[str], image: str) 
         "imagePullPolicy": options.get("imagePullPolicy") or "IfNotPresent",
         "command": list(options.get("command") or shell),
         "args": list(options.get("args") or [START]),
-        "resources": view.clone(options.get("resources")) or _default_resources(),
+        "resources": _default_resources() if options.get("resources") is None else view.clone(options["resources"]),
     }
     put_env(container, "RAY_CLUSTER_NAME", field(f"metadata.labels['{names.CLUSTER}']"))
     put_env(container, "RAY_CLUSTER_NAMESPACE", field("metadata.namespace"))

@@ -48,7 +48,7 @@ def gang_size(cluster: Json) -> int:
 
 def desired_resources(cluster: Json) -> Amounts:
     """Head and workers at `replicas` as written, as KubeRay publishes it."""
-    return _sum(cluster, lambda group: view.replicas(group))
+    return _sum(cluster, lambda group: max(0, view.replicas(group)))
 
 
 def min_resources(cluster: Json) -> Amounts:

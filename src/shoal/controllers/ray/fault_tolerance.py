@@ -63,8 +63,7 @@ def prepare_head(pod: Json, cluster: Json, params: dict[str, str]) -> None:
         if params.get("redis-password"):
             keep_env(container, "REDIS_PASSWORD", params["redis-password"])
         return
-    if chosen.get("redisAddress"):
-        put_env(container, "RAY_REDIS_ADDRESS", str(chosen["redisAddress"]))
+    put_env(container, "RAY_REDIS_ADDRESS", str(chosen.get("redisAddress") or ""))
     for field, variable in (("redisUsername", "REDIS_USERNAME"), ("redisPassword", "REDIS_PASSWORD")):
         credential = chosen.get(field) or {}
         if credential.get("valueFrom"):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, submission, validation, view
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import DELETION_POLICY, Settings
 from shoal.errors import BadInput
 
 _HARSHNESS = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
@@ -47,7 +47,7 @@ def problems_of_job_spec(job: Json, settings: Settings) -> list[str]:
             *_submission(job),
             *_cluster(job, settings),
             *_limits(job),
-            *_deletion(job),
+            *_deletion(job, settings),
         ]
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         return [f"spec has a field of the wrong type: {error}"]  # where no schema checked it before us
@@ -118,7 +118,7 @@ def _limits(job: Json) -> Iterator[str]:
     ttl = int(spec.get("ttlSecondsAfterFinished") or 0)
     if ttl < 0:
         yield "spec.ttlSecondsAfterFinished must not be negative"
-    if ttl > 0 and not shutdown and not spec.get("deletionStrategy"):
+    if ttl > 0 and not shutdown:
         yield "spec.ttlSecondsAfterFinished needs shutdownAfterJobFinishes: true"
     for field in ("activeDeadlineSeconds", "preRunningDeadlineSeconds"):
         if spec.get(field) is not None and int(spec[field]) <= 0:
@@ -128,10 +128,12 @@ def _limits(job: Json) -> Iterator[str]:
 # --- clean-up after the end
 
 
-def _deletion(job: Json) -> Iterator[str]:
+def _deletion(job: Json, settings: Settings) -> Iterator[str]:
     strategy = view.spec(job).get("deletionStrategy")
     if strategy is None:
         return
+    if not settings.gate(DELETION_POLICY):
+        yield f"spec.deletionStrategy needs the feature gate {DELETION_POLICY}"
     rules = strategy.get("deletionRules")
     legacy = [strategy.get("onSuccess"), strategy.get("onFailure")]
     if rules and any(legacy):

@@ -76,9 +76,9 @@ def head_address(cluster: Json, settings: Settings) -> str:
     return f"{head_host(cluster, settings)}:{view.head_port(cluster)}"
 
 
-def overwrites_command(cluster: Json) -> bool:
-    """The user starts Ray himself, with the generated command at hand."""
-    return view.annotations_of(cluster).get(names.OVERWRITE_COMMAND, "").lower() == "true"
+def overwrites_command(marked: Json) -> bool:
+    """The cluster's or the pod's annotation says that the user starts Ray himself."""
+    return view.annotations_of(marked).get(names.OVERWRITE_COMMAND, "").lower() == "true"
 
 
 def _base(cluster: Json, group: Json, node_type: str, group_name: str) -> Json:
@@ -122,7 +122,7 @@ def _finish(pod: Json, cluster: Json, params: dict[str, str], settings: Settings
         if container.get("name") == WAIT_CONTAINER:
             auth.prepare(container, cluster, settings)
     _add_shared_memory(spec, ray, params)
-    _set_command(ray, cluster, params, settings, is_head=is_head)
+    _set_command(pod, params, settings, is_head=is_head)
     _add_environment(spec, ray, cluster, settings, is_head=is_head)
     if all(port.get("name") != "metrics" for port in ray.get("ports") or []):
         ray["ports"] = [*(ray.get("ports") or []), {"name": "metrics", "containerPort": 8080}]
@@ -130,14 +130,17 @@ def _finish(pod: Json, cluster: Json, params: dict[str, str], settings: Settings
         add_probes(ray, cluster, params, is_head=is_head)
 
 
-def _set_command(ray: Json, cluster: Json, params: dict[str, str], settings: Settings, *, is_head: bool) -> None:
-    line = f"{start_command.ULIMIT}; {start_command.command_line(params, is_head=is_head)}"
+def _set_command(pod: Json, params: dict[str, str], settings: Settings, *, is_head: bool) -> None:
+    """Start Ray, after what the user wants first; a user who starts it himself finds the line in a variable."""
+    ray = pod["spec"]["containers"][0]
+    line = start_command.command_line(params, is_head=is_head)
     put_env(ray, START_VARIABLE, line)
     user = " ".join([*(ray.get("command") or []), *(ray.get("args") or [])])
-    if overwrites_command(cluster) or "ray start" in user:
+    if overwrites_command(pod) or "ray start" in user:
         return
+    start = f"{start_command.ULIMIT}; {line}"
     ray["command"] = shell(settings)
-    ray["args"] = [f"{user} && {line}" if user else line]
+    ray["args"] = [f"{user} && {start}" if user else start]
 
 
 def _add_environment(spec: Json, ray: Json, cluster: Json, settings: Settings, *, is_head: bool) -> None:

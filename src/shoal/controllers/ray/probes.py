@@ -41,15 +41,15 @@ def _timing(delay: int, timeout: int, failures: int) -> Json:
 def _check(cluster: Json, params: dict[str, str], *, is_head: bool, timeout: int) -> Json:
     version = view.ray_version(cluster)
     if version is not None and version >= _HTTP_SINCE:
-        agent = _agent_port(params)
-        return {"httpGet": {"path": "/api/healthz", "port": int(agent) if agent.isdigit() else agent}}
+        return {"httpGet": {"path": "/api/healthz", "port": _port(params, "dashboard-agent-listen-port", 52365)}}
     return _shell_check(_urls(params, is_head=is_head), timeout)
 
 
 def _urls(params: dict[str, str], *, is_head: bool) -> list[str]:
-    urls = [f"http://localhost:{_agent_port(params)}/api/local_raylet_healthz"]
+    agent = _port(params, "dashboard-agent-listen-port", 52365)
+    urls = [f"http://localhost:{agent}/api/local_raylet_healthz"]
     if is_head:
-        urls.append(f"http://localhost:{params.get('dashboard-port') or '8265'}/api/gcs_healthz")
+        urls.append(f"http://localhost:{_port(params, 'dashboard-port', 8265)}/api/gcs_healthz")
     return urls
 
 
@@ -58,5 +58,7 @@ def _shell_check(urls: list[str], timeout: int) -> Json:
     return {"exec": {"command": ["bash", "-c", " && ".join(checks)]}}
 
 
-def _agent_port(params: dict[str, str]) -> str:
-    return params.get("dashboard-agent-listen-port") or "52365"
+def _port(params: dict[str, str], name: str, usual: int) -> int:
+    """A start parameter that is a number, else what Ray takes by itself."""
+    text = params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else usual

@@ -31,7 +31,7 @@ def head_service(cluster: Json, settings: Settings) -> Json:
     own_names = {port.get("name") for port in spec.get("ports") or []}
     ports = [*(spec.get("ports") or []), *(port for port in _head_ports(cluster) if port["name"] not in own_names)]
     spec.update({"type": kind, "selector": dict(labels), "ports": ports})
-    if kind == "ClusterIP" and not settings.head_cluster_ip and "clusterIP" not in spec:
+    if not given and kind == "ClusterIP" and not settings.head_cluster_ip:
         spec.update({"clusterIP": "None", "publishNotReadyAddresses": True})
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 

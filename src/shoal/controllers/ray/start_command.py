@@ -171,13 +171,12 @@ def _add_accelerator(params: dict[str, str], limits: Json) -> None:
     custom: dict[str, Any] | None = {}
     if params.get("resources"):
         custom = resources_json(params["resources"])
-    if custom is None:
+    if custom is None or any(ray_name in custom for ray_name in ACCELERATORS.values()):
         return
     for name in sorted(limits):
         ray_name = ACCELERATORS.get(name)
         if ray_name and _units(limits[name]):
-            if ray_name not in custom:
-                params["resources"] = "'" + _compact({**custom, ray_name: _units(limits[name])}) + "'"
+            params["resources"] = "'" + _compact({**custom, ray_name: _units(limits[name])}) + "'"
             return
 
 

@@ -87,10 +87,25 @@ def warnings_of_cluster(cluster: Json) -> list[str]:
             found.append(
                 f"worker group {view.group_name(group)!r}: restartPolicy {policy} hides failures from the autoscaler"
             )
+    found += _other_namespaces(cluster)
     resources = view.ray_container(view.head(cluster)).get("resources") or {}
     memory = (resources.get("limits") or {}).get("memory") or (resources.get("requests") or {}).get("memory")
     if memory is not None and quantity.parse(memory).units < 2 * 2**30:
         found.append(f"the head has {memory} of memory; Ray's head needs about 2Gi and is killed with less")
+    return found
+
+
+def _other_namespaces(cluster: Json) -> list[str]:
+    """Pods are made where their cluster is, whatever a template says."""
+    found = []
+    for group in (view.head(cluster), *view.groups(cluster)):
+        asked = ((group.get("template") or {}).get("metadata") or {}).get("namespace")
+        if asked and asked != view.namespace(cluster):
+            where = view.group_name(group) or "head"
+            found.append(
+                f"the template of {where!r} names namespace {asked!r}, which is ignored: its pods are made in "
+                f"{view.namespace(cluster)!r}; remove metadata.namespace or create the cluster there"
+            )
     return found
 
 
@@ -139,8 +154,6 @@ def _bounds(cluster: Json, group: Json, where: str) -> Iterator[str]:
         yield f"{where}: minReplicas and maxReplicas must not be negative"
     elif low > high:
         yield f"{where}: minReplicas {low} is above maxReplicas {high}"
-    if group.get("replicas") is not None and int(group["replicas"]) < 0:
-        yield f"{where}: replicas must not be negative"
     hosts = group.get("numOfHosts")
     if hosts is not None and int(hosts) < 1:
         yield f"{where}: numOfHosts must be at least 1"
@@ -164,7 +177,7 @@ def _group_autoscaling(cluster: Json, group: Json, where: str) -> Iterator[str]:
 def _start_params(group: Json, where: str) -> Iterator[str]:
     params = view.start_params(group)
     resources = group.get("resources") or {}
-    both = [key for key in _RESOURCE_PARAMS if key in params]
+    both = [key for key in _RESOURCE_PARAMS if params.get(key)]
     if resources and both:
         yield f"{where}: resources are given twice, by `resources` and by rayStartParams {', '.join(both)}; keep one"
     for key, value in sorted(params.items()):
@@ -208,23 +221,23 @@ def _fault_tolerance(cluster: Json, settings: Settings) -> Iterator[str]:
     annotations = view.annotations_of(cluster)
     head = view.ray_container(view.head(cluster))
     params = view.start_params(view.head(cluster))
-    if "redis-username" in params or view.env_value(head, "REDIS_USERNAME") is not None:
+    if params.get("redis-username") or view.env_value(head, "REDIS_USERNAME") is not None:
         yield "the Redis user goes into spec.gcsFaultToleranceOptions.redisUsername, not into rayStartParams or env"
     if options is None:
         if view.env_value(head, "RAY_REDIS_ADDRESS") is not None and not fault_tolerance.enabled(cluster):
             yield "RAY_REDIS_ADDRESS is set without fault tolerance; use spec.gcsFaultToleranceOptions.redisAddress"
         return
-    if names.FT_ENABLED in annotations:
+    if annotations.get(names.FT_ENABLED):
         yield f"annotation {names.FT_ENABLED} and spec.gcsFaultToleranceOptions exclude each other; keep the options"
-    if names.STORAGE_NAMESPACE in annotations:
+    if annotations.get(names.STORAGE_NAMESPACE):
         yield f"annotation {names.STORAGE_NAMESPACE}: use spec.gcsFaultToleranceOptions.externalStorageNamespace"
-    if "redis-password" in params or view.env_value(head, "REDIS_PASSWORD") is not None:
+    if params.get("redis-password") or view.env_value(head, "REDIS_PASSWORD") is not None:
         yield "the Redis password goes into spec.gcsFaultToleranceOptions.redisPassword, not into rayStartParams or env"
     if view.env_value(head, "RAY_REDIS_ADDRESS") is not None:
         yield "RAY_REDIS_ADDRESS: use spec.gcsFaultToleranceOptions.redisAddress"
     if options.get("backend") == "rocksdb":
         yield from _embedded_storage(cluster, options, settings)
-    elif options.get("storage"):
+    elif options.get("storage") is not None:
         yield "spec.gcsFaultToleranceOptions.storage is for backend rocksdb"
 
 
@@ -232,16 +245,21 @@ def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Itera
     if not settings.gate(EMBEDDED_STORAGE):
         yield f"spec.gcsFaultToleranceOptions.backend rocksdb needs the feature gate {EMBEDDED_STORAGE}"
     for field in ("redisAddress", "redisUsername", "redisPassword", "externalStorageNamespace"):
-        if options.get(field):
+        if options.get(field) not in (None, ""):
             yield f"spec.gcsFaultToleranceOptions.{field} is for backend redis"
     storage = options.get("storage") or {}
-    if storage.get("claimName") and any(storage.get(key) for key in ("size", "storageClassName", "accessModes")):
+    if storage.get("claimName") and any(
+        storage.get(key) not in (None, []) for key in ("size", "storageClassName", "accessModes")
+    ):
         yield "spec.gcsFaultToleranceOptions.storage: claimName excludes size, storageClassName and accessModes"
     head = view.ray_container(view.head(cluster))
-    if any(str(entry.get("name", "")).startswith("RAY_gcs_storage") for entry in head.get("env") or []):
+    if any(entry.get("name") in ("RAY_gcs_storage", "RAY_gcs_storage_path") for entry in head.get("env") or []):
         yield "the head's RAY_gcs_storage variables are set by the operator; remove them"
-    if any(mount.get("mountPath") == fault_tolerance.STORAGE_PATH for mount in head.get("volumeMounts") or []):
-        yield f"the head mounts {fault_tolerance.STORAGE_PATH}, which holds the embedded store"
+    for mount in head.get("volumeMounts") or []:
+        if fault_tolerance.STORAGE_PATH == mount.get("mountPath") or fault_tolerance.STORAGE_VOLUME == mount.get(
+            "name"
+        ):
+            yield f"the head mounts {mount.get('mountPath')}, which is for the embedded store; remove the mount"
     volumes = view.pod_spec(view.head(cluster)).get("volumes") or []
     if any(volume.get("name") == fault_tolerance.STORAGE_VOLUME for volume in volumes):
         yield f"the head has a volume named {fault_tolerance.STORAGE_VOLUME}, which is the operator's"
@@ -252,10 +270,10 @@ def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Itera
 
 def _autoscaling(cluster: Json) -> Iterator[str]:
     options = view.autoscaler_options(cluster)
-    by_env = (view.env_value(view.ray_container(view.head(cluster)), "RAY_enable_autoscaler_v2") or "").lower()
+    by_env = view.env_value(view.ray_container(view.head(cluster)), "RAY_enable_autoscaler_v2")
     if by_env in ("1", "true") and not view.autoscaling(cluster):
         yield "RAY_enable_autoscaler_v2 needs spec.enableInTreeAutoscaling: true"
-    if by_env and options.get("version"):
+    if by_env is not None and options.get("version") and view.autoscaling(cluster):
         yield "choose the autoscaler by spec.autoscalerOptions.version or by RAY_enable_autoscaler_v2, not by both"
     if options.get("idleTimeoutSeconds") is not None and int(options["idleTimeoutSeconds"]) < 0:
         yield "spec.autoscalerOptions.idleTimeoutSeconds must not be negative"
@@ -293,7 +311,7 @@ def _gated(cluster: Json, settings: Settings) -> Iterator[str]:
             yield f"spec.networkPolicy needs the feature gate {NETWORK_POLICY}, which this operator does not have"
         else:
             yield from problems_of_network_policy(cluster)
-    if (spec.get("tlsOptions") or {}).get("enabled") is True:
+    if spec.get("tlsOptions") is not None:
         yield "spec.tlsOptions: TLS between Ray nodes is not available yet; remove the field"
     if spec.get("historyServerOptions") is not None:
         yield "spec.historyServerOptions: history collection is not available yet; remove the field"
