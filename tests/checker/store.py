@@ -63,7 +63,8 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
     maybe_deleted: dict[tuple[str, str, str], int] = {}
     for record in records:  # one that was on its way while we read may have been carried out
         if record.verb == "delete" and record.outcome in ("done", "unknown"):
-            maybe_deleted[record.key] = min(record.began, maybe_deleted.get(record.key, record.began))
+            for key in (record.key, *_goes_along(record)):
+                maybe_deleted[key] = min(record.began, maybe_deleted.get(key, record.began))
     crashes = [record.sequence for record in records if record.verb == "crash"]
     for record in records:  # in the order in which requests ended
         if record.event == "DELETED":
@@ -161,6 +162,11 @@ def _removes_last_finalizer(record: Record) -> bool:
 def _may_be_collected(record: Record) -> bool:
     """An object with an owner may be removed by the garbage collector, whose requests this history does not hold."""
     return bool(((record.new or {}).get("metadata") or {}).get("ownerReferences"))
+
+
+def _goes_along(record: Record) -> list[tuple[str, str, str]]:
+    """A server takes the Endpoints of a Service away with it, without a request."""
+    return [("api/v1/endpoints", record.namespace, record.name)] if record.path == "api/v1/services" else []
 
 
 def _ends_initial(event: Record) -> bool:
