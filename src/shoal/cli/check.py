@@ -5,6 +5,7 @@ Unknown fields, misspelt names inside pod templates, amounts, and the rules of e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def command(files: tuple[Path, ...], form: str) -> None:
 def _texts(files: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
     for path in files:
         if str(path) == "-":
-            yield "standard input", click.get_binary_stream("stdin").read(manifests.MOST_BYTES + 1)
+            yield "standard input", sys.stdin.buffer.read(manifests.MOST_BYTES + 1)
         elif path.is_dir():
             for inner in sorted(found for found in path.rglob("*") if found.suffix in _ENDINGS and found.is_file()):
                 yield str(inner), _read(inner)

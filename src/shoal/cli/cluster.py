@@ -17,6 +17,7 @@ from shoal.api.crds import load_crds
 from shoal.api.kinds import CRD, POD
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
+from shoal.cli import choices
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -232,9 +233,8 @@ def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) 
     from shoal.controllers import appwrapper, ray
     from shoal.local import autoscaler, builtin
 
-    wrapper_settings = appwrapper.AppWrapperSettings(
-        supply=settings.supply, policy=settings.policy, preemption=settings.preemption
-    )
+    chosen = {"supply": settings.supply, "policy": settings.policy, "preemption": settings.preemption, "obtain": True}
+    wrapper_settings = choices.wrapper_settings(chosen, settings.gangs)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, ray_settings()),

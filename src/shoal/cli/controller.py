@@ -11,20 +11,26 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli import choices
+from shoal.cli.choices import set_option
 from shoal.cli.reach import reach
 from shoal.errors import BadInput
 from shoal.kube.client import Client
 from shoal.kube.health import HealthServer
 
+if TYPE_CHECKING:
+    from shoal.controllers.appwrapper import AppWrapperSettings
+
 log = logging.getLogger("shoal")
 
 PARTS = ("appwrapper", "ray")
-Part = Callable[[Client], Awaitable[None]]
+Part = Callable[[Client], Coroutine[Any, Any, None]]
 
 
 @click.command(
@@ -62,6 +68,7 @@ Part = Callable[[Client], Awaitable[None]]
     is_flag=True,
     help="Dispatch AppWrappers whose creator no admission recorded, with Shoal's own rights.",
 )
+@set_option
 @click.option("--webhooks", is_flag=True, help="Answer admission webhooks, as `shoal install` sets them up.")
 @click.option("--webhook-url", default="", help="Where the API server calls this process, if not by the Service.")
 @click.option("--health-port", default=0, help="Serve /healthz, /readyz and /metrics on this port.")
@@ -76,6 +83,7 @@ def command(
     preemption: bool,
     quota: str,
     trust_unstamped: bool,
+    chosen: tuple[str, ...],
     webhooks: bool,
     webhook_url: str,
     health_port: int,
@@ -88,17 +96,12 @@ def command(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    chosen = _chosen(only)
-    wrapper_options = {
-        "supply": supply,
-        "policy": policy,
-        "preemption": preemption,
-        "quota": quota,
-        "trust_unstamped": trust_unstamped,
-    }
+    names = _chosen(only)
+    options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
+    wrappers = choices.wrapper_settings({**options, "trust_unstamped": trust_unstamped}, choices.read(chosen))
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
-    parts = _parts(chosen, wrapper_options, health)
+    parts = _parts(names, wrappers, health)
     asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, health, health_port))
 
 
@@ -112,12 +115,11 @@ def _chosen(only: str) -> tuple[str, ...]:
     return names
 
 
-def _parts(names: tuple[str, ...], wrapper_options: dict[str, object], health: HealthServer) -> dict[str, Part]:
+def _parts(names: tuple[str, ...], settings: AppWrapperSettings, health: HealthServer) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     if "appwrapper" in names:
         from shoal.controllers import appwrapper
 
-        settings = appwrapper.AppWrapperSettings(**wrapper_options)  # type: ignore[arg-type]
         leading: list[appwrapper.AppWrapperController] = []
         health.add_families(lambda: leading[0].metrics.collect() if leading else ())
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from shoal.api.meta import Json
-from shoal.cli import show
+from shoal.cli import choices, show
+from shoal.cli.choices import set_option
 from shoal.cli.reach import reach
 from shoal.errors import ShoalError
 
@@ -19,6 +20,9 @@ from shoal.errors import ShoalError
 @click.option("--image", required=False, help="Image with the `shoal` command, for the controller's Deployment.")
 @click.option("--namespace", default="shoal-system", show_default=True)
 @click.option("--only", help="Which controllers to run, as `shoal controller --only`.")
+@click.option("--supply", type=click.Choice(["fit", "aggregate"]), help="As `shoal controller --supply`.")
+@click.option("--preemption", is_flag=True, help="As `shoal controller --preemption`.")
+@set_option
 @click.option("--legacy", is_flag=True, help="Also the legacy groups mcad.ibm.com and ibm.com.")
 @click.option("--replicas", default=2, show_default=True, help="One leads, the others stand by.")
 @click.option("--crds-only", is_flag=True, help="Only the kinds: run `shoal controller` elsewhere.")
@@ -31,6 +35,9 @@ def command(
     image: str | None,
     namespace: str,
     only: str | None,
+    supply: str | None,
+    preemption: bool,
+    chosen: tuple[str, ...],
     legacy: bool,
     replicas: int,
     crds_only: bool,
@@ -46,7 +53,12 @@ def command(
 
     if not image and not crds_only:
         raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")
-    arguments = [f"--only={only}"] if only else []
+    arguments = [
+        *([f"--only={only}"] if only else []),
+        *([f"--supply={supply}"] if supply else []),
+        *(["--preemption"] if preemption else []),
+        *(f"--set={name}={value}" for name, value in choices.read(chosen).items()),
+    ]
     made = (
         load_crds(legacy=legacy)
         if crds_only

@@ -16,6 +16,8 @@ import click
 import msgspec
 
 from shoal.api import quantity
+from shoal.cli import choices
+from shoal.cli.choices import set_option
 from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, Home
@@ -80,6 +82,7 @@ START_PATIENCE = 60.0
 )
 @click.option("--policy", default=None, help="Order of the queue: a shipped name or an import path. Default: priority.")
 @click.option("--preemption", is_flag=True, default=None, help="Take back gangs of lower priority.")
+@set_option
 @click.option("--repair", is_flag=True, help="First rebuild a database that an unclean stop left damaged.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
 @click.option("--port", default=0, help="Port of the API server. Default: a free one, kept for the next start.")
@@ -101,6 +104,7 @@ def command(
     supply: str | None,
     policy: str | None,
     preemption: bool | None,
+    chosen: tuple[str, ...],
     repair: bool,
     config: Path | None,
     port: int,
@@ -114,6 +118,7 @@ def command(
     settings = _settings(base, nodes, pools, base_load, runtime, sandbox, images)
     gangs = {"supply": supply, "policy": policy, "preemption": preemption}
     settings = msgspec.structs.replace(settings, **{name: value for name, value in gangs.items() if value is not None})
+    settings = msgspec.structs.replace(settings, gangs={**settings.gangs, **choices.read(chosen)})
     found = home.running()
     if found is not None:
         raise ShoalError(

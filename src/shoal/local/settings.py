@@ -33,7 +33,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 _FILE_FIELDS = {
     *("nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds", "bookingSeconds"),
-    *("supply", "policy", "preemption"),
+    *("supply", "policy", "preemption", "gangs"),
 }
 
 
@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     supply: Literal["fit", "aggregate"] = "fit"
     policy: str = "priority"
     preemption: bool = False
+    gangs: dict[str, str] = {}
+    """Further settings of the controller that starts gangs, by name."""
 
 
 def parse_node(text: str, runtime: RuntimeName = "process", taken: int = 0) -> list[NodeShape]:
@@ -139,6 +141,7 @@ def read_file(path: Path) -> Settings:
         supply=_supply(str(found.get("supply") or "fit"), path),
         policy=str(found.get("policy") or "priority"),
         preemption=bool(found.get("preemption")),
+        gangs={str(name): str(value) for name, value in (found.get("gangs") or {}).items()},
     )
 
 

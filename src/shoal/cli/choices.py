@@ -1,0 +1,74 @@
+"""`--set NAME=VALUE`: any setting of the AppWrapper controller, for `shoal up`, `shoal controller` and `shoal install`.
+
+Read once at the entry point; a name that does not exist, or a value that does not fit, is refused with what would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from shoal.errors import BadInput
+
+if TYPE_CHECKING:
+    from shoal.controllers.appwrapper import AppWrapperSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def set_option(command: F) -> F:
+    return click.option(
+        "--set",
+        "chosen",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Any other setting of AppWrappers, such as bind_seconds=120, pod_groups=true, "
+        "count_autoscaled_workers=maximum or patience.retry_limit=5; repeat for more.",
+    )(command)
+
+
+def read(chosen: Iterable[str]) -> dict[str, str]:
+    """Names and values as they were written; refused where they could never be settings."""
+    found = dict(_split(text) for text in chosen)
+    wrapper_settings({}, found)
+    return found
+
+
+def wrapper_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> AppWrapperSettings:
+    """What an administrator chose: `base` from options of their own, `chosen` from --set. The latter wins."""
+    import msgspec
+
+    from shoal.controllers.appwrapper import AppWrapperSettings
+
+    values: dict[str, Any] = dict(base)
+    for name, value in chosen.items():
+        _put(values, AppWrapperSettings, name, value)
+    try:
+        return msgspec.convert(values, AppWrapperSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"--set: {error}") from None
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise BadInput(f"--set {text}: write NAME=VALUE, such as bind_seconds=120")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _put(values: dict[str, Any], type: Any, name: str, value: str) -> None:
+    """`patience.retry_limit` reaches into the setting `patience`."""
+    import msgspec
+
+    outer, _, inner = name.partition(".")
+    fields = {field.name: field.type for field in msgspec.structs.fields(type)}
+    if outer not in fields:
+        raise BadInput(f"--set {name}: there is no such setting; choose from {', '.join(sorted(fields))}")
+    if not inner:
+        values[outer] = value
+        return
+    if not hasattr(fields[outer], "__struct_fields__"):
+        raise BadInput(f"--set {name}: {outer} has no parts")
+    _put(values.setdefault(outer, {}), fields[outer], inner, value)
