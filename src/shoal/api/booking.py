@@ -78,8 +78,8 @@ def owner_of(request: Mapping[str, Any]) -> str:
 
 
 def use_key(metadata: Mapping[str, Any]) -> str:
-    """Whose room a pod takes, by its metadata: `namespace/request` where it names one, else `gang/<uid>` of its gang (for
-    requests that were made for a gang); empty for pods of neither sort."""
+    """Whose room a pod takes, by its metadata: `namespace/request` where it names one, else `gang/<uid>`, for requests
+    that were made for its gang; empty for pods of neither sort."""
     annotations = metadata.get("annotations") or {}
     name = annotations.get(CONSUME_ANNOTATION) or annotations.get(LEGACY_CONSUME_ANNOTATION)
     if name:

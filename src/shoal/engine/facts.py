@@ -15,6 +15,7 @@ from shoal.api import gang as marks
 from shoal.api import pods
 from shoal.api.codec import typed
 from shoal.api.core import PodSpec
+from shoal.api.node_pools import BROUGHT_FOR
 from shoal.api.quantity import amounts
 from shoal.engine.model import Amounts, HostPort, NodeFact, PodFact, PodSet, Taint, Toleration
 from shoal.errors import BadInput
@@ -36,6 +37,7 @@ def node_fact(node: Mapping[str, Any]) -> NodeFact:
         allocatable=amounts(status.get("allocatable") or status.get("capacity")),
         unschedulable=bool(spec.get("unschedulable")),
         ready=conditions.get("Ready", "True") == "True",
+        held_for=(node["metadata"].get("annotations") or {}).get(BROUGHT_FOR) or "",
     )
 
 

@@ -15,6 +15,7 @@ from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.intake import Address, Intake
 from shoal.controllers.appwrapper.metrics import Metrics
+from shoal.controllers.appwrapper.obtaining import Obtaining
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.quota import QuotaStatus
 from shoal.controllers.appwrapper.reconciler import Reconciler
@@ -62,6 +63,12 @@ class AppWrapperController:
             recorder=self.recorder,
             metrics=self.metrics,
         )
+        self.obtaining: Obtaining | None = None
+        if settings.obtain:
+            self.obtaining = Obtaining(
+                self.world, self.planner, self.recorder, self.clock, intake.tell, self._changed.set
+            )
+            self.planner.overlay = self.obtaining.asked
         self.reconciler = Reconciler(self.house)
         self._quota = QuotaStatus(client, self.world, self.planner.engine)
         self._quota_due = asyncio.Event()
@@ -74,6 +81,11 @@ class AppWrapperController:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.world.run(self.house.intake.between_changed))
                 await self.world.synced()
+                if self.obtaining is not None:
+                    known = asyncio.Event()
+                    tasks.create_task(self.obtaining.run(known))
+                    await known.wait()
+                    self.obtaining.subscribe()
                 self.house.intake.subscribe()
                 self.plan()
                 tasks.create_task(self.queue.run())
@@ -89,6 +101,9 @@ class AppWrapperController:
     def plan(self) -> Plan:
         plan = self.planner.plan(self.clock.now())
         decided = [one.gang for part in (plan.admits, plan.preempts, plan.holds, plan.reseats) for one in part]
+        if self.obtaining is not None:
+            for obtain in plan.obtains:
+                self.obtaining.wants(obtain)
         for key in decided:
             address = self.house.intake.addresses.get(key)
             if address is not None:

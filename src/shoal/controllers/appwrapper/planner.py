@@ -7,6 +7,7 @@ pending here until the stored status shows it, or until it is withdrawn because 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -29,13 +30,15 @@ class Planner:
         self._preempts: dict[str, Preempt] = {}
         self._reseats: dict[str, Reseat] = {}
         self._warned: frozenset[str] = frozenset()
+        self.overlay: Callable[[Gang], Gang] = lambda gang: gang
+        """Adds what is known of a gang beside its object, as nodes that were asked for on its behalf."""
 
     # --- facts
 
     def tell(self, gang: Gang) -> None:
         """What is stored; a decision about this very gang that is being written stays in force until then."""
         self._settle(gang)
-        self.engine.update(self._assumed(gang))
+        self.engine.update(self._assumed(self.overlay(gang)))
 
     def forget(self, key: str) -> None:
         self.engine.remove(key)

@@ -1,0 +1,65 @@
+"""Room that ProvisioningRequests of others have booked: for the engine it is taken, as if their pods were there.
+
+A place is told until a pod of that request takes it, never both. Requests made for our own gangs are not told: the
+engine keeps that room itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from shoal.api.booking import booking_of, unused, use_key
+from shoal.api.meta import Json
+from shoal.api.node_pools import obtains
+from shoal.controllers.appwrapper.pods import SeenPod, read_fact
+from shoal.engine import Engine
+from shoal.engine.model import Amounts, PodFact
+from shoal.kube.cache import Cache, Change
+
+
+class Booked:
+    def __init__(self, engine: Engine, requests: Cache[Json], pods: Cache[SeenPod]) -> None:
+        self._engine = engine
+        self._requests, self._pods = requests, pods
+        self._taken: dict[str, dict[str, tuple[str, Amounts]]] = defaultdict(dict)
+        self._told: dict[str, list[str]] = {}
+
+    def subscribe(self) -> None:
+        self._pods.subscribe(self._pod_changed)
+        self._requests.subscribe(self._request_changed)
+
+    def _pod_changed(self, change: Change) -> None:
+        pod: SeenPod = change.new or change.old
+        use = use_key({"namespace": pod.metadata.namespace, "annotations": pod.metadata.annotations})
+        if not use or use.startswith("gang/"):
+            return
+        fact = read_fact(pod, "")
+        if change.new is None:
+            self._taken[use].pop(fact.uid, None)
+        elif fact.node:
+            self._taken[use][fact.uid] = (fact.node, fact.requests)
+        for request in self._requests.list(pod.metadata.namespace):
+            if f"{pod.metadata.namespace}/{request['metadata']['name']}" == use:
+                self._tell(use, request)
+
+    def _request_changed(self, change: Change) -> None:
+        self._tell(str(change.key), change.new)
+
+    def _tell(self, key: str, request: Json | None) -> None:
+        for name in self._told.pop(key, ()):
+            self._engine.remove(name)
+        held = booking_of(request) if request is not None and not obtains(request) else None
+        if request is None or held is None:
+            return
+        facts = [
+            PodFact(
+                uid=f"booked/{request['metadata']['uid']}/{index}",
+                node=place.node,
+                requests={resource: amount * place.count for resource, amount in place.requests.items()},
+                phase="Running",
+            )
+            for index, place in enumerate(unused(held, self._taken[key].values()))
+        ]
+        for fact in facts:
+            self._engine.update(fact)
+        self._told[key] = [f"Pod/{fact.uid}" for fact in facts]

@@ -1,0 +1,59 @@
+"""A waiting AppWrapper that would fit if nodes of a pool came: one request, then the whole gang on the new nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.machine import Machine
+from tests.integration.local.conftest import apply, gpu_pod
+
+
+def wrapper(name: str, pods: int) -> dict[str, Any]:
+    items = [{"replicas": 1, "generictemplate": gpu_pod(f"{name}-{index}")} for index in range(pods)]
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": items}},
+    }
+
+
+def state(machine: Machine, name: str, wanted: str) -> None:
+    machine.wait(f"appwrapper/{name}", f"jsonpath={{.status.state}}={wanted}", seconds=30)
+
+
+def test_a_gang_that_would_fit_on_new_nodes_asks_for_them_once_and_starts_whole(machine: Machine) -> None:
+    apply(machine, wrapper("train", 3))
+    machine.wait("provisioningrequests", "create", "--all", seconds=20)
+    (request,) = machine.get("provisioningrequests")["items"]
+    uid = machine.get("appwrapper", "train")["metadata"]["uid"]
+    assert request["metadata"]["name"] == f"shoal-{uid}-1"
+    assert request["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert sum(one["count"] for one in request["spec"]["podSets"]) == 3
+    waiting = machine.get("appwrapper", "train")["status"]
+    assert "waits for 3 node(s) of pool gpu to come" in waiting["message"]
+    assert machine.names("pods") == []
+    state(machine, "train", "Running")
+    machine.wait("pods", "condition=Ready", "--all", seconds=20)
+    where = sorted(pod["spec"]["nodeName"] for pod in machine.get("pods")["items"])
+    assert where == ["gpu-0", "gpu-1", "gpu-2"]
+    machine.wait("provisioningrequests", "delete", "--all", seconds=20)
+    assert machine.names("podtemplates") == []
+
+
+def test_two_gangs_never_count_on_the_same_nodes(machine: Machine) -> None:
+    """The pool can add four: the first asks for three, the second has to wait until the first has ended."""
+    apply(machine, wrapper("first", 3), wrapper("second", 2))
+    state(machine, "first", "Running")
+    assert machine.get("appwrapper", "second")["status"]["state"] == "Pending"
+    assert len(machine.names("nodes")) == 4
+    machine.kubectl("delete", "appwrapper", "first")
+    state(machine, "second", "Running")
+    machine.wait("pods", "condition=Ready", "--all", seconds=20)
+
+
+def test_a_deleted_gang_takes_its_request_along(machine: Machine) -> None:
+    apply(machine, wrapper("brief", 4))
+    machine.wait("provisioningrequests", "create", "--all", seconds=20)
+    machine.kubectl("delete", "appwrapper", "brief")
+    machine.wait("provisioningrequests", "delete", "--all", seconds=20)
