@@ -66,7 +66,7 @@ async def test_the_autoscaler_may_delete_its_cluster_once_that_is_asked_for(stag
 
 @pytest.mark.parametrize(
     "version, grace, deadline",
-    [("2.60.0", None, "25"), ("2.60.1", 60, "55"), ("2.60.0", 3, "0"), ("2.52.0", None, None)],
+    [("2.60.0", None, None), ("2.60.1", 60, "55"), ("2.60.0", 3, "0"), ("2.52.0", 60, None)],
 )
 def test_a_worker_drains_before_its_grace_period_ends(version, grace, deadline):
     workers = group()

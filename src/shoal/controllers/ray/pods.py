@@ -209,12 +209,9 @@ def _add_wait_for_head(spec: Json, cluster: Json, settings: Settings) -> None:
 def _add_drain(spec: Json, cluster: Json) -> None:
     """A worker that must go finishes what it runs, as long as its pod's grace period allows.
 
-    `ray start` of these versions is the container's main process, takes SIGTERM as a call to drain its node and leaves
-    as soon as it is idle; all that is missing is a deadline before the kubelet's own. A lost head ends it at once.
+    `ray start` of these versions is the container's main process, takes SIGTERM as a call to drain its node for up to
+    half a minute and leaves as soon as it is idle. A pod with a grace period of its own gets a deadline that fits it.
     """
-    version = view.ray_version(cluster)
-    if version is None or version < _DRAIN_SINCE:
-        return
-    grace = spec.get("terminationGracePeriodSeconds")
-    deadline = max(0, (30 if grace is None else int(grace)) - _DRAIN_MARGIN)
-    keep_env(spec["containers"][0], DRAIN_VARIABLE, str(deadline))
+    version, grace = view.ray_version(cluster), spec.get("terminationGracePeriodSeconds")
+    if grace is not None and version is not None and version >= _DRAIN_SINCE:
+        keep_env(spec["containers"][0], DRAIN_VARIABLE, str(max(0, int(grace) - _DRAIN_MARGIN)))

@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_timeout: float = 30.0
     """Seconds that suspend and deadlines wait for Ray to stop a job."""
     drain_workers: bool = True
-    """Workers of Ray 2.60 and newer get a deadline for draining that fits their grace period; else Ray's own holds."""
+    """Workers (Ray 2.60 or newer) with a grace period of their own are told to drain that long; Ray's own is 30 s."""
     idle_delete_after: float = 7 * 24 * 3600.0
     """Seconds after which a cluster that Ray's autoscaler suspended for idleness is deleted; 0 means never."""
     mount_autoscaler_token: bool = False

@@ -256,9 +256,8 @@ def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Itera
     if any(entry.get("name") in ("RAY_gcs_storage", "RAY_gcs_storage_path") for entry in head.get("env") or []):
         yield "the head's RAY_gcs_storage variables are set by the operator; remove them"
     for mount in head.get("volumeMounts") or []:
-        if fault_tolerance.STORAGE_PATH == mount.get("mountPath") or fault_tolerance.STORAGE_VOLUME == mount.get(
-            "name"
-        ):
+        at_path = mount.get("mountPath") == fault_tolerance.STORAGE_PATH
+        if at_path or mount.get("name") == fault_tolerance.STORAGE_VOLUME:
             yield f"the head mounts {mount.get('mountPath')}, which is for the embedded store; remove the mount"
     volumes = view.pod_spec(view.head(cluster)).get("volumes") or []
     if any(volume.get("name") == fault_tolerance.STORAGE_VOLUME for volume in volumes):
