@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -56,3 +57,10 @@ def gpu_pod(name: str, gpus: int = 1, seconds: int = 600, **metadata: Any) -> di
 
 def apply(machine: Machine, *objects: dict[str, Any]) -> None:
     machine.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def until(look: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)

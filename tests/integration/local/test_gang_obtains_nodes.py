@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.e2e.machine import Machine
-from tests.integration.local.conftest import apply, gpu_pod
+from tests.integration.local.conftest import apply, gpu_pod, until
 
 
 def wrapper(name: str, pods: int) -> dict[str, Any]:
@@ -24,21 +24,20 @@ def state(machine: Machine, name: str, wanted: str) -> None:
 
 def test_a_gang_that_would_fit_on_new_nodes_asks_for_them_once_and_starts_whole(machine: Machine) -> None:
     apply(machine, wrapper("train", 3))
-    machine.wait("provisioningrequests", "create", "--all", seconds=20)
+    until(lambda: machine.names("provisioningrequests"))
     (request,) = machine.get("provisioningrequests")["items"]
     uid = machine.get("appwrapper", "train")["metadata"]["uid"]
     assert request["metadata"]["name"] == f"shoal-{uid}-1"
     assert request["metadata"]["ownerReferences"][0]["uid"] == uid
     assert sum(one["count"] for one in request["spec"]["podSets"]) == 3
-    waiting = machine.get("appwrapper", "train")["status"]
-    assert "waits for 3 node(s) of pool gpu to come" in waiting["message"]
+    said = "waits for 3 node(s) of pool gpu to come"
+    until(lambda: said in machine.get("appwrapper", "train")["status"]["message"], seconds=1)
     assert machine.names("pods") == []
     state(machine, "train", "Running")
     machine.wait("pods", "condition=Ready", "--all", seconds=20)
     where = sorted(pod["spec"]["nodeName"] for pod in machine.get("pods")["items"])
     assert where == ["gpu-0", "gpu-1", "gpu-2"]
-    machine.wait("provisioningrequests", "delete", "--all", seconds=20)
-    assert machine.names("podtemplates") == []
+    until(lambda: machine.names("provisioningrequests,podtemplates") == [])
 
 
 def test_two_gangs_never_count_on_the_same_nodes(machine: Machine) -> None:
@@ -54,6 +53,6 @@ def test_two_gangs_never_count_on_the_same_nodes(machine: Machine) -> None:
 
 def test_a_deleted_gang_takes_its_request_along(machine: Machine) -> None:
     apply(machine, wrapper("brief", 4))
-    machine.wait("provisioningrequests", "create", "--all", seconds=20)
+    until(lambda: machine.names("provisioningrequests"))
     machine.kubectl("delete", "appwrapper", "brief")
-    machine.wait("provisioningrequests", "delete", "--all", seconds=20)
+    until(lambda: machine.names("provisioningrequests,podtemplates") == [])
