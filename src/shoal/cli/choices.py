@@ -48,7 +48,9 @@ def wrapper_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> AppW
     try:
         return msgspec.convert(values, AppWrapperSettings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInput(f"--set: {error}") from None
+        reason, _, place = str(error).partition(" - at `$.")
+        reason = reason.replace("Expected `bool`, got `str`", "expected true or false")
+        raise BadInput(f"--set {place.rstrip('`')}: {reason}") from None
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -40,7 +40,14 @@ def command(
     show.table(
         columns,
         [
-            (row["namespace"], row["kind"], row["name"], row["state"], show.age(row["created"], now), row["reason"])
+            (
+                row["namespace"],
+                row["kind"],
+                row["name"],
+                row["state"],
+                show.age(parse_time(row["created"]), now),
+                row["reason"],
+            )
             for row in rows
         ],
     )
@@ -76,5 +83,5 @@ def _row(kind: Kind, obj: Json) -> dict[str, Any]:
         "name": obj["metadata"]["name"],
         "state": state,
         "reason": reason,
-        "created": parse_time(obj["metadata"]["creationTimestamp"]),
+        "created": obj["metadata"]["creationTimestamp"],
     }

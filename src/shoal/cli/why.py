@@ -160,6 +160,8 @@ def _print(told: dict[str, Any]) -> None:
     if increase:
         amounts = ", ".join(f"{value} {name}" for name, value in increase["amounts"].items())
         _say(f"  would start with more quota at {increase['place']}: {amounts}")
+    if told.get("clusterTooSmall"):
+        _say("  would not start even if everything else ended: the nodes do not suffice; add larger ones, or more")
     if told.get("resumeAt") and parse_time(told["resumeAt"]) > now:
         seconds = (parse_time(told["resumeAt"]) - now) // 1_000_000
         _say(f"  {told['setbacks']} starts came to nothing; tried again in {seconds} s")

@@ -52,6 +52,17 @@ async def test_it_says_what_is_short_who_holds_it_and_what_would_help(
     assert (await why.explain_to(cluster.client, gangs.kinds_called("aw"), "second", "default"))["position"] == 1
 
 
+async def test_it_says_when_the_cluster_itself_is_too_small(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cluster.create(kinds.APP_WRAPPER, asks("giant", "100"))
+    await cluster.until(kinds.APP_WRAPPER, "giant", waits)
+    told = await ask(cluster, "giant")
+    assert told["clusterTooSmall"] and not told["release"]
+    why._print(told)
+    assert "add larger ones, or more" in capsys.readouterr().out
+
+
 async def test_it_says_how_much_more_quota_would_do(cluster: Cluster) -> None:
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("all", {"cpu": "4"}, False)))
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "all", ("red", {"cpu": "1"}, True)))

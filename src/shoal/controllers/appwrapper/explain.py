@@ -22,6 +22,7 @@ from shoal.engine.model import Explanation, Shortfall
 MOST_NAMED = 20
 MOST_SHORTFALLS = 8
 LONGEST = 300
+NODE_SHORTFALLS = frozenset({"aggregate", "fragmentation", "selector", "taint", "affinity", "ports"})
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -118,6 +119,7 @@ def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
             "release": release,
             "releaseNotShown": hidden_release,
             "leastIncrease": {"place": waiting.increase_at, "amounts": waiting.increase} if waiting.increase else None,
+            "clusterTooSmall": _is_hopeless(waiting),
         }
     elif status.message:
         found["message"] = status.message
@@ -139,6 +141,12 @@ def unnamed(wrapper: AppWrapper) -> bool:
 def is_waiting(wrapper: AppWrapper) -> bool:
     status = wrapper.status
     return not status.can_run and (status.state or "Pending") == "Pending" and status.phase in ("", "Suspended")
+
+
+def _is_hopeless(waiting: Told) -> bool:
+    """Nobody's end would make room, and no quota is in the way: the nodes themselves do not suffice."""
+    kinds = {one.kind for one in waiting.shortfalls}
+    return waiting.in_full and not waiting.release and bool(kinds) and kinds <= NODE_SHORTFALLS
 
 
 def _resolved(gangs: tuple[Named, ...], more: int, names: dict[str, str]) -> tuple[list[str], int]:
