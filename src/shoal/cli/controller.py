@@ -135,7 +135,17 @@ def _parts(names: tuple[str, ...], settings: AppWrapperSettings, health: HealthS
         from shoal.controllers import ray
 
         ray_settings = ray.from_environment(os.environ)
-        parts["ray"] = lambda client: ray.run(client, ray_settings)
+        operators: list[ray.Operator] = []
+        health.add_families(lambda: operators[0].collect() if operators else ())
+
+        async def run_ray(client: Client) -> None:
+            operators[:] = [ray.Operator(client, ray_settings)]
+            try:
+                await operators[0].run_until_cancelled()
+            finally:
+                operators.clear()
+
+        parts["ray"] = run_ray
     return parts
 
 

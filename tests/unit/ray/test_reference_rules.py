@@ -25,7 +25,7 @@ def with_head_container(**more):
 
 
 def test_the_published_start_line_can_be_used_as_a_command():
-    """Manifests write `ulimit -n 1024; $KUBERAY_GEN_RAY_START_CMD`: the variable is one command and nothing before it."""
+    """Manifests write `ulimit -n 1024; $KUBERAY_GEN_RAY_START_CMD`: the variable is one command, nothing before it."""
     line = view.env_value(ray_of(head_of(ray_cluster())), "KUBERAY_GEN_RAY_START_CMD")
     assert line.startswith("ray start --head ")
 

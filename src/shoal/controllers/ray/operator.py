@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
 
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.ray import names, view
+from shoal.controllers.ray import metrics, names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import ClusterReconciler
 from shoal.controllers.ray.dashboard import Dashboard, HttpDashboard
@@ -65,6 +67,17 @@ class Operator:
                 tasks.create_task(controller.run())
             tasks.create_task(self.poller.run())
 
+    async def run_until_cancelled(self) -> None:
+        """`run`, and the last events out."""
+        try:
+            await self.run()
+        finally:
+            await self.recorder.close()
+
+    def collect(self) -> Iterable[Any]:
+        """Metric families, for a Prometheus registry."""
+        return metrics.families(self.caches)
+
     def _subscribe(self) -> None:
         caches = self.caches
         caches.clusters.subscribe(lambda change: self._enqueue(self.clusters, change.key))
@@ -115,8 +128,4 @@ class Operator:
 
 async def run(client: Client, settings: Settings | None = None, clock: Clock | None = None) -> None:
     """Run the operator until cancelled."""
-    operator = Operator(client, settings or Settings(), clock)
-    try:
-        await operator.run()
-    finally:
-        await operator.recorder.close()
+    await Operator(client, settings or Settings(), clock).run_until_cancelled()
