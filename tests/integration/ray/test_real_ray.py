@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ SAMPLES = Path(__file__).parent / "samples"
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     found = Machine("operator", tmp_path_factory.mktemp("home"))
-    found.up("--node", "name=node,cpu=6,memory=12Gi")
+    found.up("--node", "name=node,cpu=12,memory=24Gi")
     yield found
     found.down()
 
@@ -38,105 +38,182 @@ def job(machine: Machine, name: str, stage: str) -> dict:
     return machine.get("rayjob", name)
 
 
-def long_job() -> str:
-    manifest = (SAMPLES / "rayjob-http.yaml").read_text()
-    lines = ["  entrypoint: sleep 600" if "entrypoint:" in line else line for line in manifest.splitlines()]
+def http_job(name: str, entrypoint: str) -> str:
+    """A job that the operator submits, on a cluster of its own."""
+    manifest = (SAMPLES / "rayjob-http.yaml").read_text().replace("name: rayjob-http", f"name: {name}")
+    lines = [f"  entrypoint: {entrypoint}" if "entrypoint:" in line else line for line in manifest.splitlines()]
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("sample", ["rayjob", "rayjob-http", "rayjob-sidecar"])
-def test_a_job_succeeds_and_its_log_can_be_read(machine, sample):
-    machine.kubectl("create", "-f", str(SAMPLES / f"{sample}.yaml"))
-    done = job(machine, sample, "Complete")
-    assert done["status"]["jobStatus"] == "SUCCEEDED", done["status"]
-    if sample == "rayjob":
-        assert "it has 2 cpus" in machine.kubectl("logs", f"job/{sample}")
-    if sample == "rayjob-sidecar":
-        head = next(name for name in machine.names("pods") if "-head-" in name)
-        assert "it has" in machine.kubectl("logs", head, "-c", "ray-job-submitter")
+def head_of(machine: Machine, cluster: str) -> dict:
+    labels = f"ray.io/cluster={cluster},ray.io/node-type=head"
+    return machine.get("pods", "-l", labels)["items"][0]
 
 
-def test_a_failing_job_fails_with_what_ray_says(machine):
-    manifest = (SAMPLES / "rayjob-http.yaml").read_text().splitlines()
-    failing = "\n".join("  entrypoint: exit 3" if "entrypoint:" in line else line for line in manifest)
-    machine.kubectl("create", "-f", "-", stdin=failing)
-    failed = job(machine, "rayjob-http", "Failed")["status"]
+class Dashboard:
+    """The job API of one cluster, asked with its token as a user would."""
+
+    def __init__(self, machine: Machine, cluster: str) -> None:
+        self.address = f"http://{head_of(machine, cluster)['status']['podIP']}:8265"
+        secret = machine.get("secret", cluster)["data"]["auth_token"]
+        self.headers = {"x-ray-authorization": f"Bearer {base64.b64decode(secret).decode()}"}
+
+    def ask(self, method: str, path: str, body: dict | None = None) -> dict:
+        data = json.dumps(body or {}).encode() if method != "GET" else None
+        headers = {**self.headers, "content-type": "application/json"}
+        request = urllib.request.Request(self.address + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return dict(json.load(answer))
+
+    def run(self, entrypoint: str) -> str:
+        return str(self.ask("POST", "/api/jobs/", {"entrypoint": entrypoint})["submission_id"])
+
+    def until(self, job_id: str, *states: str, seconds: float = 60) -> dict:
+        ends = time.monotonic() + seconds
+        while (found := self.ask("GET", f"/api/jobs/{job_id}"))["status"] not in states:
+            assert time.monotonic() < ends, found
+            time.sleep(0.3)
+        return found
+
+
+def test_jobs_of_every_mode_succeed_side_by_side_and_their_logs_can_be_read(machine):
+    """Three clusters at once, each with a token of its own; the sidecar's by the manifest, the others' by default."""
+    samples = ("rayjob", "rayjob-http", "rayjob-sidecar")
+    for sample in samples:
+        machine.kubectl("create", "-f", str(SAMPLES / f"{sample}.yaml"))
+    for sample in samples:
+        done = job(machine, sample, "Complete")["status"]
+        assert done["jobStatus"] == "SUCCEEDED", done
+    assert "it has 2 cpus" in machine.kubectl("logs", "job/rayjob")
+    sidecar = head_of(machine, machine.get("rayjob", "rayjob-sidecar")["status"]["rayClusterName"])
+    assert "it has" in machine.kubectl("logs", sidecar["metadata"]["name"], "-c", "ray-job-submitter")
+    http = machine.get("rayjob", "rayjob-http")["status"]
+    assert "it has" in Dashboard(machine, http["rayClusterName"]).ask("GET", f"/api/jobs/{http['jobId']}/logs")["logs"]
+
+
+def test_failing_and_stopped_jobs_end_as_ray_says(machine):
+    machine.kubectl("create", "-f", "-", stdin=http_job("fails", "exit 3"))
+    machine.kubectl("create", "-f", "-", stdin=http_job("stops", "sleep 600"))
+    failed = job(machine, "fails", "Failed")["status"]
     assert (failed["jobStatus"], failed["reason"]) == ("FAILED", "AppFailed")
     assert "exit code 3" in failed["message"]
+    machine.wait("rayjob/stops", "jsonpath={.status.jobStatus}=RUNNING")
+    running = machine.get("rayjob", "stops")["status"]
+    Dashboard(machine, running["rayClusterName"]).ask("POST", f"/api/jobs/{running['jobId']}/stop")
+    assert job(machine, "stops", "Complete")["status"]["jobStatus"] == "STOPPED"
 
 
-def test_suspend_while_running_and_resume(machine):
-    machine.kubectl("create", "-f", "-", stdin=long_job())
-    machine.wait("rayjob/rayjob-http", "jsonpath={.status.jobStatus}=RUNNING")
-    machine.kubectl("patch", "rayjob", "rayjob-http", "--type=merge", "-p", '{"spec":{"suspend":true}}')
-    job(machine, "rayjob-http", "Suspended")
+def test_a_running_job_is_suspended_resumed_and_lost_with_its_head(machine):
+    machine.kubectl("create", "-f", "-", stdin=http_job("long", "sleep 600"))
+    machine.wait("rayjob/long", "jsonpath={.status.jobStatus}=RUNNING")
+    first = machine.get("rayjob", "long")["status"]
+    machine.kubectl("patch", "rayjob", "long", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    job(machine, "long", "Suspended")
     machine.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=60s")
-    machine.kubectl("patch", "rayjob", "rayjob-http", "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    machine.wait("rayjob/rayjob-http", "jsonpath={.status.jobStatus}=RUNNING")
-
-
-def test_a_deleted_head_ends_the_job(machine):
-    machine.kubectl("create", "-f", "-", stdin=long_job())
-    machine.wait("rayjob/rayjob-http", "jsonpath={.status.jobStatus}=RUNNING")
+    machine.kubectl("patch", "rayjob", "long", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    machine.wait("rayjob/long", "jsonpath={.status.jobStatus}=RUNNING")
+    second = machine.get("rayjob", "long")["status"]
+    assert first["jobId"] != second["jobId"]
     began = time.monotonic()
-    machine.kubectl("delete", "pod", next(name for name in machine.names("pods") if "-head-" in name), "--wait=false")
-    lost = job(machine, "rayjob-http", "Failed")["status"]
-    assert lost["reason"] == "ClusterLost"
+    machine.kubectl("delete", "pod", head_of(machine, second["rayClusterName"])["metadata"]["name"], "--wait=false")
+    assert job(machine, "long", "Failed")["status"]["reason"] == "ClusterLost"
     assert time.monotonic() - began < 60
 
 
-def test_rays_autoscaler_grows_and_shrinks_the_cluster(machine):
+ACTORS = """python -c "
+import ray
+ray.init(namespace='shared')
+Holder = ray.remote(num_cpus=1)(type('Holder', (), {'here': lambda self: 1}))
+actors = [Holder.options(name=name, lifetime='detached').remote() for name in ('one', 'two')]
+print(ray.get([actor.here.remote() for actor in actors]))
+" """
+
+END_ACTORS = """python -c "
+import ray
+ray.init(namespace='shared')
+for name in ('one', 'two'):
+    ray.kill(ray.get_actor(name))
+" """
+
+
+def test_rays_autoscaler_follows_detached_actors_and_suspends_the_idle_cluster(machine):
+    """0 to 2 for actors that outlive their driver, back to 0 when they end, and suspended when nobody comes."""
     machine.kubectl("create", "-f", str(SAMPLES / "raycluster-autoscaled.yaml"))
     machine.wait("raycluster/tide", "jsonpath={.status.state}=ready")
-    head = next(pod for pod in machine.get("pods")["items"] if "-head-" in pod["metadata"]["name"])
-    assert len(head["status"]["containerStatuses"]) == 2
-    grow = {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
-        "metadata": {"name": "grow"},
-        "spec": {
-            "submissionMode": "HTTPMode",
-            "clusterSelector": {"ray.io/cluster": "tide"},
-            "entrypoint": 'python -c "import ray, time; ray.init(); f = ray.remote(num_cpus=1)(lambda: time.sleep(8)); '
-            'ray.get([f.remote(), f.remote()])"',
-        },
-    }
-    machine.kubectl("create", "-f", "-", stdin=json.dumps(grow))
-    machine.wait("raycluster/tide", "jsonpath={.status.desiredWorkerReplicas}=2")
-    assert job(machine, "grow", "Complete")["status"]["jobStatus"] == "SUCCEEDED"
-    machine.wait("raycluster/tide", "jsonpath={.status.workerGroups[0].running}=0")
-    assert machine.get("raycluster", "tide")["spec"]["workerGroupSpecs"][0]["replicas"] == 0
+    assert len(head_of(machine, "tide")["status"]["containerStatuses"]) == 2
+    dashboard = Dashboard(machine, "tide")
+    grown = dashboard.until(dashboard.run(ACTORS), "SUCCEEDED", "FAILED")
+    assert grown["status"] == "SUCCEEDED", grown["message"]
+    machine.wait("raycluster/tide", "jsonpath={.status.readyWorkerReplicas}=2")
+    assert machine.get("raycluster", "tide")["spec"]["workerGroupSpecs"][0]["replicas"] == 2
+    ended = dashboard.until(dashboard.run(END_ACTORS), "SUCCEEDED", "FAILED")
+    assert ended["status"] == "SUCCEEDED", ended["message"]
+    machine.wait("raycluster/tide", "jsonpath={.spec.workerGroupSpecs[0].replicas}=0")
+    machine.wait("raycluster/tide", "jsonpath={.status.state}=suspended")
+    assert machine.get("raycluster", "tide")["spec"]["idleSuspend"] is True
 
 
-@pytest.mark.parametrize("name", ["typed", "text"])
-def test_a_ray_object_launches(machine, name):
-    machine.kubectl("create", "-f", str(SAMPLES / f"ray-{name}.yaml"))
+BUSY = """python -c "
+import ray, time
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Pinned
+ray.init()
+worker = next(node for node in ray.nodes() if node['Alive'] and 'node:__internal_head__' not in node['Resources'])
+@ray.remote(num_cpus=1, max_retries=0, scheduling_strategy=Pinned(worker['NodeID'], soft=False))
+def work():
+    print('the task began', flush=True)
+    time.sleep(3)
+    return 'the task ended'
+print(ray.get(work.remote()))
+" """
+
+
+def test_a_typed_ray_object_from_create_to_delete(machine):
+    """A worker that is scaled away in the middle of a task drains first: the task is not lost."""
+    machine.kubectl("create", "-f", str(SAMPLES / "ray-typed.yaml"))
+    launched(machine, "typed")
+    dashboard = Dashboard(machine, "typed")
+    busy = dashboard.run(BUSY)
+    ends = time.monotonic() + 60
+    while "the task began" not in dashboard.ask("GET", f"/api/jobs/{busy}/logs")["logs"]:
+        assert time.monotonic() < ends
+        time.sleep(0.2)
+    machine.kubectl("patch", "ray", "typed", "--type=merge", "-p", '{"spec":{"minWorkers":0,"maxWorkers":0}}')
+    done = dashboard.until(busy, "SUCCEEDED", "FAILED")
+    assert done["status"] == "SUCCEEDED", done["message"]
+    machine.wait("ray/typed", "jsonpath={.status.observedGeneration}=2")
+    machine.kubectl("wait", "pods", "-l", "ray.io/node-type=worker", "--for=delete", "--timeout=60s")
+    assert machine.get("ray", "typed")["status"]["head"]["availableReplicas"] == 1
+    assert len(machine.names("pods")) == 2, "the head, and the launcher of the start"
+    deleted_whole(machine, "typed")
+
+
+def test_a_ray_object_with_a_configuration_from_create_to_delete(machine):
+    machine.kubectl("create", "-f", str(SAMPLES / "ray-text.yaml"))
+    launched(machine, "text")
+    first = machine.get("pods", "-l", "ray-launcher=text")["items"][0]["metadata"]["name"]
+    text = machine.get("ray", "text")["spec"]["configuration"].replace("- ray stop", "- echo swimming", 1)
+    machine.kubectl("patch", "ray", "text", "--type=merge", "-p", json.dumps({"spec": {"configuration": text}}))
+    machine.wait(f"pod/{first}", "delete")
+    launched(machine, "text")
+    assert "swimming" in machine.kubectl("logs", head_of(machine, "text")["metadata"]["name"])
+    columns = machine.kubectl("get", "rays").splitlines()[0].split()
+    assert columns == ["NAME", "LAUNCHER", "HEAD", "WORKERS", "READY", "AGE"]
+    deleted_whole(machine, "text")
+
+
+def launched(machine: Machine, name: str) -> None:
+    """The proposal's status, from the launcher's end on."""
     machine.wait(f"ray/{name}", "condition=SuccessfulLaunch")
     machine.wait(f"ray/{name}", "condition=Ready")
-    launcher = machine.kubectl("logs", "-l", f"ray-launcher={name}")
-    assert "the Ray cluster is up" in launcher
+    assert "the Ray cluster is up" in machine.kubectl("logs", "-l", f"ray-launcher={name}")
     status = machine.get("ray", name)["status"]
-    assert status["launcher"]["conditions"][0]["lastProbeTime"] is None
-    assert (status["head"]["availableReplicas"], status["worker"]["availableReplicas"]) == (1, 1)
+    condition = status["launcher"]["conditions"][0]
+    assert (condition["type"], condition["status"], condition["lastProbeTime"]) == ("SuccessfulLaunch", "True", None)
+    assert (status["head"]["replicas"], status["head"]["availableReplicas"]) == (1, 1)
+    assert (status["worker"]["replicas"], status["worker"]["availableReplicas"]) == (1, 1)
 
 
-def test_without_its_token_a_dashboard_takes_nothing(machine):
-    """The job still succeeds: operator, submitter and nodes have the token. A stranger gets 401 on every write path."""
-    manifest = (SAMPLES / "rayjob-http.yaml").read_text()
-    version = '    rayVersion: "2.60.0"\n'
-    locked = manifest.replace(version, version + "    authOptions: {mode: token}\n")
-    machine.kubectl("create", "-f", "-", stdin=locked)
-    assert job(machine, "rayjob-http", "Complete")["status"]["jobStatus"] == "SUCCEEDED"
-    head = next(pod for pod in machine.get("pods")["items"] if "-head-" in pod["metadata"]["name"])
-    dashboard = f"http://{head['status']['podIP']}:8265"
-    for method, path in (
-        ("POST", "/api/jobs/"),
-        ("POST", "/api/jobs/x/stop"),
-        ("DELETE", "/api/jobs/x"),
-        ("PUT", "/api/serve/applications/"),
-        ("PUT", "/api/packages/gcs/a.zip"),
-    ):
-        request = urllib.request.Request(dashboard + path, b"{}", {"content-type": "application/json"}, method=method)
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=10)
-        assert refused.value.code == 401, f"{method} {path}"
+def deleted_whole(machine: Machine, name: str) -> None:
+    machine.kubectl("delete", "ray", name)
+    for left in ("pods", "rayclusters", f"configmap/{name}-config"):
+        machine.kubectl("wait", left, *(() if "/" in left else ("--all",)), "--for=delete", "--timeout=60s")
