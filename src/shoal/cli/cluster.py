@@ -7,6 +7,7 @@ others go on; stopping ends every pod's processes before the API server closes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,6 +37,8 @@ from shoal.local.runtime import Runtime
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.memorywatch import MemoryWatch
+from shoal.local.runtime.ownership import claimed_memory, memory_directory
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.program import ContainerProgram
 from shoal.local.runtime.simulated import SimulatedRuntime
@@ -112,6 +115,8 @@ class LocalCluster:
         if hasattr(self, "sandbox"):
             await self.sandbox.stop()
             find_limits(self.home.identity).release()
+            with contextlib.suppress(OSError):  # pods that resume may have something in it
+                memory_directory(self.home.identity).rmdir()
         await self.server.stop()
 
     def counts(self) -> dict[str, int]:
@@ -156,12 +161,15 @@ class LocalCluster:
     def _make_agent(self, sandbox: Sandbox) -> Agent:
         certificate = self.server.identity.ca.certificate.decode()
         sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate)
+        limits = find_limits(self.home.identity)
         host = Host(
             directory=self.home.runtime,
             sandbox=sandbox,
             sources=sources,
             images=ImageTable(self.settings.images),
-            limits=find_limits(self.home.identity),
+            limits=limits,
+            memory_watch=None if limits.enforces_memory else MemoryWatch(self.clock),
+            memory=claimed_memory(self.home.identity),
             clock=self.clock,
         )
         runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(self.clock)}

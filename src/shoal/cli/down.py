@@ -15,6 +15,7 @@ from shoal.local import kubeconfigs
 from shoal.local.home import DEFAULT_NAME, Home
 from shoal.local.leftovers import remove_all
 from shoal.local.runtime.identity import hold
+from shoal.local.runtime.ownership import memory_directory
 
 PATIENCE = 60.0
 
@@ -43,5 +44,6 @@ def command(name: str, purge: bool) -> None:
     kubeconfigs.remove(home.context)
     home.forget_running()
     if purge:
+        shutil.rmtree(memory_directory(home.identity), ignore_errors=True)
         shutil.rmtree(home.directory)
     click.echo(f"cluster {name} is down" + (", its state deleted" if purge else ""))

@@ -141,8 +141,8 @@ def findings() -> list[Finding]:
         Finding(
             "memory limits",
             bool(controller),
-            f"cgroup {controller}" if controller else "not enforced",
-            "limits are bookkeeping only: run as root, or delegate the cgroup v2 memory controller",
+            f"cgroup {controller}" if controller else "memory is watched once a second, CPU limits are not enforced",
+            "for limits by the kernel run as root, or: systemd-run --user --scope -p Delegate=yes shoal up",
         ),
         Finding("GPUs", True, str(gpu_count())),
         Finding(

@@ -15,7 +15,7 @@ import pytest
 from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
-from shoal.local.runtime import logs, loopback, process, shim, volumes
+from shoal.local.runtime import files, logs, loopback, process, shim
 from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.gpus import GpuLedger, NoDevice
@@ -372,10 +372,11 @@ async def test_f120_logs_are_read_from_the_run_and_nowhere_else(plain: Machine, 
 
 
 def joins_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(root: int, relative: str, value: bytes, mode: int) -> None:
-        Path(os.readlink(f"/proc/self/fd/{root}"), relative).write_bytes(value)
+    def write(directory: Path, wanted: files.Files) -> None:
+        for relative, (value, _) in wanted.items():
+            Path(directory, relative).write_bytes(value)
 
-    monkeypatch.setattr(volumes, "_write_beneath", write)
+    monkeypatch.setattr(files, "sync", write)
 
 
 @proven(without=joins_paths)
@@ -384,7 +385,7 @@ def test_f121_a_key_cannot_leave_its_volume(tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     volume.mkdir()
     with pytest.raises(ConfigError, match="inside the volume"):
-        volumes.write_files(volume, {}, {"../x": b"out"})
+        files.sync(volume, {"../x": (b"out", 0o644)})
     assert not (tmp_path / "x").exists()
 
 

@@ -18,11 +18,12 @@ from shoal.local.runtime import rayentry, rayenv
 from shoal.local.runtime.environment import command_line, expand
 from shoal.local.runtime.loopback import mapped, real_addresses
 from shoal.local.runtime.names import hosts_text, lookup, service_lines
+from shoal.local.runtime.ownership import claim
 from shoal.local.runtime.probes import Fetch, recognise
 from shoal.local.runtime.simray import Submission, submission
 from shoal.local.runtime.simulated import duration
 from shoal.local.sandbox.dns import Query
-from shoal.local.sandbox.loopback import LoopbackSandbox, _claim
+from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.settings import parse_base_load, parse_duration, parse_node, parse_pool, read_file
 
 
@@ -371,7 +372,7 @@ def test_a_scratch_directory_that_someone_else_prepared_is_refused(tmp_path: Pat
     theirs = tmp_path / "shoal-1000"
     theirs.symlink_to(tmp_path)
     with pytest.raises(ShoalError, match="belongs to someone else"):
-        _claim(theirs)
+        claim(theirs)
     ours = tmp_path / "ours"
-    _claim(ours)
+    claim(ours)
     assert ours.stat().st_mode & 0o777 == 0o700

@@ -11,9 +11,10 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from shoal.api.kind import Key
-from shoal.api.kinds import NODE, POD, SERVICE
+from shoal.api.kinds import CONFIG_MAP, NODE, POD, SECRET, SERVICE
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
 from shoal.kube.cache import Cache, Change
@@ -57,11 +58,17 @@ class Agent:
         self._recorder = Recorder(client, "kubelet", clock=self._clock)
         self.pods: Cache[Json] = Cache(client, POD, dict, clock=self._clock)
         self._services: Cache[Json] = Cache(client, SERVICE, dict, clock=self._clock)
+        self._written_from = {
+            kind.kind: Cache(client, kind, dict, clock=self._clock)
+            for kind in (CONFIG_MAP, SECRET)
+            if any(isinstance(runtime, ProcessRuntime) for runtime in self._runtimes.values())
+        }
         self._nodes: Cache[Json] = Cache(client, NODE, dict, label_selector=f"{MANAGED}={name}", clock=self._clock)
         self._controller: Controller[Key] = Controller("agent", self._reconcile, workers=workers, clock=self._clock)
         self._runs: dict[Key, RunningPod] = {}
         self._written: dict[str, Json] = {}
         self._stopping: set[Key] = set()
+        self._refreshing: set[asyncio.Task[None]] = set()
         self._names_stale = asyncio.Event()
         self._lines: ServiceLines | None = None
         self._closing = False
@@ -88,6 +95,9 @@ class Agent:
                 known = {pod["metadata"]["uid"] for pod in self.pods.list() if self._is_ours(pod)}
                 for runtime in self._runtimes.values():
                     await runtime.sweep(known)
+                for kind, cache in self._written_from.items():
+                    tasks.create_task(cache.run())
+                    cache.subscribe(partial(self._source_changed, kind))
                 self._services.subscribe(lambda change: self._names_stale.set())
                 self.pods.subscribe(self._pod_changed)
                 tasks.create_task(self._keep_names())
@@ -246,6 +256,16 @@ class Agent:
             self._controller.enqueue(change.key)
         if _named(change.old) != _named(change.new):
             self._names_stale.set()
+
+    def _source_changed(self, kind: str, change: Change) -> None:
+        """A config map or secret: files of running pods that are written from it follow."""
+        if change.new is None:
+            return
+        for key, run in self._runs.items():
+            if key.namespace == change.key.namespace and isinstance(run, PodRun) and run.refers(kind, change.key.name):
+                task = asyncio.create_task(run.refresh(kind, change.key.name))
+                self._refreshing.add(task)
+                task.add_done_callback(self._refreshing.discard)
 
     def _node_changed(self, change: Change) -> None:
         if change.new is None:

@@ -57,12 +57,15 @@ class ContainerRun:
         self.ready = self.started = self.ever_started = False
         self.restart_count = 0
         self.process: ContainerProcess | None = None
+        self.began = asyncio.Event()
+        """Set once it started up: where a sidecar is awaited."""
         self._prober = Prober(host.sandbox, address)
         self._changed = changed
         self._stopping = False
         self._run_number = newest_run(self.directory)
         self._resume_tried = False
         self._failures = self._ray_retries = 0
+        self._over_memory = False
 
     # --- what others see
 
@@ -193,9 +196,13 @@ class ContainerRun:
         if resumed and process.identity is not None and (known := self._known_status()):
             self.started, self.ready = bool(known.get("started")), bool(known.get("ready"))
         self._changed()
-        beside = [asyncio.create_task(self._after_start(process))]
+        beside = [asyncio.create_task(self._after_start(process, resumed))]
         if gated:
             beside.append(asyncio.create_task(self._leave_gate(process, gated)))
+        else:
+            self._hold_cpu()
+        if self.host.memory_watch is not None and planning.memory_limit(self.spec):
+            beside.append(asyncio.create_task(self._mind_memory(process)))
         started = self.host.clock.monotonic()
         try:
             ended = await process.wait()
@@ -218,14 +225,15 @@ class ContainerRun:
         statuses = (self.pod.get("status") or {}).get("containerStatuses") or ()
         return next((status for status in statuses if status["name"] == self.name), {})
 
-    async def _after_start(self, process: ContainerProcess) -> None:
-        if hook := (self.spec.get("lifecycle") or {}).get("postStart"):
+    async def _after_start(self, process: ContainerProcess, resumed: bool) -> None:
+        hook = (self.spec.get("lifecycle") or {}).get("postStart")
+        if hook and not resumed:
             failure = await self._hook(hook, process, None)
             if failure:
                 self.host.announce(self.pod, "Warning", "FailedPostStartHook", failure)
                 process.stop(self._grace())
                 return
-        if probe := self.spec.get("startupProbe"):
+        if (probe := self.spec.get("startupProbe")) and not self.started:
             first: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(
                 follow(
@@ -242,11 +250,12 @@ class ContainerRun:
             finally:
                 task.cancel()
             if not verdict.good:
-                self._unhealthy("Startup", verdict, process)
+                self._unhealthy("Startup", verdict, process, probe)
                 return
             self.started = True
             self.ready = not self.spec.get("readinessProbe") and self.role != "init"
             self._changed()
+        self.began.set()
         async with asyncio.TaskGroup() as probes:
             if probe := self.spec.get("readinessProbe"):
                 probes.create_task(follow(probe, self.spec, process, self._prober, self.host.clock, self._readiness))
@@ -263,22 +272,22 @@ class ContainerRun:
                 )
 
     def _readiness(self, verdict: Verdict) -> None:
+        if not verdict.good:
+            self.host.announce(self.pod, "Warning", "Unhealthy", f"Readiness probe failed: {verdict.message}")
         if self.ready != verdict.good:
             self.ready = verdict.good
-            if not verdict.good:
-                self.host.announce(self.pod, "Warning", "Unhealthy", f"Readiness probe failed: {verdict.message}")
             self._changed()
 
     def _liveness(self, verdict: Verdict, process: ContainerProcess) -> None:
         if not verdict.good:
-            self._unhealthy("Liveness", verdict, process)
+            self._unhealthy("Liveness", verdict, process, self.spec["livenessProbe"])
 
-    def _unhealthy(self, kind: str, verdict: Verdict, process: ContainerProcess) -> None:
+    def _unhealthy(self, kind: str, verdict: Verdict, process: ContainerProcess, probe: Json) -> None:
         self.host.announce(self.pod, "Warning", "Unhealthy", f"{kind} probe failed: {verdict.message}")
         self.host.announce(
             self.pod, "Normal", "Killing", f"Container {self.name} failed {kind.lower()} probe, will be restarted"
         )
-        process.stop(self._grace())
+        process.stop(float(probe.get("terminationGracePeriodSeconds") or self._grace()))
 
     async def _leave_gate(self, process: ContainerProcess, weight: int) -> None:
         """Let the next Ray node start when this one answers, ends, or has had its time."""
@@ -295,6 +304,19 @@ class ContainerRun:
             return
         finally:
             self.host.gate.leave(weight)
+            self._hold_cpu()  # not before: Ray gives its own start only so much time
+
+    def _hold_cpu(self) -> None:
+        if milli := planning.cpu_limit(self.spec):
+            self.host.limits.hold_cpu(planning.group_name(self.address, self.name), milli)
+
+    async def _mind_memory(self, process: ContainerProcess) -> None:
+        """End the container when it is over its limit, where no control group does."""
+        limit = planning.memory_limit(self.spec)
+        if process.identity is not None and self.host.memory_watch is not None and limit:
+            await self.host.memory_watch.exceeded(process.identity.pid, limit)
+            self._over_memory = True
+            process.stop(0.0)
 
     async def _hook(self, hook: Json, process: ContainerProcess, timeout: float | None) -> str:
         """Carry out a lifecycle hook; empty, or why it failed."""
@@ -316,8 +338,11 @@ class ContainerRun:
         group = planning.group_name(self.address, self.name)
         if ended.error:
             reason = "StartError"
-        elif ended.exit_code == 0:
+        elif ended.exit_code == 0 and not self._over_memory:
             reason = "Completed"
+        elif self._over_memory:
+            self._over_memory = False
+            ended, reason = Ended(137, 9, ended.started, ended.finished), "OOMKilled"
         elif self.host.limits.killed_for_memory(group):
             reason = "OOMKilled"
         self.host.limits.close(group)

@@ -11,6 +11,7 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.local.images import ImageTable
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.limits import Limits, NoLimits
+from shoal.local.runtime.memorywatch import MemoryWatch
 from shoal.local.runtime.sources import Sources
 from shoal.local.sandbox import Sandbox
 
@@ -35,6 +36,12 @@ class Host:
     restart_base: float = 10.0
     """First pause before a restart, doubled up to `restart_cap`: the kubelet's figures."""
     restart_cap: float = 300.0
+    eviction_period: float = 10.0
+    """How often the sizes of limited volumes are looked at."""
+    memory_watch: MemoryWatch | None = None
+    """Enforces memory limits where `limits` cannot."""
+    memory: Path | None = None
+    """Where volumes go that are to be kept in memory; None keeps them on disk."""
 
     @property
     def pods(self) -> Path:

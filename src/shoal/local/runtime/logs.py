@@ -41,18 +41,22 @@ async def read_log(
             return
     if not options.follow:
         return
-    position = _size(directory)
+    tail = _Tail(directory)
     rest = b""
-    while True:
-        last = ended()
-        data, position = _from(directory, position)
-        *lines, rest = (rest + data).split(b"\n")
-        text = b"".join(_shown([line for line in lines if line], options))
-        if text:
-            yield text
-        if last:
-            return
-        await clock.sleep(_FOLLOW_PERIOD)
+    try:
+        while True:
+            last = ended()
+            *lines, rest = (rest + tail.read()).split(b"\n")
+            text = b"".join(_shown([line for line in lines if line], options))
+            if left is not None:
+                text, left = text[:left], left - len(text)
+            if text:
+                yield text
+            if last or (left is not None and left <= 0):
+                return
+            await clock.sleep(_FOLLOW_PERIOD)
+    finally:
+        tail.close()
 
 
 def last_lines(directory: Path, lines: int, length: int) -> str:
@@ -89,28 +93,51 @@ def _moment(line: bytes) -> int:
     return parse_time(line.partition(b" ")[0].decode(errors="replace"))
 
 
-def _read(directory: Path, name: str, position: int = 0) -> bytes:
+def _read(directory: Path, name: str) -> bytes:
     try:
         with os.fdopen(os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            file.seek(position)
             return file.read()
     except OSError:
         return b""
 
 
-def _size(directory: Path) -> int:
-    try:
-        return os.stat(directory / "log", follow_symlinks=False).st_size
-    except OSError:
-        return 0
+class _Tail:
+    """What is appended from now on, through rotations: the rest of the old file is read before the new one."""
 
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "log"
+        self._file = self._open()
+        if self._file is not None:
+            os.lseek(self._file, 0, os.SEEK_END)
 
-def _from(directory: Path, position: int) -> tuple[bytes, int]:
-    size = _size(directory)
-    if size < position:
-        position = 0  # rotated
-    data = _read(directory, "log", position) if size > position else b""
-    return data, position + len(data)
+    def read(self) -> bytes:
+        data = self._rest()
+        try:
+            replaced = self._file is None or os.fstat(self._file).st_ino != os.lstat(self._path).st_ino
+        except OSError:
+            replaced = False
+        if replaced:
+            self.close()
+            self._file = self._open()
+            data += self._rest()
+        return data
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> int | None:
+        try:
+            return os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return None
+
+    def _rest(self) -> bytes:
+        parts = []
+        while self._file is not None and (part := os.read(self._file, 1 << 20)):
+            parts.append(part)
+        return b"".join(parts)
 
 
 async def drained(chunks: AsyncIterator[bytes]) -> bytes:

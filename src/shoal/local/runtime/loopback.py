@@ -14,6 +14,7 @@ from pathlib import Path
 from shoal.api.meta import Json
 from shoal.local.images import Image
 from shoal.local.runtime import rayentry
+from shoal.local.runtime.paths import mapped
 from shoal.local.runtime.process import Plan
 from shoal.local.runtime.shim import StartFailed, open_beneath
 from shoal.local.runtime.sources import ConfigError
@@ -24,11 +25,23 @@ _SERVICE = re.compile(r"(?<![\w.\-])([a-z0-9][-a-z0-9.]*\.svc\.cluster\.local)(?
 _LOCALHOST = re.compile(r"(?<![\w.\-])(?:127\.0\.0\.1|localhost):(\d+)(?!\d)")
 
 
-def adapt(plan: Plan, address: Address, directory: Path, image: Image, mounts: list[Json], sandbox: Sandbox) -> None:
+def adapt(
+    plan: Plan,
+    address: Address,
+    directory: Path,
+    image: Image,
+    mounts: list[Json],
+    sandbox: Sandbox,
+    container: Json,
+) -> None:
     """Change the plan in place."""
     assert isinstance(sandbox, LoopbackSandbox)
     pod = directory.parent.parent.parent
     paths = [(mount["target"], _source(mount)) for mount in mounts]
+    message = directory / "termination-log"
+    message.touch()
+    paths.append((container.get("terminationMessagePath") or "/dev/termination-log", str(message)))
+    plan.paths = paths
     home = directory / "home"
     home.mkdir(parents=True, exist_ok=True)
     scratch = sandbox.scratch(address)
@@ -80,13 +93,6 @@ def real_addresses(text: str, address: Address, sandbox: LoopbackSandbox) -> str
         return f"{address.ip}:{sandbox.real_port(address.ip, port)}" if sandbox.knows(port) else match.group(0)
 
     return _LOCALHOST.sub(own, _SERVICE.sub(service, text))
-
-
-def mapped(text: str, paths: list[tuple[str, str]]) -> str:
-    """Every mount path in a text, whole components only, by the directory behind it; the longest match wins."""
-    for target, source in sorted(paths, key=lambda pair: -len(pair[0])):
-        text = re.sub(rf"(?<![\w.\-/]){re.escape(target)}(?![\w.\-])", source.replace("\\", r"\\"), text)
-    return text
 
 
 def _source(mount: Json) -> str:

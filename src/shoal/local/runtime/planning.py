@@ -14,7 +14,7 @@ from shoal.api import quantity, ray_token
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.local.images import Image
-from shoal.local.runtime import echo, loopback, rayentry, rayenv
+from shoal.local.runtime import echo, loopback, rayentry, rayenv, security
 from shoal.local.runtime.environment import command_line, expand, secret_data, variables
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.process import ContainerProcess, Plan
@@ -51,19 +51,32 @@ async def plan(
         grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
         hostname=pod["spec"].get("hostname") or pod["metadata"]["name"][:63],
     )
+    _take_identity(made, host, pod, container, image)
     _make(directory)
-    if memory:
+    if memory or cpu_limit(container):
         made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
     if host.sandbox.isolates:
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
         made.mounts = [
-            *_own_mounts(directory, container),
+            *_own_mounts(directory, pod, container),
             *_hidden_programs(image),
             *volumes.mounts(container, environment),
         ]
     else:
-        loopback.adapt(made, address, directory, image, volumes.mounts(container, environment), host.sandbox)
+        mounts = volumes.mounts(container, environment)
+        loopback.adapt(made, address, directory, image, mounts, host.sandbox, container)
     return made
+
+
+def _take_identity(made: Plan, host: Host, pod: Json, container: Json, image: Image) -> None:
+    """The security context, and an event that says what of it does not hold here."""
+    who, refusal = security.identity(pod, container, image, host.sandbox.isolates)
+    if refusal:
+        host.announce(pod, "Warning", "SecurityContextIgnored", f"container {container['name']}: {refusal}")
+    made.user, made.group, made.groups = who.user, who.group, who.groups
+    made.no_new_privileges, made.read_only_root = who.no_new_privileges, who.read_only_root
+    if who.user and made.env.get("HOME") == "/root":
+        made.env["HOME"] = "/"
 
 
 def _make(directory: Path) -> None:
@@ -100,7 +113,7 @@ def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> d
                 "KUBERNETES_PORT": f"tcp://{api[0]}:{api[1]}",
             }
         )
-    if host.sandbox.isolates:
+    if host.sandbox.isolates and not pod["spec"].get("hostNetwork"):
         # Only this spelling: gRPC reads the lower-case ones, and Ray's own connections must stay inside.
         values["HTTPS_PROXY"] = f"http://127.0.0.1:{outside.PORT}"
     if image.family == "ray":
@@ -124,19 +137,23 @@ def _home(image: Image) -> str:
     return RAY_HOME if image.family == "ray" else "/"
 
 
-def _own_mounts(directory: Path, container: Json) -> list[Json]:
+def _own_mounts(directory: Path, pod: Json, container: Json) -> list[Json]:
     """A /tmp of its own, the pod's names, and the place for a last message."""
     scratch = directory / "tmp"
     scratch.mkdir(exist_ok=True)
     os.chmod(scratch, 0o1777)
     message = directory / "termination-log"
     message.touch()
-    return [
+    message.chmod(0o666)
+    found = [
         {"source": str(scratch), "target": "/tmp"},
         {"source": str(directory.parent.parent.parent / "hosts"), "target": "/etc/hosts"},
-        {"source": str(directory.parent.parent.parent / "resolv.conf"), "target": "/etc/resolv.conf"},
         {"source": str(message), "target": container.get("terminationMessagePath") or "/dev/termination-log"},
     ]
+    if not pod["spec"].get("hostNetwork"):  # on the machine's network the machine's name servers are asked
+        names = directory.parent.parent.parent / "resolv.conf"
+        found.append({"source": str(names), "target": "/etc/resolv.conf"})
+    return found
 
 
 def _hidden_programs(image: Image) -> list[Json]:
@@ -154,6 +171,15 @@ def memory_limit(container: Json) -> int | None:
     text = ((container.get("resources") or {}).get("limits") or {}).get("memory")
     try:
         return quantity.amount("memory", text) if text is not None else None
+    except BadInput:
+        return None
+
+
+def cpu_limit(container: Json) -> int | None:
+    """In thousandths of a core."""
+    text = ((container.get("resources") or {}).get("limits") or {}).get("cpu")
+    try:
+        return quantity.amount("cpu", text) if text is not None else None
     except BadInput:
         return None
 

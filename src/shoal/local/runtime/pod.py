@@ -26,7 +26,7 @@ from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.podstatus import StatusBook
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.sources import MountError
-from shoal.local.runtime.volumes import Volumes
+from shoal.local.runtime.volumes import Volumes, references
 from shoal.local.sandbox import Address
 from shoal.local.sandbox.dns import resolv_conf
 
@@ -67,7 +67,7 @@ class PodRun:
         self._changed = changed
         self._book = StatusBook(pod, host.clock)
         self._record = self._read_record(environment or {})
-        self._volumes = Volumes(pod, self.directory / "volumes", host.claims, host.sources)
+        self._volumes = self._make_volumes()
         self._inits: list[ContainerRun] = []
         self._mains: list[ContainerRun] = []
         self._tasks: dict[str, asyncio.Task[Any]] = {}
@@ -142,6 +142,7 @@ class PodRun:
             await self._prepare()
             self._make_containers()
             self._changed()
+            self._keep_volumes()
             if await self._run_inits():
                 await self._run_mains()
         except ShoalError as error:
@@ -161,7 +162,7 @@ class PodRun:
         pause = 0.5
         while True:
             try:
-                address = await self.host.sandbox.open(self.id, self._record.address)
+                address = await self._open_sandbox()
                 self._record.address = address
                 self._write_record()
                 self._write_hosts(address)
@@ -173,7 +174,7 @@ class PodRun:
                         "hostIP": self.host.sandbox.host_ip(),
                     },
                 }
-                self._volumes = Volumes(self.pod, self.directory / "volumes", self.host.claims, self.host.sources)
+                self._volumes = self._make_volumes()
                 await self._volumes.prepare()
                 return
             except MountError as error:
@@ -185,6 +186,16 @@ class PodRun:
             self._changed()
             await self.host.clock.sleep(pause)
             pause = min(60.0, pause * 2)
+
+    async def _open_sandbox(self) -> Address:
+        sandbox = self.host.sandbox
+        if self.pod["spec"].get("hostNetwork") and sandbox.isolates:
+            return Address(self.id, sandbox.host_ip())  # no network of its own
+        return await sandbox.open(self.id, self._record.address)
+
+    def _make_volumes(self) -> Volumes:
+        memory = self.host.memory / self.id if self.host.memory is not None else None
+        return Volumes(self.pod, self.directory / "volumes", self.host.claims, self.host.sources, memory)
 
     def _make_containers(self) -> None:
         spec = self.pod["spec"]
@@ -215,6 +226,7 @@ class PodRun:
         for container in self._inits:
             task = self._tasks[container.name] = asyncio.create_task(container.run())
             if container.role == "sidecar":
+                await container.began.wait()  # the next one may need it
                 continue
             code = await task
             self._changed()
@@ -234,6 +246,40 @@ class PodRun:
         except TimeoutError:
             self._book.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
             await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
+
+    # --- its volumes while it runs
+
+    def _keep_volumes(self) -> None:
+        if self._volumes.renewal() is not None:
+            self._tasks["..tokens"] = asyncio.create_task(self._renew_tokens())
+        if self._volumes.limited():
+            self._tasks["..limits"] = asyncio.create_task(self._watch_volumes())
+
+    def refers(self, kind: str, name: str) -> bool:
+        """Whether files of this pod are written from that config map or secret."""
+        return any((kind, name) in references(volume) for volume in self.pod["spec"].get("volumes") or ())
+
+    async def refresh(self, kind: str, name: str) -> None:
+        """A config map or secret changed: files of running containers follow."""
+        if not self.finished.is_set():
+            await self._volumes.refresh(kind, name)
+
+    async def _renew_tokens(self) -> None:
+        while (seconds := self._volumes.renewal()) is not None:
+            await self.host.clock.sleep(seconds)
+            await self._volumes.renew_tokens()
+
+    async def _watch_volumes(self) -> None:
+        """Evict the pod when an emptyDir outgrows its limit."""
+        while True:
+            await self.host.clock.sleep(self.host.eviction_period)
+            if outgrown := await asyncio.to_thread(self._volumes.over_limit):
+                self._book.fail("Evicted", outgrown)
+                self.host.announce(self.pod, "Warning", "Evicted", outgrown)
+                await self._stop_containers(0.0)
+                return
+
+    # --- its end
 
     async def _end(self, grace: float, keep: bool) -> None:
         await self._stop_containers(grace)
@@ -266,6 +312,9 @@ class PodRun:
         if self._record.address is not None:
             with contextlib.suppress(ShoalError):
                 await self.host.sandbox.close(self._record.address)
+        for name in ("..tokens", "..limits"):
+            if name in self._tasks and self._tasks[name] is not asyncio.current_task():
+                self._tasks[name].cancel()
         if not keep:
             self._volumes.remove()
             self.on_released()

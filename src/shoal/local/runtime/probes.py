@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
+from shoal.local.runtime import grpchealth
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.sandbox import Address, Sandbox
 
@@ -71,9 +72,21 @@ class Prober:
             )
             connection.close()
             return Verdict(True)
+        if action := probe.get("grpc"):
+            return await self._grpc(action, timeout)
         if action := probe.get("exec"):
             return await self._exec(action.get("command") or [], process, timeout)
-        return Verdict(False, "the probe names no exec, httpGet or tcpSocket action")
+        return Verdict(False, "the probe names no exec, httpGet, tcpSocket or grpc action")
+
+    async def _grpc(self, action: Json, timeout: float) -> Verdict:
+        async with asyncio.timeout(timeout):
+            connection = await self._sandbox.connect(self._address, self._address.ip, int(action["port"]))
+            reader, writer = await asyncio.open_connection(sock=connection)
+            try:
+                status = await grpchealth.serving(reader, writer, action.get("service") or "", self._address.ip)
+            finally:
+                writer.close()
+        return Verdict(status == "SERVING", f"service unhealthy (responded with {status!r})")
 
     async def _exec(self, command: list[str], process: ContainerProcess, timeout: float) -> Verdict:
         steps = recognise(command)

@@ -19,6 +19,7 @@ import msgspec
 
 from shoal.local.runtime import shim
 from shoal.local.runtime.identity import ProcessIdentity, hold, signal_exactly
+from shoal.local.runtime.paths import mapped
 
 SHIM = Path(shim.__file__)
 LOG_CAP = 10 << 20
@@ -39,6 +40,13 @@ class Plan(msgspec.Struct, kw_only=True):
     net_namespace: str = ""
     mounts: list[dict[str, Any]] = []
     cgroups: list[str] = []
+    paths: list[tuple[str, str]] = []
+    """Mount paths and what is behind them, where they could not be mounted; commands run later need them too."""
+    user: int | None = None
+    group: int | None = None
+    groups: list[int] = []
+    no_new_privileges: bool = False
+    read_only_root: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -157,7 +165,17 @@ class ContainerProcess:
 
     def entry(self, argv: list[str]) -> list[str]:
         """The command line that runs `argv` inside the container."""
-        return [sys.executable, "-I", "-S", str(SHIM), "enter", str(self.directory), *argv]
+        words = [mapped(word, self._mapped_paths()) for word in argv]
+        return [sys.executable, "-I", "-S", str(SHIM), "enter", str(self.directory), *words]
+
+    def _mapped_paths(self) -> list[tuple[str, str]]:
+        try:
+            return [(target, source) for target, source in self._plan().get("paths") or ()]
+        except (OSError, ValueError):
+            return []
+
+    def _plan(self) -> dict[str, Any]:
+        return dict(json.loads((self.directory / "plan.json").read_bytes()))
 
 
 def recorded_identity(directory: Path) -> ProcessIdentity | None:

@@ -27,8 +27,10 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
     0x40000000,
 )
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 2, 4, 8, 1 << 10, 1 << 11, 1 << 21
+ST_RELATIME = 4096  # the one flag that statvfs numbers otherwise than mount
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(os.uname().machine, 0)
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -368,11 +370,25 @@ def become_main(plan, out, err, failed):
         os.makedirs(where, exist_ok=True)
         os.chdir(where)
         os.umask(0o022)
+        take_identity(plan)
         execute(plan["argv"], plan["env"])
     except BaseException as error:
         os.write(failed, str(error).encode()[:4000] or b"cannot start")
     finally:
         os._exit(127)
+
+
+def take_identity(plan):
+    """Become the user that the security context names; gaining rights afterwards may be forbidden."""
+    user, group, groups = plan.get("user"), plan.get("group"), plan.get("groups") or []
+    if groups or user is not None or group is not None:
+        os.setgroups(groups)
+    if group is not None:
+        os.setresgid(group, group, group)
+    if user is not None:
+        os.setresuid(user, user, user)
+    if plan.get("no_new_privileges"):
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def execute(argv, env):
@@ -402,13 +418,13 @@ def enter_namespaces(plan):
         unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC)
         name = plan["hostname"].encode()
         check(libc.sethostname(name, len(name)), "sethostname")
-        build_root(plan["root"], plan.get("mounts", []))
+        build_root(plan["root"], plan.get("mounts", []), plan)
 
 
 # --- the container's view of the file system
 
 
-def build_root(work, mounts):
+def build_root(work, mounts, plan):
     """The machine's own root, every write kept apart, with the pod's volumes at their paths.
 
     Each top-level directory is an overlay whose upper half lies in the container's directory; where that cannot be (the
@@ -441,6 +457,13 @@ def build_root(work, mounts):
         place(source, root + target, item.get("readonly", False))
         os.close(source)
     mount("proc", os.path.join(root, "proc"), "proc")
+    if plan.get("read_only_root"):
+        os.makedirs(root + (plan.get("cwd") or "/"), exist_ok=True)
+        for name in [*os.listdir(root), ""]:
+            path = os.path.join(root, name)
+            kept = name in ("dev", "sys", "proc", "tmp", "run") or f"/{name}" in targets
+            if not kept and os.path.ismount(path) and os.path.isdir(path):
+                make_readonly(path)
     os.chdir(root)
     check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
     check(libc.umount2(b".", MNT_DETACH), "leave the old root")
@@ -503,7 +526,7 @@ def mirror(source, inside, targets):
     if all(os.path.exists(target) for target in targets):
         mount(source, inside, None, MS_BIND | MS_REC)
         with contextlib.suppress(OSError):
-            mount("none", inside, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+            make_readonly(inside)
         return
     for entry in os.scandir(source):
         copy = os.path.join(inside, entry.name)
@@ -533,7 +556,15 @@ def place(source, target, readonly):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     mount(held, target, None, MS_BIND | MS_REC)
     if readonly:
-        mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+        make_readonly(target)
+
+
+def make_readonly(target):
+    """Flags such as nosuid must be named again: in a user namespace they may not be taken away."""
+    flags = os.statvfs(target).f_flag
+    kept = flags & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
+    kept |= MS_RELATIME if flags & ST_RELATIME else 0
+    mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
 def open_beneath(source, sub_path):
@@ -596,6 +627,7 @@ def enter(directory, argv):
                 os.setsid()
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.chdir(plan.get("cwd") or "/")
+            take_identity(plan)
             execute(argv, plan["env"])
         except BaseException as error:
             os.write(2, (str(error) + "\n").encode())

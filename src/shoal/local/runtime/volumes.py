@@ -1,40 +1,94 @@
 """A pod's volumes as directories of the machine, and where each container sees them.
 
-Every volume becomes a directory below the pod's own (host paths aside). Keys and paths come from users: nothing here
-may write outside that directory, whatever they are called.
+Every volume becomes a directory below the pod's own (host paths and memory aside). Keys and paths come from users:
+nothing here may write outside that directory, whatever they are called.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
+from shoal.api import quantity
 from shoal.api.meta import Json
+from shoal.errors import BadInput
 from shoal.local.runtime.environment import config_data, expand, field_value, resource_value, secret_data
+from shoal.local.runtime.files import Files, choose, sync
 from shoal.local.runtime.sources import ConfigError, MountError, Sources
 
 Mount = Json
 """`source`, `target`, and where given `readonly` and `subPath`."""
 
+_WRITTEN = ("configMap", "secret", "downwardAPI", "projected")
+_EMPTY = ("emptyDir", "ephemeral")
+_DEFAULT_MODE = 0o644
+_HOST_PATH_KINDS: dict[str, tuple[str, Callable[[int], bool]]] = {
+    "Directory": ("directory", stat.S_ISDIR),
+    "File": ("file", stat.S_ISREG),
+    "Socket": ("socket", stat.S_ISSOCK),
+    "CharDevice": ("character device", stat.S_ISCHR),
+    "BlockDevice": ("block device", stat.S_ISBLK),
+}
+
 
 class Volumes:
-    """The volumes of one pod. `claims` is where persistent volume claims of all pods live."""
+    """The volumes of one pod. `claims` is where persistent volume claims of all pods live, `memory` where volumes go
+    that are to be kept in memory."""
 
-    def __init__(self, pod: Json, directory: Path, claims: Path, sources: Sources) -> None:
+    def __init__(self, pod: Json, directory: Path, claims: Path, sources: Sources, memory: Path | None = None) -> None:
         self._pod = pod
         self._directory = directory
         self._claims = claims
         self._sources = sources
+        self._memory = memory
         self._paths: dict[str, Path] = {}
 
     async def prepare(self) -> None:
         """Bring every volume into being. Safe to repeat: a restarted agent runs it again over what is there."""
-        for volume in self._pod["spec"].get("volumes") or ():
+        for volume in self._declared():
             try:
                 self._paths[volume["name"]] = await self._one(volume)
             except (ConfigError, OSError) as error:
                 raise MountError(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+
+    async def refresh(self, kind: str, name: str) -> bool:
+        """Bring the files up to date that come from a config map or secret; whether there were any.
+
+        A source that is gone leaves its files as they are, as the kubelet does.
+        """
+        concerned = [volume for volume in self._declared() if (kind, name) in references(volume)]
+        for volume in concerned:
+            await self._rewrite(volume)
+        return bool(concerned)
+
+    async def renew_tokens(self) -> None:
+        for volume in self._declared():
+            if token_seconds(volume):
+                await self._rewrite(volume)
+
+    def renewal(self) -> float | None:
+        """Seconds after which tokens are due to be renewed; None when there are none."""
+        lives = [seconds for volume in self._declared() if (seconds := token_seconds(volume))]
+        return 0.8 * max(600, min(lives)) if lives else None
+
+    def limited(self) -> bool:
+        return any((volume.get("emptyDir") or {}).get("sizeLimit") for volume in self._declared())
+
+    def over_limit(self) -> str:
+        """Which volume has outgrown its limit, in the kubelet's words; empty when none has."""
+        for volume in self._declared():
+            limit = (volume.get("emptyDir") or {}).get("sizeLimit")
+            path = self._paths.get(volume["name"])
+            try:
+                most = quantity.amount("memory", limit) if limit else 0
+            except BadInput:
+                most = 0
+            if most and path is not None and used_bytes(path) > most:
+                return f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{limit}". '
+        return ""
 
     def mounts(self, container: Json, environment: dict[str, str] | None = None) -> list[Mount]:
         """What this container sees, outer paths before inner ones."""
@@ -50,7 +104,7 @@ class Volumes:
                 {
                     "source": str(source),
                     "target": os.path.normpath(mount["mountPath"]),
-                    "readonly": bool(mount.get("readOnly")),
+                    "readonly": bool(mount.get("readOnly")) or self._read_only(mount["name"]),
                     "subPath": sub_path,
                 }
             )
@@ -58,101 +112,140 @@ class Volumes:
 
     def remove(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
+        if self._memory is not None:
+            shutil.rmtree(self._memory, ignore_errors=True)
+
+    def _declared(self) -> list[Json]:
+        return list(self._pod["spec"].get("volumes") or ())
+
+    def _read_only(self, name: str) -> bool:
+        volume = next((volume for volume in self._declared() if volume["name"] == name), {})
+        claimed = (volume.get("persistentVolumeClaim") or {}).get("readOnly")
+        return bool(claimed) or any(kind in volume for kind in _WRITTEN)
 
     async def _one(self, volume: Json) -> Path:
         namespace = self._pod["metadata"].get("namespace", "")
         path = self._directory / safe_name(volume["name"])
-        if "hostPath" in volume:
+        kind = next((kind for kind in volume if kind != "name"), "emptyDir")
+        if kind == "hostPath":
             return _host_path(volume["hostPath"])
-        if claim := volume.get("persistentVolumeClaim"):
-            path = self._claims / safe_name(namespace) / safe_name(claim["claimName"])
+        if kind == "persistentVolumeClaim":
+            path = self._claims / safe_name(namespace) / safe_name(volume[kind]["claimName"])
+            return self._open_directory(path)
+        if kind in _EMPTY:
+            if (volume.get(kind) or {}).get("medium") == "Memory" and self._memory is not None:
+                path = self._memory / safe_name(volume["name"])
+            return self._open_directory(path)
+        if kind not in _WRITTEN:
+            raise ConfigError(f"volumes of type {kind} are not to be had on one machine; use hostPath or a claim")
         path.mkdir(parents=True, exist_ok=True)
-        if source := volume.get("configMap"):
-            write_files(path, source, await config_data(namespace, source, self._sources))
-        elif source := volume.get("secret"):
-            write_files(path, source, await secret_data(namespace, source, self._sources))
-        elif "downwardAPI" in volume:
-            write_files(path, {}, self._downward(volume["downwardAPI"] or {}))
-        elif "projected" in volume:
-            await self._projected(path, volume["projected"] or {})
+        sync(path, await self._files(volume))
         return path
 
-    def _downward(self, source: Json) -> dict[str, bytes]:
-        files = {}
+    def _open_directory(self, path: Path) -> Path:
+        """A directory that any user of the pod may write to, as the kubelet makes them."""
+        if not path.exists():
+            path.mkdir(parents=True)
+            group = (self._pod["spec"].get("securityContext") or {}).get("fsGroup")
+            if group is not None and os.geteuid() == 0:
+                try:
+                    os.chown(path, -1, int(group))
+                except OSError:
+                    group = None  # a user namespace that has no such group
+            os.chmod(path, 0o2777 if group is not None else 0o777)
+        return path
+
+    async def _rewrite(self, volume: Json) -> None:
+        path = self._paths.get(volume["name"])
+        if path is None:
+            return
+        try:
+            sync(path, await self._files(volume))
+        except (ConfigError, OSError):
+            return
+
+    async def _files(self, volume: Json) -> Files:
+        """What a volume that is written by us holds."""
+        namespace = self._pod["metadata"].get("namespace", "")
+        if "projected" in volume:
+            return await self._projected(volume["projected"] or {})
+        if source := volume.get("configMap"):
+            return choose(source, await config_data(namespace, source, self._sources), _DEFAULT_MODE)
+        if source := volume.get("secret"):
+            return choose(source, await secret_data(namespace, source, self._sources), _DEFAULT_MODE)
+        source = volume.get("downwardAPI") or {}
+        return self._downward(source, int(source.get("defaultMode") or _DEFAULT_MODE))
+
+    def _downward(self, source: Json, mode: int) -> Files:
+        files: Files = {}
         for item in source.get("items") or ():
             if "fieldRef" in item:
                 text = field_value(self._pod, item["fieldRef"]["fieldPath"])
             else:
                 container = self._pod["spec"]["containers"][0]
                 text = resource_value(self._pod, container, item["resourceFieldRef"], self._sources)
-            files[item["path"]] = text.encode()
+            files[item["path"]] = (text.encode(), int(item.get("mode") or mode))
         return files
 
-    async def _projected(self, path: Path, volume: Json) -> None:
+    async def _projected(self, volume: Json) -> Files:
         namespace = self._pod["metadata"].get("namespace", "")
+        mode = int(volume.get("defaultMode") or _DEFAULT_MODE)
+        files: Files = {}
         for source in volume.get("sources") or ():
             if part := source.get("configMap"):
-                if (
-                    part.get("name") == "kube-root-ca.crt"
-                    and await self._sources.config_map(namespace, part["name"]) is None
-                ):
-                    write_files(path, {}, {"ca.crt": self._sources.certificate().encode()})
-                else:
-                    write_files(path, part, await config_data(namespace, part, self._sources))
+                data = await self._authority(namespace, part) or await config_data(namespace, part, self._sources)
+                files.update(choose(part, data, mode))
             elif part := source.get("secret"):
-                write_files(path, part, await secret_data(namespace, part, self._sources))
+                files.update(choose(part, await secret_data(namespace, part, self._sources), mode))
             elif part := source.get("downwardAPI"):
-                write_files(path, {}, self._downward(part))
+                files.update(self._downward(part, mode))
             elif part := source.get("serviceAccountToken"):
                 account = self._pod["spec"].get("serviceAccountName") or "default"
                 token = await self._sources.token(
                     namespace, account, part.get("audience", ""), int(part.get("expirationSeconds") or 3600)
                 )
-                write_files(path, {}, {part["path"]: token.encode()})
+                files[part["path"]] = (token.encode(), mode)
+        return files
+
+    async def _authority(self, namespace: str, reference: Json) -> dict[str, bytes]:
+        """The server's certificate where nobody publishes it as a config map."""
+        name = reference.get("name")
+        if name != "kube-root-ca.crt" or await self._sources.config_map(namespace, name) is not None:
+            return {}
+        return {"ca.crt": self._sources.certificate().encode()}
 
 
-def write_files(directory: Path, source: Json, data: dict[str, bytes]) -> None:
-    """Keys as files; `items` choose and rename. Written through directory handles: a link is never followed."""
-    mode = source.get("defaultMode", 0o644)
-    if items := source.get("items"):
-        chosen = []
-        for item in items:
-            if item["key"] in data:
-                chosen.append((item["path"], data[item["key"]], item.get("mode", mode)))
-            elif not source.get("optional"):
-                raise ConfigError(f"references non-existent config key: {item['key']}")
-    else:
-        chosen = [(key, value, mode) for key, value in data.items()]
-    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for relative, value, bits in chosen:
-            _write_beneath(root, relative, value, int(bits))
-    finally:
-        os.close(root)
+def references(volume: Json) -> set[tuple[str, str]]:
+    """The config maps and secrets that a volume is written from, as (kind, name)."""
+    found = set()
+    for part in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
+        if source := part.get("configMap"):
+            found.add(("ConfigMap", str(source.get("name", ""))))
+        if source := part.get("secret"):
+            found.add(("Secret", str(source.get("secretName") or source.get("name") or "")))
+    return found
 
 
-def _write_beneath(root: int, relative: str, value: bytes, mode: int) -> None:
-    parts = [part for part in relative.split("/") if part not in ("", ".")]
-    if not parts or ".." in parts or relative.startswith("/"):
-        raise ConfigError(f"{relative!r} is not a path inside the volume; keys and paths may not leave it")
-    held = os.dup(root)
-    try:
-        for part in parts[:-1]:
+def token_seconds(volume: Json) -> int:
+    """The shortest life of a token in this volume; 0 without one."""
+    lives = [
+        int(source["serviceAccountToken"].get("expirationSeconds") or 3600)
+        for source in (volume.get("projected") or {}).get("sources") or ()
+        if "serviceAccountToken" in source
+    ]
+    return min(lives, default=0)
+
+
+def used_bytes(path: Path) -> int:
+    """What lies below a directory, in blocks as `du` counts them; links are not followed."""
+    total = 0
+    for directory, _, files in os.walk(path):
+        for name in files:
             try:
-                os.mkdir(part, 0o755, dir_fd=held)
-            except FileExistsError:
-                pass
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=held)
-            os.close(held)
-            held = inner
-        partial = f"..{parts[-1]}.partial"
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode, dir_fd=held)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(value)
-            os.fchmod(file.fileno(), mode)
-        os.rename(partial, parts[-1], src_dir_fd=held, dst_dir_fd=held)
-    finally:
-        os.close(held)
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
 
 
 def _host_path(source: Json) -> Path:
@@ -160,14 +253,18 @@ def _host_path(source: Json) -> Path:
     kind = source.get("type") or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True)
+        kind = "Directory"
     elif kind == "FileOrCreate":
         path.touch(exist_ok=True)
+        kind = "File"
     elif not path.exists():
         raise ConfigError(f"hostPath type check failed: {path} does not exist")
-    elif kind == "Directory" and not path.is_dir():
-        raise ConfigError(f"hostPath type check failed: {path} is not a directory")
-    elif kind == "File" and not path.is_file():
-        raise ConfigError(f"hostPath type check failed: {path} is not a file")
+    if kind:
+        if kind not in _HOST_PATH_KINDS:
+            raise ConfigError(f"hostPath type {kind} is not known")
+        what, fits = _HOST_PATH_KINDS[kind]
+        if not fits(path.stat().st_mode):
+            raise ConfigError(f"hostPath type check failed: {path} is not a {what}")
     return path
 
 

@@ -14,12 +14,12 @@ import json
 import os
 import shutil
 import socket
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.local.runtime import rayentry
+from shoal.local.runtime.ownership import claim
 from shoal.local.sandbox import Address
 
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 31999, 20
@@ -54,7 +54,7 @@ class LoopbackSandbox:
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
     async def start(self) -> None:
-        _claim(self._scratch.parent)
+        claim(self._scratch.parent)
 
     async def stop(self) -> None:
         self._given.clear()
@@ -155,16 +155,6 @@ class LoopbackSandbox:
                 self._next_block = (self._next_block + step + 1) % blocks
                 return base
         raise NoAddress(f"no block of {BLOCK} free ports left between {FIRST_PORT} and {LAST_PORT}; remove pods")
-
-
-def _claim(directory: Path) -> None:
-    """A directory below /tmp that is ours alone: anyone may have made it before us."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o700)
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise ShoalError(f"{directory} belongs to someone else; remove it, or run as another user")
-    os.chmod(directory, 0o700)
 
 
 def _bindable(port: int) -> bool:

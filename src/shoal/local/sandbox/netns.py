@@ -115,6 +115,8 @@ class NetnsSandbox:
         return Address(pod_id, address, path)
 
     async def close(self, address: Address) -> None:
+        if not address.namespace and address.pod_id not in self._given:
+            return
         for server in self._relays.pop(address.pod_id, ()):
             server.close()
         resolver = self._resolvers.pop(address.pod_id, None)
@@ -124,7 +126,11 @@ class NetnsSandbox:
         self._given.pop(address.pod_id, None)
 
     async def connect(self, address: Address, host: str, port: int) -> socket.socket:
-        connection = await self._within(address.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        connection = (
+            await self._within(address.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            if address.namespace
+            else socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # a pod on the machine's own network
+        )
         connection.setblocking(False)
         try:
             target = "127.0.0.1" if host in ("localhost", "") else host

@@ -1,0 +1,38 @@
+"""Directories in places that everyone may write to: made, and taken only when they are ours."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from shoal.errors import ShoalError
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def claim(directory: Path) -> None:
+    """A directory that is ours alone: anyone may have made it before us."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ShoalError(f"{directory} belongs to someone else; remove it, or run as another user")
+    os.chmod(directory, 0o700)
+
+
+def memory_directory(cluster: str) -> Path:
+    """Where volumes of this cluster lie that are to be kept in memory."""
+    return SHARED_MEMORY / f"shoal-{os.getuid()}-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+
+
+def claimed_memory(cluster: str) -> Path | None:
+    """The same, made and ours; None where there is no shared memory to be had."""
+    directory = memory_directory(cluster)
+    try:
+        claim(directory)
+    except (OSError, ShoalError):
+        return None
+    return directory

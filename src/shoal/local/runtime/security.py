@@ -1,0 +1,78 @@
+"""A container's security context: what of it holds on this machine.
+
+Users and groups can be changed only where this process is root over more than itself, and only for environments that
+the other user can reach: a Python below root's home is no use to anyone else. What cannot be honoured is said.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.local.images import Image
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a container's processes are. None: whoever the agent is."""
+
+    user: int | None = None
+    group: int | None = None
+    groups: list[int] = []
+    no_new_privileges: bool = False
+    read_only_root: bool = False
+
+
+def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[Identity, str]:
+    """What the manifest asks for as far as it can be, and why not where it cannot."""
+    whole, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
+    user = own.get("runAsUser", whole.get("runAsUser"))
+    group = own.get("runAsGroup", whole.get("runAsGroup"))
+    extra = [*(whole.get("supplementalGroups") or ()), *([whole["fsGroup"]] if "fsGroup" in whole else ())]
+    strict = own.get("allowPrivilegeEscalation") is False
+    read_only = bool(own.get("readOnlyRootFilesystem")) and isolated
+    plain = Identity(no_new_privileges=strict, read_only_root=read_only)
+    if user is None and group is None and not extra:
+        return plain, ""
+    if user == os.geteuid() and group in (None, os.getegid()) and not extra:
+        return plain, ""
+    if not isolated or mapped_users() < 65536 or os.geteuid() != 0:
+        return plain, "only root, in the netns sandbox, can run containers as other users"
+    if user not in (None, 0) and (closed := unreachable(image)):
+        return plain, f"user {user} may not enter {closed}, where the environment of this image lies"
+    chosen = Identity(
+        user=user,
+        group=group if group is not None or user is None else 0,
+        groups=[int(one) for one in extra],
+        no_new_privileges=strict,
+        read_only_root=read_only,
+    )
+    return chosen, ""
+
+
+def mapped_users() -> int:
+    """How many users there are in our user namespace."""
+    try:
+        return sum(int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def unreachable(image: Image) -> str:
+    """The directory that keeps others from an image's environment; empty when none does."""
+    if image.family == "shell" and image.name != "python":
+        return ""
+    first = image.path.split(":")[0]
+    for program in ("python3", "ray"):
+        path = os.path.realpath(os.path.join(first, program))
+        for place in (first, os.path.dirname(path)):
+            above = Path(place)
+            for directory in [above, *above.parents]:
+                try:
+                    if not directory.stat().st_mode & 0o001:
+                        return str(directory)
+                except OSError:
+                    return str(directory)
+    return ""

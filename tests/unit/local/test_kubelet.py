@@ -1,0 +1,416 @@
+"""What a kubelet does for a pod, line by line: volumes that follow their source, limits, probes, users, networks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.kube.clock import SystemClock
+from shoal.local.runtime import grpchealth, security
+from shoal.local.runtime.limits import CgroupLimits, NoLimits, find_limits
+from shoal.local.runtime.logs import LogOptions, read_log
+from shoal.local.runtime.memorywatch import MemoryWatch
+from shoal.local.runtime.shim import Log
+from tests.unit.local.conftest import Machine, pod, state, text
+from tests.unit.local.test_pods import until
+
+
+def mounted(*mounts: tuple[str, str], **more: Any) -> dict[str, Any]:
+    return {"volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts], **more}
+
+
+# --- environment
+
+
+async def test_whole_sources_with_a_prefix_and_fields_of_pod_and_node(one_machine: Machine) -> None:
+    one_machine.things.config_maps["settings"] = {"data": {"MODE": "fast"}}
+    one_machine.things.secrets["keys"] = {"data": {"TOKEN": "c2VjcmV0"}}
+    fields = {
+        "NODE": "spec.nodeName",
+        "HOST": "status.hostIP",
+        "UID_": "metadata.uid",
+        "APP": "metadata.labels['app']",
+        "ACCOUNT": "spec.serviceAccountName",
+    }
+    sizes = {"MILLI": ("requests.cpu", "1m"), "MIB": ("limits.memory", "1Mi")}
+    container = {
+        "envFrom": [
+            {"prefix": "A_", "configMapRef": {"name": "settings"}},
+            {"secretRef": {"name": "keys"}},
+            {"configMapRef": {"name": "absent", "optional": True}},
+        ],
+        "env": [
+            *({"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in fields.items()),
+            *(
+                {"name": n, "valueFrom": {"resourceFieldRef": {"resource": what, "divisor": unit}}}
+                for n, (what, unit) in sizes.items()
+            ),
+            {"name": "BOTH", "value": "$(A_MODE)/$(TOKEN)/$$(TOKEN)"},
+        ],
+        "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "1Gi"}},
+        "args": ["-c", "env; echo 'word=$(BOTH)'"],
+    }
+    manifest = pod("envy", "sh", container=container, nodeName="node-7", serviceAccountName="robot")
+    run = await one_machine.ended(manifest)
+    found = dict(line.split("=", 1) for line in (await text(run)).splitlines() if "=" in line)
+    assert found["BOTH"] == found["word"] == "fast/secret/$(TOKEN)"
+    assert (found["NODE"], found["UID_"], found["APP"], found["ACCOUNT"]) == ("node-7", "uid-envy", "envy", "robot")
+    assert found["HOST"] == one_machine.host.sandbox.host_ip()
+    assert (found["MILLI"], found["MIB"]) == ("250", "1024")
+
+
+async def test_the_working_directory_is_made_and_expanded(one_machine: Machine) -> None:
+    container = {"workingDir": "/work/$(PART)", "env": [{"name": "PART", "value": "x"}], **mounted(("w", "/work"))}
+    run = await one_machine.ended(pod("there", "pwd", container=container, volumes=[{"name": "w", "emptyDir": {}}]))
+    assert (await text(run)).rstrip().endswith("/x")
+
+
+# --- volumes
+
+
+async def test_files_of_a_volume_follow_their_config_map(one_machine: Machine) -> None:
+    one_machine.things.config_maps["live"] = {"data": {"a": "1", "old": "x"}}
+    manifest = pod(
+        "reader",
+        "sh",
+        "-c",
+        'until [ "$(cat /conf/a)" = 2 ]; do sleep 0.05; done; ls /conf',
+        container=mounted(("conf", "/conf")),
+        volumes=[{"name": "conf", "configMap": {"name": "live"}}],
+    )
+    run = one_machine.start(manifest)
+    await until(lambda: "running" in state(run))
+    one_machine.things.config_maps["live"] = {"data": {"a": "2", "new": "y"}}
+    assert run.refers("ConfigMap", "live") and not run.refers("Secret", "live")
+    await run.refresh("ConfigMap", "live")
+    await run.finished.wait()
+    assert (await text(run)).split() == ["a", "new"]
+    del one_machine.things.config_maps["live"]
+    await run.refresh("ConfigMap", "live")  # gone: the files stay as they were
+
+
+async def test_modes_items_and_optional_sources(isolated: Machine) -> None:
+    isolated.things.config_maps["scripts"] = {"data": {"run.sh": "#!/bin/sh\necho ran $0", "other": "-"}}
+    volumes = [
+        {
+            "name": "scripts",
+            "configMap": {"name": "scripts", "items": [{"key": "run.sh", "path": "bin/go", "mode": 0o755}]},
+        },
+        {"name": "maybe", "secret": {"secretName": "nobody", "optional": True}},
+        {
+            "name": "facts",
+            "downwardAPI": {
+                "defaultMode": 0o600,
+                "items": [
+                    {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+                    {"path": "cores", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}},
+                ],
+            },
+        },
+    ]
+    script = "/s/bin/go; ls /s /m; stat -c %a /f/labels; cat /f/labels /f/cores; touch /s/x || echo read-only"
+    container = mounted(("scripts", "/s"), ("maybe", "/m"), ("facts", "/f"))
+    run = await isolated.ended(pod("files", "sh", "-c", script, container=container, volumes=volumes))
+    said = await text(run)
+    assert "ran /s/bin/go" in said and "600" in said and 'app="files"4' in said.replace("\n", "")
+    assert "other" not in said and said.rstrip().endswith("read-only")
+
+
+async def test_an_empty_directory_in_memory_is_in_memory(isolated: Machine, tmp_path: Path) -> None:
+    isolated.host.memory = tmp_path / "memory"
+    volumes = [{"name": "fast", "emptyDir": {"medium": "Memory"}}]
+    run = isolated.start(pod("quick", "sleep", "100", container=mounted(("fast", "/fast")), volumes=volumes))
+    await until(lambda: "running" in state(run))
+    kept = tmp_path / "memory" / run.id / "fast"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o777  # any user of the pod may write to it
+    run.stop(0)
+    await run.finished.wait()
+    assert not kept.exists()
+
+
+async def test_a_volume_that_outgrows_its_limit_evicts_the_pod(one_machine: Machine) -> None:
+    one_machine.host.eviction_period = 0.1
+    manifest = pod(
+        "greedy",
+        "sh",
+        "-c",
+        "head -c 200000 /dev/zero > /data/big; sleep 100",
+        container=mounted(("data", "/data")),
+        volumes=[{"name": "data", "emptyDir": {"sizeLimit": "100Ki"}}],
+    )
+    run = await one_machine.ended(manifest)
+    status = run.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "Evicted")
+    assert 'EmptyDir volume "data" exceeds the limit "100Ki"' in status["message"]
+
+
+@pytest.mark.parametrize(
+    ("volume", "complaint"),
+    [
+        ({"nfs": {"server": "x", "path": "/"}}, "volumes of type nfs are not to be had"),
+        ({"hostPath": {"path": "/no/such/place"}}, "does not exist"),
+        ({"hostPath": {"path": "/etc/passwd", "type": "Directory"}}, "is not a directory"),
+        ({"hostPath": {"path": "/etc", "type": "Socket"}}, "is not a socket"),
+        ({"configMap": {"name": "absent"}}, 'configmap "absent" not found'),
+        ({"secret": {"secretName": "absent"}}, 'secret "absent" not found'),
+    ],
+)
+async def test_a_volume_that_cannot_be_had_says_so_and_is_tried_again(
+    plain: Machine, volume: dict[str, Any], complaint: str
+) -> None:
+    run = plain.start(pod("waiter", "true", volumes=[{"name": "v", **volume}]))
+    await until(lambda: any(reason == "FailedMount" for _, reason, _ in plain.events))
+    message = next(message for _, reason, message in plain.events if reason == "FailedMount")
+    assert message.startswith('MountVolume.SetUp failed for volume "v" : ') and complaint in message
+    assert run.status()["phase"] == "Pending"
+
+
+async def test_claims_outlive_pods_and_sub_paths_part_them(one_machine: Machine) -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "books"}}]
+    for name, script in (("writer", "echo kept > /data/page"), ("reader", "cat /data/page")):
+        mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "volume-1"}]}
+        run = await one_machine.ended(pod(name, "sh", "-c", script, container=mounts, volumes=volumes))
+        assert run.status()["phase"] == "Succeeded", await text(run)
+    assert await text(run) == "kept\n"
+    assert (one_machine.host.claims / "default" / "books" / "volume-1" / "page").exists()
+
+
+# --- probes and hooks
+
+
+async def test_a_sidecar_is_up_before_the_next_container_starts_and_ends_after_the_others(one_machine: Machine) -> None:
+    notes = one_machine.host.directory / "notes"
+    notes.mkdir()
+    sidecar = {
+        "name": "proxy",
+        "image": "busybox",
+        "restartPolicy": "Always",
+        "command": [
+            "sh",
+            "-c",
+            'trap "echo side-ends >> /n/log; exit 0" TERM; sleep 0.3; touch /n/up; sleep 100 & wait',
+        ],
+        "startupProbe": {"exec": {"command": ["test", "-e", "/n/up"]}, "periodSeconds": 0.05, "failureThreshold": 99},
+        **mounted(("n", "/n")),
+    }
+    check = {
+        "name": "check",
+        "image": "busybox",
+        "command": ["sh", "-c", "test -e /n/up && echo side-up >> /n/log"],
+        **mounted(("n", "/n")),
+    }
+    manifest = pod(
+        "pair",
+        "sh",
+        "-c",
+        "echo main-ends >> /n/log",
+        container=mounted(("n", "/n")),
+        initContainers=[sidecar, check],
+        volumes=[{"name": "n", "hostPath": {"path": str(notes)}}],
+    )
+    run = await one_machine.ended(manifest)
+    assert run.status()["phase"] == "Succeeded"
+    assert (notes / "log").read_text().split() == ["side-up", "main-ends", "side-ends"]
+
+
+async def test_a_startup_probe_holds_the_others_back_and_its_failure_restarts(one_machine: Machine) -> None:
+    never = {"exec": {"command": ["false"]}, "periodSeconds": 0.05, "failureThreshold": 2}
+    container = {"startupProbe": never, "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 0.05}}
+    run = one_machine.start(pod("slow", "sleep", "100", policy="Always", container=container))
+    await until(lambda: run.status()["containerStatuses"][0]["restartCount"] >= 1)
+    assert not run.status()["containerStatuses"][0]["ready"]
+    assert any("Startup probe failed" in message for _, _, message in one_machine.events)
+
+
+async def test_tcp_and_http_probes_reach_the_pod(one_machine: Machine) -> None:
+    server = "import http.server as h; h.HTTPServer(('', %d), h.SimpleHTTPRequestHandler).serve_forever()"
+    port = 18761
+    container = {
+        "ports": [{"name": "web", "containerPort": port}],
+        "startupProbe": {"tcpSocket": {"port": "web"}, "periodSeconds": 0.05, "failureThreshold": 200},
+        "readinessProbe": {"httpGet": {"path": "/absent", "port": "web"}, "periodSeconds": 0.05},
+    }
+    run = one_machine.start(pod("web", "python3", "-c", server % port, image="python", container=container))
+    await until(lambda: run.status()["containerStatuses"][0]["started"])
+    await until(lambda: any("statuscode: 404" in message for _, _, message in one_machine.events))
+    assert not run.status()["containerStatuses"][0]["ready"]
+
+
+async def test_a_grpc_server_is_asked_for_its_health() -> None:
+    grpc = pytest.importorskip("grpc", reason="grpcio comes with Ray")
+    answers = {b"": b"\x08\x01", b"\x0a\x04slow": b"\x08\x02"}
+
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc, name-defined]
+        def service(self, details: Any) -> Any:
+            if details.method == "/grpc.health.v1.Health/Check":
+                return grpc.unary_unary_rpc_method_handler(lambda request, context: answers[request])
+            return None
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Handler()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        for service, expected in (("", "SERVING"), ("slow", "NOT_SERVING")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            async with asyncio.timeout(5):
+                assert await grpchealth.serving(reader, writer, service, "localhost") == expected
+            writer.close()
+    finally:
+        server.stop(0)
+
+
+async def test_a_hook_that_fails_after_the_start_restarts_and_is_not_run_for_a_resumed_container(
+    one_machine: Machine,
+) -> None:
+    hook = {"lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", "echo no; exit 4"]}}}}
+    run = one_machine.start(
+        pod("hooked", "sleep", "100", policy="Always", container=hook, terminationGracePeriodSeconds=0)
+    )
+    await until(lambda: run.status()["containerStatuses"][0]["restartCount"] >= 1)
+    assert any(
+        reason == "FailedPostStartHook" and "exited with 4" in message for _, reason, message in one_machine.events
+    )
+
+
+# --- limits
+
+
+async def test_memory_over_the_limit_is_noticed_without_control_groups(one_machine: Machine) -> None:
+    one_machine.host.limits, one_machine.host.memory_watch = NoLimits(), MemoryWatch(period=0.1)
+    limits = {"resources": {"limits": {"memory": "64Mi"}}}
+    neighbour = one_machine.start(pod("small", "sleep", "100", container=limits))
+    hog = "x = bytearray(200 << 20); import time; time.sleep(100)"
+    run = await one_machine.ended(pod("hog", "python3", "-c", hog, image="python", container=limits))
+    ended = state(run)["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+    assert "running" in state(neighbour)
+
+
+async def test_a_cpu_limit_is_held_by_the_kernel(isolated: Machine) -> None:
+    limits = isolated.host.limits
+    if not isinstance(limits, CgroupLimits) or limits.cpu_root is None:
+        pytest.skip("no CPU control group is available on this machine")
+    spin = "import time; e = time.monotonic() + 1\nwhile time.monotonic() < e: pass\nprint(time.process_time())"
+    container = {"resources": {"limits": {"cpu": "200m"}}}
+    run = await isolated.ended(pod("spin", "python3", "-c", spin, image="python", container=container))
+    assert float(await text(run)) < 0.6
+
+
+def test_a_delegated_group_of_version_2_is_used(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    found = find_limits("mine", tmp_path)
+    assert isinstance(found, CgroupLimits) and found.version == 2
+    joined = found.open("pod-main", 1 << 20)
+    found.hold_cpu("pod-main", 1500)
+    group = found.root / "pod-main"
+    assert joined == [str(group / "cgroup.procs")]
+    assert (group / "memory.max").read_text() == str(1 << 20)
+    assert (group / "cpu.max").read_text() == "150000 100000"
+    (group / "memory.events").write_text("low 0\noom_kill 1\n")
+    assert found.killed_for_memory("pod-main")
+
+
+# --- who and where
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers as someone else")
+async def test_containers_run_as_the_user_that_the_manifest_names(isolated: Machine) -> None:
+    script = "id -u; id -g; id -G; touch /data/mine && stat -c %g /data/mine; grep NoNewPrivs /proc/self/status"
+    container = mounted(("data", "/data"), securityContext={"runAsUser": 1234, "allowPrivilegeEscalation": False})
+    manifest = pod(
+        "someone",
+        "sh",
+        "-c",
+        script,
+        container=container,
+        securityContext={"runAsGroup": 2345, "fsGroup": 3456},
+        volumes=[{"name": "data", "emptyDir": {}}],
+    )
+    run = await isolated.ended(manifest)
+    assert (await text(run)).split() == ["1234", "2345", "2345", "3456", "3456", "NoNewPrivs:", "1"]
+
+
+async def test_what_cannot_be_honoured_is_said(plain: Machine) -> None:
+    run = await plain.ended(pod("other", "id", "-u", container={"securityContext": {"runAsUser": 1234}}))
+    assert (await text(run)).strip() == str(os.getuid())
+    assert any(reason == "SecurityContextIgnored" for _, reason, _ in plain.events)
+    assert security.mapped_users() > 0
+
+
+async def test_a_read_only_root_stays_as_it_is(isolated: Machine) -> None:
+    script = "touch /etc/x 2>&1; touch /x 2>&1; touch /data/y && echo volume; touch /tmp/z && echo temporary"
+    container = mounted(("data", "/data"), securityContext={"readOnlyRootFilesystem": True})
+    run = await isolated.ended(
+        pod("frozen", "sh", "-c", script, container=container, volumes=[{"name": "data", "emptyDir": {}}])
+    )
+    said = await text(run)
+    assert said.count("Read-only file system") == 2 and said.split()[-2:] == ["volume", "temporary"]
+
+
+async def test_host_network_is_the_machines_own(isolated: Machine) -> None:
+    run = await isolated.ended(pod("open", "readlink", "/proc/self/ns/net", hostNetwork=True))
+    assert (await text(run)).strip() == os.readlink("/proc/self/ns/net")
+    assert run.status()["podIP"] == isolated.host.sandbox.host_ip()
+
+
+async def test_a_last_message_is_kept(one_machine: Machine) -> None:
+    run = await one_machine.ended(pod("famous", "sh", "-c", "echo because > /dev/termination-log; exit 2"))
+    assert state(run)["terminated"]["message"] == "because\n"
+    fallback = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    run = await one_machine.ended(pod("loud", "sh", "-c", "echo the end; exit 2", container=fallback))
+    assert state(run)["terminated"]["message"] == "the end\n"
+
+
+async def test_commands_run_later_see_the_volumes_too(one_machine: Machine) -> None:
+    manifest = pod(
+        "entered",
+        "sh",
+        "-c",
+        "echo here > /data/file; sleep 100",
+        container=mounted(("data", "/data")),
+        volumes=[{"name": "data", "emptyDir": {}}],
+    )
+    run = one_machine.start(manifest)
+    await until(lambda: "running" in state(run))
+    container = run.container("main")
+    assert container is not None and container.process is not None
+    code, output = await container.process.enter(["sh", "-c", "sleep 0.2; cat /data/file"])
+    assert (code, output) == (0, b"here\n")
+
+
+# --- logs
+
+
+async def test_a_log_is_followed_through_its_rotation(tmp_path: Path) -> None:
+    log, ended = Log(str(tmp_path / "log"), 400), False
+    log.take("stdout", b"first\n")
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        async for chunk in read_log(tmp_path, LogOptions(follow=True), lambda: ended, SystemClock()):
+            seen.append(chunk)
+
+    following = asyncio.create_task(follow())
+    await until(lambda: bool(seen))
+    for number in range(8):
+        log.take("stdout", b"line %d\n" % number)
+    assert (tmp_path / "log.1").exists()
+    await until(lambda: b"line 7" in b"".join(seen))
+    ended = True
+    await following
+    assert b"".join(seen).split(b"\n")[:-1] == [b"first", *(b"line %d" % number for number in range(8))]
+
+
+async def test_logs_since_a_moment(one_machine: Machine) -> None:
+    run = await one_machine.ended(pod("old", "sh", "-c", "echo early; sleep 0.3; echo late"))
+    stamps = [line.split()[0] for line in (await text(run, timestamps=True)).splitlines()]
+    from shoal.api.times import parse_time
+
+    assert await text(run, since=parse_time(stamps[1])) == "late\n"
