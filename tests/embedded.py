@@ -7,7 +7,7 @@ idle connection is given up by the clock that the test holds. Faults by chance a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -53,6 +53,12 @@ class Embedded:
         assert resource is not None
         records = resource.collection.records()
         return {(record.namespace, record.name): msgspec.json.decode(record.raw) for record in records}
+
+    def on_change(self, kind: Kind, function: Callable[[str, Json], None]) -> None:
+        """Call with ADDED, MODIFIED or DELETED and the object at every revision, before anyone else hears of it."""
+        resource = self.server.registry.find(kind.group, kind.plural)
+        assert resource is not None
+        resource.collection.listeners.append(lambda event: function(event.type, msgspec.json.decode(event.record.raw)))
 
     def cut_watches(self) -> None:
         """End every watch silently, as a server does to watchers that fall behind."""

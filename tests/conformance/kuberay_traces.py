@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from shoal.api import kinds
+from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.ray import Operator, Settings, names, view
@@ -22,7 +24,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.transport import Request, Response
 from tests.conformance.kuberay_projection import compare, normal_amounts
-from tests.memory_server import MemoryServer
+from tests.embedded import Embedded
 
 Json = dict[str, Any]
 
@@ -120,12 +122,18 @@ class QuotaTransport:
         await self.inner.close()
 
 
+@lru_cache
+def _ray_crds() -> list[bytes]:
+    groups = ("ray.io", "ray.k8s.io", "scheduling.x-k8s.io")
+    return [msgspec.json.encode(crd) for crd in load_crds() if crd["spec"]["group"] in groups]
+
+
 class Stage:
     """The operator on its in-memory server, and the steps a script may take."""
 
     def __init__(self, settings: Settings, *, status_delay: float = 0.0) -> None:
         self.clock = StillClock()
-        self.server = MemoryServer(clock=self.clock)
+        self.server = Embedded(self.clock)
         self.transport = QuotaTransport(self.server.transport())
         self.client = Client(self.transport)
         self._collector = Client(self.server.transport())
@@ -136,6 +144,9 @@ class Stage:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        await self.server.start()
+        for crd in _ray_crds():
+            await self._collector.request("POST", kinds.CRD.path(), body=crd)
         self.tasks = [asyncio.create_task(cache.run()) for cache in self.operator.caches.all()]
         await self.operator.caches.synced()
         for controller in self.operator.controllers:
@@ -146,6 +157,7 @@ class Stage:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.server.stop()
 
     async def settle(self) -> None:
         quiet = 0
@@ -177,8 +189,7 @@ class Stage:
             await asyncio.sleep(0)
 
     def objects(self, kind: Kind) -> list[Json]:
-        prefix = f"apis/{kind.group}" if kind.group else "api"
-        return list(self.server.snapshot(f"{prefix}/{kind.version}/{kind.plural}").values())
+        return list(self.server.snapshot(kind).values())
 
     async def _collect_garbage(self) -> None:
         alive = {view.uid(obj) for kind in COUNTED for obj in self.objects(kind)}
@@ -187,7 +198,7 @@ class Stage:
             for obj in self.objects(kind):
                 owners = [one for one in view.metadata(obj).get("ownerReferences") or [] if one["kind"] in collected]
                 if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):
-                    await self._collector.delete(kind, view.name(obj), view.namespace(obj))
+                    await self._collector.delete(kind, view.name(obj), view.namespace(obj), propagation="Background")
 
     # --- steps
 
@@ -415,11 +426,17 @@ def _submitter(job: Json) -> Json:
         "backoffLimit": job["spec"].get("backoffLimit"),
         "container": container["name"],
         "image": container.get("image"),
-        "labels": view.labels(job),
+        "labels": _as_made(view.labels(job)),
         "name": view.name(job),
-        "podLabels": (template.get("metadata") or {}).get("labels") or {},
+        "podLabels": _as_made((template.get("metadata") or {}).get("labels")),
         "restartPolicy": template["spec"].get("restartPolicy"),
     }
+
+
+def _as_made(labels: dict[str, str] | None) -> dict[str, str]:
+    """Without those by which an API server ties a Job to its pods."""
+    added = ("controller-uid", "job-name")
+    return {name: value for name, value in (labels or {}).items() if name.rpartition("/")[2] not in added}
 
 
 def replay(given: Json, expect: Json, settings: Settings) -> list[str]:

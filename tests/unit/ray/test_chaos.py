@@ -87,16 +87,14 @@ async def test_no_seed_breaks_an_invariant(seed: int, autoscaling: bool) -> None
     broken: list[str] = []
     deleted: set[str] = set()
     excused: set[str] = set()
-    tell = stage.server._tell
 
-    def at_every_revision(record: Any) -> None:
-        tell(record)
+    def at_every_revision(kind: str, pod: dict[str, Any]) -> None:
         broken.extend(violations(stage, recent))
-        if record.new is None and record.collection == "api/v1/pods":
-            deleted.add(view.name(record.old))
+        if kind == "DELETED":
+            deleted.add(view.name(pod))
 
-    stage.server._tell = at_every_revision  # type: ignore[method-assign]
     await stage.start()
+    stage.server.on_change(kinds.POD, at_every_revision)
     body = ray_cluster("demo", group(replicas=2), enableInTreeAutoscaling=autoscaling)
     await test.create(kinds.RAY_CLUSTER, body, "default")
     wanted = 2

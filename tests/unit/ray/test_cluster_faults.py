@@ -128,8 +128,9 @@ async def test_f080_a_clean_up_that_can_never_run_releases_the_cluster(stage):
 
 
 async def test_a_clean_up_job_that_is_refused_does_not_hold_the_cluster_either(stage):
-    theirs = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "demo-redis-cleanup"}, "spec": {}}
-    await stage.client.create(kinds.JOB, theirs, "default")
+    pod = {"restartPolicy": "Never", "containers": [{"name": "theirs", "image": "busybox"}]}
+    theirs = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "demo-redis-cleanup"}}
+    await stage.client.create(kinds.JOB, {**theirs, "spec": {"template": {"spec": pod}}}, "default")
     await created(stage, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
     await stage.client.delete(kinds.RAY_CLUSTER, "demo", "default")
     await stage.settle()

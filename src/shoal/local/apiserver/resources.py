@@ -66,9 +66,9 @@ class Version:
         """The compiled schema of a custom kind; compiled on first use, so that a start with many CRDs stays quick."""
         if self.raw_schema is None:
             return None
-        from shoal.local.apiserver.schema import Structural  # brings CEL, which a server without CRDs need not load
+        from shoal.local.apiserver.schema import compiled  # brings CEL, which a server without CRDs need not load
 
-        return Structural(self.raw_schema)
+        return compiled(self.raw_schema)
 
     @cached_property
     def shape(self) -> Shape:

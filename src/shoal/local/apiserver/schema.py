@@ -8,6 +8,8 @@ request's own, freshly decoded); `validate` changes nothing.
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +86,27 @@ class Structural:
     @property
     def has_transition_rules(self) -> bool:
         return self.rules is not None and self.rules.has_transitions
+
+
+_compiled: OrderedDict[bytes, Structural] = OrderedDict()
+_MOST_COMPILED = 64
+
+
+def digest(schema: Json) -> bytes:
+    """By which equal schemas are known again: the versions of a CRD often share one, and so do many clusters' CRDs."""
+    return hashlib.blake2b(msgspec.json.encode(schema), digest_size=16).digest()
+
+
+def compiled(schema: Json | None) -> Structural:
+    """As `Structural`, compiled once for equal schemas."""
+    key = digest(schema or {})
+    found = _compiled.get(key)
+    if found is None:
+        found = _compiled[key] = Structural(schema)
+        if len(_compiled) > _MOST_COMPILED:
+            _compiled.popitem(last=False)
+    _compiled.move_to_end(key)
+    return found
 
 
 def _under_status(error: FieldError) -> FieldError:

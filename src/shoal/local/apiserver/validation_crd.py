@@ -12,6 +12,7 @@ from shoal.local.apiserver import jsonpath, regex
 from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.cel import compile_rules
 from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from shoal.local.apiserver.schema import digest
 
 Json = dict[str, Any]
 
@@ -161,8 +162,16 @@ def _scale(scale: Json, path: str) -> list[FieldError]:
 # --- structural schemas
 
 
+_sound: dict[bytes, None] = {}
+_MOST_SOUND = 256
+"""Schemas that were found good lately: a CRD is written again with nearly every change of its status."""
+
+
 def schema_errors(schema: Json, path: str) -> list[FieldError]:
     """What keeps a schema from being structural: no type, lists without items, rules that do not compile."""
+    key = digest(schema)
+    if key in _sound:
+        return []
     errors: list[FieldError] = []
     if schema.get("type") != "object":
         found = schema.get("type")
@@ -177,6 +186,10 @@ def schema_errors(schema: Json, path: str) -> list[FieldError]:
         rules = compile_rules(schema)
         for problem in rules.problems if rules is not None else ():
             errors.append(invalid(f"{path}.{problem.path}", problem.expression, problem.message))
+    if not errors:
+        _sound[key] = None
+        if len(_sound) > _MOST_SOUND:
+            del _sound[next(iter(_sound))]
     return errors
 
 
