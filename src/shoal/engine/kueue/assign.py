@@ -22,10 +22,11 @@ from .assignment import (
     PodSetChoice,
     Shortage,
 )
-from .demand import Member, PodDemand
+from .demand import Member
 from .eligible import objection
 from .facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings, Usage
 from .tree import Node
+from .wish import grouped, totals_of
 
 Oracle = Callable[[FlavorResource, int], tuple[Mode, int]]
 """Could preemption make room for this amount here: the mode, and the borrowing height afterwards."""
@@ -66,14 +67,11 @@ class Search:
         sizes = [demand.count for demand in demands] if counts is None else list(counts)
         parts: list[PodSetChoice] = []
         for demand, size in zip(demands, sizes, strict=True):
-            total = demand.total(size)
-            if "pods" in self.groups:
-                total["pods"] = size
-            parts.append(PodSetChoice(demand.name, size, total))
+            parts.append(PodSetChoice(demand.name, size, totals_of(demand, size, "pods" in self.groups)))
         usage: Usage = {}
         height = 0
         done: list[PodSetChoice] = []
-        for indexes in _grouped(demands):
+        for indexes in grouped(demands):
             self._choose(indexes, parts, usage)
             for index in indexes:
                 part = parts[index]
@@ -252,20 +250,6 @@ def _better(mode: Mode, height: int, than: Mode, than_height: int, prefer_preemp
     if prefer_preempting and Mode.NO_CANDIDATES not in (mode, than):
         return (-height, mode) > (-than_height, than)
     return (mode, -height) > (than, -than_height)
-
-
-def _grouped(demands: Sequence[PodDemand]) -> list[list[int]]:
-    """Indexes of pod sets that share flavors, in order of first appearance."""
-    groups: dict[str, list[int]] = {}
-    order: list[list[int]] = []
-    for index, demand in enumerate(demands):
-        if demand.group and demand.group in groups:
-            groups[demand.group].append(index)
-            continue
-        order.append([index])
-        if demand.group:
-            groups[demand.group] = order[-1]
-    return order
 
 
 def _fail(

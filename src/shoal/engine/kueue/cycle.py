@@ -25,7 +25,7 @@ from .record import QueueRecord
 from .shrink import least_reduction
 from .state import Room, State
 from .tree import Node
-from .waiting import Frame, Needs
+from .wish import Wish
 
 
 class Cycle:
@@ -72,10 +72,9 @@ class Cycle:
         """Put the room kept for preemptors into the trees the heads belong to, so that nobody else takes it."""
         if not self.state.rooms:
             return {}
-        roots = {self.state.records[member.queue].node.root() for member in heads}
         kept = {}
-        for uid, room in self.state.rooms.items():
-            if room.node.root() in roots:
+        for root in {self.state.records[member.queue].node.root(): None for member in heads}:
+            for uid, room in self.state.rooms_in(root).items():
                 room.node.add(room.usage)
                 kept[uid] = room.usage
         return kept
@@ -128,6 +127,12 @@ class Cycle:
             and self.number > member.memory_cycle + 1
         ):
             member.forget()
+        if nominated is None and not member.flavors_remain:
+            wish = record.wish(member, self.state.flavors, self.settings)
+            fits = wish.fit(record.node, record.fact.fungibility, evicts=record.fact.preemption.may_evict)
+            if fits is not None:
+                self._note(entry, fits, [])
+                return
         oracle = self.preemptor.oracle(member, self.now)
         search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
         search.nominated = nominated
@@ -139,11 +144,14 @@ class Cycle:
             smaller = self._shrink(member, search)
             if smaller is not None:
                 whole, victims = smaller
-        entry.assignment, entry.victims = whole, victims
-        entry.saw_all = nominated is None and not search.resumed
-        entry.hold(whole.message, whole.reason or WAITING_FOR_QUOTA, back.NO_FIT)
-        member.memory = whole.memory
-        member.memory_generation, member.memory_cycle = record.freed, self.number
+        self._note(entry, whole, victims)
+
+    def _note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
+        entry.assignment, entry.victims = assignment, victims
+        entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
+        member = entry.member
+        member.memory = assignment.memory
+        member.memory_generation, member.memory_cycle = entry.record.freed, self.number
 
     def _from_the_start(self, member: Member, search: Search, resumed: Assignment) -> tuple[Assignment, list[Victim]]:
         """A scan that went on from where the last one stopped found nothing. As Kueue that is the end; but what was
@@ -320,8 +328,11 @@ class Cycle:
         )
 
 
-def send_back(entry: Entry, record: QueueRecord) -> None:
-    """Return a head that was not admitted to its queue: to the heap, or aside until something changes."""
+def send_back(entry: Entry, record: QueueRecord, wish: Wish | None) -> None:
+    """Return a head that was not admitted to its queue: to the heap, or aside until something changes.
+
+    `wish`: what its shape asks for, so that it is tried again only when that may be there; None: always.
+    """
     waiting, member = record.waiting, entry.member
     if record.waiting.strict:
         at_once = entry.back != back.NAMESPACE_MISMATCH
@@ -333,33 +344,10 @@ def send_back(entry: Entry, record: QueueRecord) -> None:
             waiting.sticky = ""
     if at_once or member.flavors_remain:
         waiting.push(member)
+        if wish is not None and not waiting.strict:
+            waiting.shelve(member, wish)
     elif entry.back in (back.NO_FIT, back.NO_CANDIDATES):
         waiting.push(member)
-        waiting.park_shape(member, _needs(entry))
+        waiting.park_shape(member, wish)
     else:
         waiting.push(member, parked=True)
-
-
-def _needs(entry: Entry) -> Needs | None:
-    """What the first pod set that found no place would need for itself, at any one flavor (earlier pod sets may choose
-    differently next time, so what they take is not counted), and what all need together, over all flavors."""
-    if entry.assignment is None or not entry.saw_all:
-        return None
-    for part, demand in zip(entry.assignment.pod_sets, entry.member.demands, strict=False):
-        if part.shortages:
-            least, totals, places = demand.total(demand.least), _totals(entry.member), entry.record.places
-            covered = [resource for resource in sorted(totals) if resource in places]
-            return Needs(
-                Frame(tuple(short.at for short in part.shortages), tuple(places[resource] for resource in covered)),
-                tuple(least.get(short.at.resource, 0) for short in part.shortages),
-                tuple(totals[resource] for resource in covered),
-            )
-    return None
-
-
-def _totals(member: Member) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for demand in member.demands:
-        for resource, amount in demand.total(demand.least).items():
-            totals[resource] = totals.get(resource, 0) + amount
-    return totals

@@ -19,7 +19,7 @@ GENERIC = "generic"
 
 class Entry:
     __slots__ = (
-        "admitted", "assignment", "back", "member", "message", "preempting", "reason", "record", "saw_all", "victims",
+        "admitted", "assignment", "back", "member", "message", "preempting", "reason", "record", "victims",
     )  # fmt: skip
 
     def __init__(self, member: Member, record: QueueRecord) -> None:
@@ -31,8 +31,6 @@ class Entry:
         self.reason = ""
         self.back = GENERIC
         self.admitted = False
-        self.saw_all = False
-        """The assignment comes from a look at all flavors, from the first one on."""
         self.preempting = 0
 
     @property

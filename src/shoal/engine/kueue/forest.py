@@ -20,6 +20,9 @@ class Forest:
         self._cohort_facts: dict[str, Cohort] = {}
         self._stale: set[Node] = set()
         self._generation = 0
+        self._resting: dict[Node, set[str]] = {}
+        self.woken: set[str] = set()
+        """Queues that came to rest and whose tree has changed since; whoever asks queues empties it."""
 
     def set_queue(self, fact: ClusterQueue) -> Node:
         node = self.queues.get(fact.name)
@@ -65,7 +68,19 @@ class Forest:
     def bump(self, node: Node) -> None:
         """Note that usage in the node's tree changed for good."""
         self._generation += 1
-        node.root().generation = self._generation
+        root = node.root()
+        root.generation = self._generation
+        if root in self._resting:
+            self.woken |= self._resting.pop(root)
+
+    def rest(self, root: Node, queue: str) -> None:
+        """This queue has nothing new to say before its tree changes."""
+        self._resting.setdefault(root, set()).add(queue)
+
+    def forget_rest(self) -> None:
+        """Trees are not what they were."""
+        self._resting.clear()
+        self.woken.clear()
 
     def settled(self) -> None:
         """Bring every tree whose shape changed up to date."""

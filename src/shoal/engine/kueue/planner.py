@@ -6,18 +6,22 @@ waiting gangs costs about what changed. The number of cycles is bounded; what is
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from . import entry as back
 from .cycle import Cycle, send_back
 from .decisions import Decisions, Evict, Reserve, Wait
 from .demand import Member
 from .entry import Entry
-from .reach import Reach
+from .reach import QueueSurvey, Reach
 from .record import QueueRecord
 from .register import Register
 from .state import State
-from .waiting import Survey
+from .tree import Node
+
+MOST_REACHES = 1_000
+"""Trees for which what could be reached is remembered."""
 
 
 class Planner:
@@ -25,6 +29,7 @@ class Planner:
         self.state = state
         self.register = register
         self.cycles = 0
+        self._reaches: dict[Node, tuple[int, Reach]] = {}
 
     def cycle(self) -> Decisions:
         """Exactly one cycle with one head per cluster queue."""
@@ -66,37 +71,82 @@ class Planner:
 
     def _heads(self, *, again: bool = False) -> list[Member]:
         """One head from every queue that may have something new to say; `again`: from all, whatever is known."""
-        reach = None if again else self._reach()
-        heads = []
-        for name in sorted(self.register.hot):
+        forest, hot = self.state.forest, self.register.hot
+        hot |= forest.woken
+        forest.woken.clear()
+        asked: dict[Node, list[QueueRecord]] = {}
+        for name in sorted(hot):
             record = self.state.records[name]
-            if record.inactive or (not again and record.stalled_at == self._generation(name)):
+            root = record.node.root()
+            if record.inactive:
+                hot.discard(name)  # back when that changes
                 continue
-            head = record.waiting.pop(_survey(reach, record))
+            if not again and record.stalled_at == root.generation:
+                hot.discard(name)
+                forest.rest(root, name)
+                continue
+            asked.setdefault(root, []).append(record)
+        heads: list[Member] = []
+        for root, records in asked.items():
+            with self._kept(root):
+                heads += self._heads_of(records)
+        return heads
+
+    def _heads_of(self, records: list[QueueRecord]) -> list[Member]:
+        heads = []
+        for record in records:
+            survey = self._survey(record)
+            if record.called:
+                self.register.unpark(record, survey)
+            head = record.waiting.pop(None if record.waiting.strict else survey)
             if head is not None:
                 heads.append(head)
             else:
-                self.register.hot.discard(name)
+                self.register.hot.discard(record.name)
         return heads
 
-    def _reach(self) -> Reach | None:
-        return None if self.state.settings.exact else Reach(self.state.records, self.state.settings)
+    @contextmanager
+    def _kept(self, root: Node) -> Iterator[None]:
+        """The tree with the room in it that is kept for preemptors: others have no chance there."""
+        rooms = list(self.state.rooms_in(root).values())
+        for room in rooms:
+            room.node.add(room.usage)
+        yield
+        for room in rooms:
+            room.node.remove(room.usage)
+
+    def _survey(self, record: QueueRecord) -> QueueSurvey | None:
+        """What a queue could reach, worked out once for as long as its tree stays as it is."""
+        if self.state.settings.exact:
+            return None
+        root = record.node.root()
+        known = self._reaches.get(root)
+        if known is None or known[0] != root.generation:
+            if len(self._reaches) >= MOST_REACHES:
+                self._reaches.clear()
+            known = self._reaches[root] = (root.generation, Reach(self.state.records, self.state.settings))
+        return QueueSurvey(known[1], record)
 
     def _generation(self, name: str) -> int:
         return self.state.records[name].node.root().generation
 
     def _run(self, heads: list[Member]) -> tuple[Decisions, list[Entry]]:
         self.cycles += 1
-        decisions, judged = Cycle(self.state, self.register.now, self.cycles).run(heads)
+        state = self.state
+        decisions, judged = Cycle(state, self.register.now, self.cycles).run(heads)
         for entry in judged:
             if entry.admitted:
                 continue
-            send_back(entry, entry.record)
-            if entry.member.uid in self.state.rooms:
-                if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or entry.member.flavors_remain:
-                    entry.record.waiting.sticky = entry.member.uid  # whatever the strategy: its room must not wait long
+            record, member = entry.record, entry.member
+            exact = state.settings.exact or entry.assignment is None
+            send_back(entry, record, None if exact else record.wish(member, state.flavors, state.settings))
+            if member.uid in state.rooms:
+                if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or member.flavors_remain:
+                    record.waiting.sticky = member.uid  # whatever the strategy: its room must not wait long
                 else:
-                    self.state.give_up_room(entry.member.uid)
+                    state.give_up_room(member.uid)
+            if entry.back == back.PENDING_PREEMPTION and not state.settings.exact:
+                record.stalled_at = self._generation(record.name)  # before somebody leaves it has nothing new to say
         return decisions, judged
 
     def _note_idle(self, judged: list[Entry], generations: dict[str, int], idle: dict[str, int]) -> None:
@@ -117,20 +167,16 @@ class Planner:
 
     def _stall(self, records: list[QueueRecord]) -> None:
         """Not to be asked again before something changes: whoever waits there without hope is set aside."""
-        reach = self._reach()
         for record in records:
-            record.stalled_at = self._generation(record.name)
-            survey = _survey(reach, record)
-            if survey is not None:
-                record.waiting.sweep(survey)
+            root = record.node.root()
+            record.stalled_at = root.generation
+            survey = self._survey(record)
+            if survey is not None and not record.waiting.strict:
+                with self._kept(root):
+                    record.waiting.sweep(survey)
 
     def _moved(self, entry: Entry, generations: dict[str, int]) -> bool:
         name, waiting = entry.record.name, entry.record.waiting
         if entry.admitted or generations[name] != self._generation(name):
             return True
         return waiting.is_parked(entry.member)
-
-
-def _survey(reach: Reach | None, record: QueueRecord) -> Survey | None:
-    """How a queue tells who waits in vain; a strict one tries its first whatever is known."""
-    return None if reach is None or record.waiting.strict else partial(reach.survey, record)

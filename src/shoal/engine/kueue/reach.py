@@ -10,7 +10,7 @@ from __future__ import annotations
 from .facts import FlavorResource, Policy, Settings
 from .record import QueueRecord
 from .tree import Node
-from .waiting import Frame, Reachable
+from .wish import Frame, Reachable, Wish
 
 
 class Reach:
@@ -86,6 +86,26 @@ class Reach:
                 if (overhang := node.usage.get(at, 0) - node.subtree.get(at, 0)) > 0 and node.name in self.records
             ]
         return self._borrowers[key]
+
+
+class QueueSurvey:
+    """A queue's view of what it could reach (`waiting.Survey`)."""
+
+    __slots__ = ("reach", "record")
+
+    def __init__(self, reach: Reach, record: QueueRecord) -> None:
+        self.reach = reach
+        self.record = record
+
+    def reachable(self, frame: Frame, priority: int) -> Reachable:
+        return self.reach.survey(self.record, frame, priority)
+
+    def may_fit(self, wish: Wish) -> bool:
+        """Where nobody can be made to leave, the gang fits now or not at all."""
+        fact = self.record.fact
+        if fact.preemption.may_evict or wish.may_shrink:
+            return True
+        return wish.fit(self.record.node, fact.fungibility, evicts=False) is not None
 
 
 def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: int) -> int:

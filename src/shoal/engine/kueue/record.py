@@ -5,19 +5,27 @@ Owned by the ledger; decisions read it and change only what they are about (the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shoal.engine.selectors import Selector, parse_selector
 from shoal.errors import BadInput
 
 from .demand import Member
-from .facts import ClusterQueue, FlavorResource, ResourceGroup
+from .facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings
 from .tree import Node
 from .waiting import Waiting
+from .wish import Frame, Wish
+
+MOST_WISHES = 10_000
+"""Shapes remembered for one queue."""
+
+NOTHING: dict[int, int] = {}
 
 
 class QueueRecord:
     __slots__ = (
-        "_held", "_largest", "fact", "freed", "groups", "inactive", "name", "node", "places", "reserved",
-        "selector", "stalled_at", "waiting",
+        "_frames", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "name", "node",
+        "reserved", "selector", "stalled_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, fact: ClusterQueue, node: Node) -> None:
@@ -30,6 +38,10 @@ class QueueRecord:
         self.waiting = Waiting(strict=fact.strategy == "StrictFIFO")
         self.inactive = ""
         """Why nothing is admitted here; empty when the queue works."""
+        self.called = False
+        """Quota came back somewhere in its tree: those set aside are to be looked through before the next head."""
+        self._wishes: dict[bytes, Wish] = {}
+        self._frames: dict[object, Frame] = {}
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.stalled_at = -1
@@ -40,15 +52,10 @@ class QueueRecord:
         """Take over changed facts."""
         self.fact = fact
         self.groups: dict[str, ResourceGroup] = {}
-        self.places: dict[str, tuple[FlavorResource, ...]] = {}
-        """By resource: everywhere this queue could have it."""
         for group in fact.groups:
             for resource in group.resources:
                 self.groups.setdefault(resource, group)
-                elsewhere = self.places.get(resource, ())
-                self.places[resource] = elsewhere + tuple(
-                    FlavorResource(flavor.name, resource) for flavor in group.flavors
-                )
+        self.forget_wishes()
         self.waiting.strict = fact.strategy == "StrictFIFO"
         self.selector: Selector | None
         try:
@@ -56,42 +63,61 @@ class QueueRecord:
         except BadInput:
             self.selector = None  # the ledger reports it and keeps the queue inactive
 
+    def wish(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
+        """What gangs of this one's shape ask of this queue."""
+        known = self._wishes.get(member.shape)
+        if known is None:
+            if len(self._wishes) >= MOST_WISHES:
+                self._wishes.clear()
+            known = self._wishes[member.shape] = Wish(member, self.groups, flavors, settings, self._frames)
+        return known
+
+    def forget_wishes(self) -> None:
+        """The queue or a flavor is not what it was."""
+        self._wishes.clear()
+        self._frames.clear()
+
     def hold(self, member: Member) -> None:
         """The gang holds its usage here from now on."""
         self.reserved[member.uid] = member
         self.node.add(member.usage)
-        self._forget_sums()
+        self._count(member, 1)
 
     def release(self, uid: str) -> None:
-        self.node.remove(self.reserved.pop(uid).usage)
-        self._forget_sums()
+        member = self.reserved.pop(uid)
+        self.node.remove(member.usage)
+        self._count(member, -1)
 
     def confirm(self, member: Member) -> None:
         """Newer facts of a gang that holds the same usage as before."""
         if member.uid in self.reserved:
+            self._count(self.reserved[member.uid], -1)
             self.reserved[member.uid] = member
-            self._forget_sums()
+            self._count(member, 1)
 
     def held(self, at: FlavorResource) -> dict[int, int]:
         """What is held at one place, by priority."""
-        known = self._held.get(at)
-        if known is None:
-            known = self._held[at] = {}
-            largest = 0
-            for member in self.reserved.values():
-                amount = member.usage.get(at, 0)
-                if amount:
-                    known[member.priority] = known.get(member.priority, 0) + amount
-                    largest = max(largest, amount)
-            self._largest[at] = largest
-        return known
+        return self._held.get(at, NOTHING)
 
     def largest(self, at: FlavorResource) -> int:
         """The most that a single gang holds at one place."""
-        self.held(at)
-        return self._largest[at]
+        known = self._largest.get(at)
+        if known is None:
+            known = max((member.usage.get(at, 0) for member in self.reserved.values()), default=0)
+            self._largest[at] = known
+        return known
 
-    def _forget_sums(self) -> None:
-        if self._held:
-            self._held.clear()
-            self._largest.clear()
+    def _count(self, member: Member, sign: int) -> None:
+        for at, amount in member.usage.items():
+            held = self._held.setdefault(at, {})
+            left = held.get(member.priority, 0) + sign * amount
+            if left:
+                held[member.priority] = left
+            else:
+                held.pop(member.priority, None)
+            largest = self._largest.get(at)
+            if largest is not None and amount >= largest:
+                if sign > 0:
+                    self._largest[at] = amount
+                else:
+                    del self._largest[at]

@@ -8,7 +8,6 @@ only those of the tree that changed.
 from __future__ import annotations
 
 import heapq
-from functools import partial
 from typing import TypeVar
 
 from shoal.engine.model import Gang
@@ -16,9 +15,9 @@ from shoal.engine.model import Gang
 from .activity import unqueued_reason, why_inactive
 from .demand import Member
 from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
-from .reach import Reach
 from .record import QueueRecord
 from .state import State
+from .waiting import Survey
 
 QueueKey = tuple[str, str]
 Index = TypeVar("Index")
@@ -159,6 +158,7 @@ class Register:
         else:
             record.waiting.discard(member.uid)
             record.stalled_at = -1
+            self.hot.add(record.name)
 
     def _is_asleep(self, member: Member) -> bool:
         return member.terms.backing_off or member.terms.requeue_at > self.now
@@ -258,23 +258,28 @@ class Register:
     # Calling back those set aside.
 
     def _freed(self, record: QueueRecord) -> None:
-        """Quota came back: everyone in the tree may try again."""
+        """Quota came back: everyone in the tree may try again. Who has a chance is found out before the next head."""
         self.state.forest.settled()
-        reach = None if self.state.settings.exact else Reach(self.state.records, self.state.settings)
+        exact = self.state.settings.exact
         for node in record.node.root().queues():
             other = self.state.records.get(node.name)
             if other is not None:
                 other.freed += 1
-                self._unpark(other, reach)
+                if exact:
+                    self.unpark(other)
+                elif len(other.waiting):
+                    other.called = True
+                    self.hot.add(other.name)
         self.state.forest.bump(record.node)
 
-    def _unpark(self, record: QueueRecord, reach: Reach | None = None) -> None:
+    def unpark(self, record: QueueRecord, survey: Survey | None = None) -> None:
+        """Call back those set aside; with a `survey` only those for whom there may be enough."""
+        record.called = False
         stays = {
             member.uid
             for member in record.waiting.parked_alone()
             if self._is_asleep(member) or not self.state.namespace_matches(record, member)
         }
-        survey = None if reach is None else partial(reach.survey, record)
         if record.waiting.unpark(stays=stays, survey=survey):
             self.hot.add(record.name)
 
@@ -286,7 +291,9 @@ class Register:
         self.state.outside_change()
         for record in self.state.records.values():
             record.stalled_at = -1
-            self._unpark(record)
+            self.unpark(record)
+            if len(record.waiting):
+                self.hot.add(record.name)
 
     def begin(self, now: int) -> None:
         """Bring everything up to date before decisions: trees, activity, those whose back-off has ended."""
@@ -294,13 +301,15 @@ class Register:
         self.state.forest.settled()
         if self._shapes_stale:
             self._shapes_stale = False
+            self.state.forest.forget_rest()
             for record in self.state.records.values():
                 before, record.inactive = record.inactive, why_inactive(record, self.state)
                 if record.inactive and record.inactive != before:
                     self.untold.update(member.key for member in record.waiting.everyone())
                 record.freed += 1
                 record.stalled_at = -1
-                self._unpark(record)
+                record.forget_wishes()
+                self.unpark(record)
                 if len(record.waiting):
                     self.hot.add(record.name)
         if self.state.awaited and not self.state.settings.exact:

@@ -34,6 +34,9 @@ class Room(msgspec.Struct, frozen=True):
         return self.assignment.usage
 
 
+NO_ROOMS: dict[str, Room] = {}
+
+
 class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -42,7 +45,8 @@ class State:
         self.flavors: dict[str, Flavor] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.rooms: dict[str, Room] = {}
-        """By UID of the preemptor whose victims are on their way out."""
+        """By UID of the preemptor whose victims are on their way out. Changed only by the methods below."""
+        self._rooms_in: dict[Node, dict[str, Room]] = {}
         self.awaited: dict[str, set[str]] = {}
         """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
         self.unready: set[str] = set()
@@ -64,9 +68,10 @@ class State:
         member.holds = True
         member.forget()
         record.hold(member)
+        record.waiting.gone(member)
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
-        self.rooms.pop(member.uid, None)
+        self._drop_room(member.uid)
         if self.settings.wait_for_pods_ready:
             self.unready.add(member.uid)
         self.forest.bump(record.node)
@@ -81,16 +86,31 @@ class State:
             return
         assert entry.assignment is not None
         leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
-        self.rooms[entry.member.uid] = Room(entry.record.node, entry.assignment, leaving)
+        self._drop_room(entry.member.uid)
+        room = Room(entry.record.node, entry.assignment, leaving)
+        self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
         for victim in entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
             self._evicted_before.setdefault(entry.member.uid, set()).add(victim.member.uid)
 
     def give_up_room(self, uid: str) -> None:
         """The preemptor is gone, or does not fit any more even so."""
-        room = self.rooms.pop(uid, None)
+        room = self._drop_room(uid)
         if room is not None:
             self.forest.bump(room.node)
+
+    def rooms_in(self, root: Node) -> dict[str, Room]:
+        """The rooms kept in one tree, by UID."""
+        return self._rooms_in.get(root, NO_ROOMS)
+
+    def _drop_room(self, uid: str) -> Room | None:
+        room = self.rooms.pop(uid, None)
+        if room is not None:
+            siblings = self._rooms_in[room.node.root()]
+            del siblings[uid]
+            if not siblings:
+                del self._rooms_in[room.node.root()]
+        return room
 
     def still_leaving(self, room: Room) -> list[Victim]:
         """The victims of a room that hold quota yet."""
@@ -119,6 +139,7 @@ class State:
     def shape_changed(self) -> None:
         """Quota, flavors or queues are not what they were: nothing that was worked out before counts."""
         self.rooms.clear()
+        self._rooms_in.clear()
         self.outside_change()
 
     def outside_change(self) -> None:

@@ -10,51 +10,23 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
-from operator import le
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Protocol
 
 from .demand import Member
-from .facts import FlavorResource
+from .wish import Frame, Reachable, Wish
 
 Order = tuple[int, int, str]
 
 
-class Frame(NamedTuple):
-    """Where something must be found: at one of `places`, and over each of `totals`."""
+class Survey(Protocol):
+    """What could be there for a queue's gangs, as things are."""
 
-    places: tuple[FlavorResource, ...]
-    totals: tuple[tuple[FlavorResource, ...], ...]
+    def reachable(self, frame: Frame, priority: int) -> Reachable:
+        """The most that gangs of this priority could find."""
 
-
-class Needs(NamedTuple):
-    """What must be there before another try makes sense, in the order of the frame."""
-
-    frame: Frame
-    alone: tuple[int, ...]
-    """So much at one of the places, for the pod set that found none."""
-    together: tuple[int, ...]
-    """So much over each group of places, for all pod sets together."""
-
-    @property
-    def modesty(self) -> int:
-        return self.together[0] if self.together else 0
-
-
-class Reachable(NamedTuple):
-    """The most that could be there, in the order of a frame."""
-
-    alone: tuple[int, ...]
-    together: tuple[int, ...]
-
-    def allows(self, needs: Needs | None) -> bool:
-        if needs is None:
-            return True
-        return all(map(le, needs.together, self.together)) and any(map(le, needs.alone, self.alone))
-
-
-Survey = Callable[[Frame, int], Reachable]
-"""What a gang of this priority could find."""
+    def may_fit(self, wish: Wish) -> bool:
+        """Whether a gang that could find enough at every single place may fit as a whole."""
 
 
 class _Shelf:
@@ -82,7 +54,7 @@ class _Shape:
     __slots__ = ("heap", "needs", "parked", "shelf", "size")
 
     def __init__(self) -> None:
-        self.needs: Needs | None = None
+        self.needs: Wish | None = None
         """Known since it last failed; None: any change may help."""
         self.shelf: _Shelf | None = None
         """Where it lies; None exactly when its needs are not known."""
@@ -150,11 +122,15 @@ class Waiting:
                 heapq.heappop(shape.heap)
             self._members.pop(member.uid)
             shape.size -= 1
-            if not shape.size:
-                self._forget(member.shape)
-            elif shape.heap:
+            if shape.heap:
                 self._offer(member.shape, shape)
         return member
+
+    def gone(self, member: Member) -> None:
+        """A head that was taken does not come back. (One that does finds what was known of its shape.)"""
+        shape = self._shapes.get(member.shape)
+        if shape is not None and not shape.size:
+            self._forget(member.shape)
 
     def _head(self, survey: Survey | None) -> Member | None:
         sticky = self._members.get(self.sticky)
@@ -165,13 +141,18 @@ class Waiting:
         for shelf in self._shelves.values():
             if not shelf.awake or (best is not None and -shelf.priority > best.order[0]):
                 continue
-            reachable = survey(shelf.frame, shelf.priority) if survey is not None else None
+            reachable = survey.reachable(shelf.frame, shelf.priority) if survey is not None else None
             for key in shelf.awake:
                 shape = self._shapes[key]
                 first = self._first(shape)
                 if first is None or (best is not None and best.order < first.order):
                     continue
-                if reachable is None or reachable.allows(shape.needs):
+                if (
+                    survey is None
+                    or reachable is None
+                    or shape.needs is None
+                    or (reachable.allows(shape.needs) and survey.may_fit(shape.needs))
+                ):
                     best = first
                 else:
                     hopeless.append((first.order, key, shelf))
@@ -209,18 +190,29 @@ class Waiting:
         """Set aside those who stand before the head and would fail again."""
         self._head(survey)
 
-    def park_shape(self, member: Member, needs: Needs | None = None) -> None:
+    def park_shape(self, member: Member, needs: Wish | None = None) -> None:
         """It failed: set its whole shape aside until a call reaches it. The member itself must be queued."""
-        key, shape = member.shape, self._shapes[member.shape]
-        self._unshelve(key, shape)
-        shape.needs = needs
+        shape = self._shapes[member.shape]
         if needs is None:
+            self._unshelve(member.shape, shape)
+            shape.needs = None
             shape.parked = True
-            self._unshelved[key] = None
+            self._unshelved[member.shape] = None
             return
-        place = (needs.frame, member.priority)
-        shape.shelf = self._shelves.get(place) or self._shelves.setdefault(place, _Shelf(*place))
-        insort(shape.shelf.line, (needs.modesty, key))
+        self.shelve(member, needs)
+        if shape.shelf is not None:
+            shape.shelf.awake.pop(member.shape, None)
+
+    def shelve(self, member: Member, needs: Wish) -> None:
+        """Note what its shape needs, so that it is tried only when that may be there. It is not set aside."""
+        key, shape = member.shape, self._shapes[member.shape]
+        if shape.needs is not needs or shape.shelf is None:
+            self._unshelve(key, shape)
+            shape.needs, shape.parked = needs, False
+            place = (needs.frame, member.priority)
+            shape.shelf = self._shelves.get(place) or self._shelves.setdefault(place, _Shelf(*place))
+            insort(shape.shelf.line, (needs.modesty, key))
+        shape.shelf.awake[key] = None
 
     def unpark(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
         """Something changed: everyone may try again, but `stays` and shapes that would fail. True if anyone may.
@@ -237,10 +229,11 @@ class Waiting:
             self._shelves.clear()
         else:
             for shelf in self._shelves.values():
-                reachable = survey(shelf.frame, shelf.priority)
-                shelf.awake |= {
-                    key: None for key in shelf.within(reachable) if reachable.allows(self._shapes[key].needs)
-                }
+                reachable = survey.reachable(shelf.frame, shelf.priority)
+                for key in shelf.within(reachable):
+                    needs = self._shapes[key].needs
+                    if needs is None or reachable.allows(needs):
+                        shelf.awake[key] = None
         for key in called:
             self._shapes[key].parked = False
             self._offer(key, self._shapes[key])

@@ -1,0 +1,201 @@
+"""What gangs of one shape ask of one queue, worked out once: the places they could have, and how much at each.
+
+Kept by the queue's record for as long as neither the queue nor a flavor changes. Tells at once whether a gang fits as
+things are, without messages or preemption; everything else is the flavor search's business (`assign`). Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from .assignment import Assignment, Choice, Mode, PodSetChoice
+from .demand import Member, PodDemand
+from .eligible import objection
+from .facts import Flavor, FlavorResource, Fungibility, ResourceGroup, Settings, Usage
+from .tree import Node
+
+
+class Frame:
+    """Where something must be found: at `places`, and over each of `totals`. Equal ones are the same object."""
+
+    __slots__ = ("places", "totals")
+
+    def __init__(self, places: tuple[FlavorResource, ...], totals: tuple[tuple[FlavorResource, ...], ...]) -> None:
+        self.places = places
+        self.totals = totals
+
+
+class Reachable(NamedTuple):
+    """The most that could be there, in the order of a frame."""
+
+    alone: tuple[int, ...]
+    together: tuple[int, ...]
+
+    def allows(self, wish: Wish) -> bool:
+        """Could it be enough? Every pod set must find one flavor that has enough of everything, each taken alone."""
+        for needed, there in zip(wish.together, self.together, strict=True):
+            if needed > there:
+                return False
+        alone = self.alone
+        for options in wish.least:
+            for option in options:
+                for place, amount in option:
+                    if amount > alone[place]:
+                        break
+                else:
+                    break
+            else:
+                return False
+        return True
+
+
+_Option = tuple[int, str, tuple[tuple[str, FlavorResource, int], ...]]
+"""A flavor's index and name, and by resource the place and the amount."""
+
+
+class _Scan(NamedTuple):
+    """One resource group's flavors, for pod sets that share one."""
+
+    length: int
+    """How many flavors the group has; those the pods may not use are left out below."""
+    options: tuple[_Option, ...]
+
+
+class Wish:
+    __slots__ = ("_asked", "_parts", "frame", "least", "may_shrink", "modesty", "together")
+
+    def __init__(
+        self,
+        member: Member,
+        groups: Mapping[str, ResourceGroup],
+        flavors: Mapping[str, Flavor],
+        settings: Settings,
+        frames: dict[object, Frame],
+    ) -> None:
+        demands = member.demands
+        self.may_shrink = member.may_shrink
+        self._asked = [
+            (demand.name, demand.count, totals_of(demand, demand.count, "pods" in groups)) for demand in demands
+        ]
+        full = [totals for _, _, totals in self._asked]
+        smallest = [totals_of(demand, demand.least, "pods" in groups) for demand in demands]
+        self._parts: list[tuple[list[int], list[_Scan]]] = []
+        places: dict[FlavorResource, int] = {}
+        least: list[tuple[tuple[tuple[int, int], ...], ...]] = []
+        for indexes in grouped(demands):
+            scans: list[_Scan] = []
+            for covered, group in _covering(indexes, full, groups, settings):
+                options, needs = [], []
+                for number, quota in enumerate(group.flavors if group is not None else ()):
+                    flavor = flavors.get(quota.name)
+                    if flavor is None or any(objection(demands[index].constraints, flavor) for index in indexes):
+                        continue
+                    named = [(name, FlavorResource(quota.name, name)) for name in covered]
+                    wanted = [(name, at, _sum(indexes, full, name)) for name, at in named]
+                    options.append((number, quota.name, tuple(wanted)))
+                    needs.append(
+                        tuple(
+                            [(places.setdefault(at, len(places)), _sum(indexes, smallest, name)) for name, at in named]
+                        )
+                    )
+                scans.append(_Scan(len(group.flavors) if group is not None else 0, tuple(options)))
+                least.append(tuple(needs))
+            self._parts.append((indexes, scans))
+        self.least = tuple(least)
+        """By pod set and resource group, for each flavor: how much at which place of the frame."""
+        names = sorted({at.resource for at in places})
+        self.together = tuple([sum(totals.get(name, 0) for totals in smallest) for name in names])
+        """By resource: how much over all its places."""
+        self.modesty = self.together[0] if self.together else 0
+        key = (tuple(places), tuple([tuple([at for at in places if at.resource == name]) for name in names]))
+        self.frame = frames.setdefault(key, Frame(*key))
+
+    def fit(self, node: Node, fungibility: Fungibility, *, evicts: bool) -> Assignment | None:
+        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell."""
+        by_search = evicts and (fungibility.prefer_preempting or not fungibility.next_when_preempting)
+        usage: Usage = {}
+        top = 0
+        done: list[PodSetChoice] = []
+        for indexes, scans in self._parts:
+            chosen: dict[str, Choice] = {}
+            for scan in scans:
+                best: list[int] = []
+                best_flavor: _Option | None = None
+                best_height, reached = 0, scan.length - 1
+                for option in scan.options:
+                    heights: list[int] = []
+                    for _, at, amount in option[2]:
+                        whole = amount + usage.get(at, 0)
+                        if whole > node.available(at):
+                            break
+                        heights.append(node.borrowing_height(at, whole)[0])
+                    if len(heights) < len(option[2]):
+                        if by_search:
+                            return None
+                        continue
+                    height = max(heights, default=0)
+                    if height and fungibility.next_when_borrowing:
+                        if best_flavor is None or height < best_height:
+                            best, best_flavor, best_height = heights, option, height
+                        continue
+                    best, best_flavor, best_height, reached = heights, option, height, option[0]
+                    break
+                if best_flavor is None:
+                    return None
+                tried = -1 if reached >= scan.length - 1 else reached
+                top = max(top, best_height)
+                for (name, _, _), height in zip(best_flavor[2], best, strict=True):
+                    chosen[name] = Choice(best_flavor[1], Mode.FIT, height, tried)
+            for index in indexes:
+                part = PodSetChoice(*self._asked[index])
+                part.choices = {name: choice for name, choice in chosen.items() if name in part.requests}
+                for name, choice in part.choices.items():
+                    at = FlavorResource(choice.flavor, name)
+                    usage[at] = usage.get(at, 0) + part.requests[name]
+                done.append(part)
+        return Assignment(done, usage, top)
+
+
+def grouped(demands: Sequence[PodDemand]) -> list[list[int]]:
+    """Indexes of pod sets that share flavors, in order of first appearance."""
+    groups: dict[str, list[int]] = {}
+    order: list[list[int]] = []
+    for index, demand in enumerate(demands):
+        if demand.group and demand.group in groups:
+            groups[demand.group].append(index)
+            continue
+        order.append([index])
+        if demand.group:
+            groups[demand.group] = order[-1]
+    return order
+
+
+def totals_of(demand: PodDemand, count: int, counts_pods: bool) -> dict[str, int]:
+    """What `count` pods of a set are charged, pods included where the queue counts them."""
+    totals = demand.total(count)
+    if counts_pods:
+        totals["pods"] = count
+    return totals
+
+
+def _covering(
+    indexes: list[int], totals: list[dict[str, int]], groups: Mapping[str, ResourceGroup], settings: Settings
+) -> Iterator[tuple[list[str], ResourceGroup | None]]:
+    """The resources asked for, by the group that covers them; None where no group does and one must."""
+    names = sorted({name for index in indexes for name in totals[index]})
+    settled: set[str] = set()
+    for name in names:
+        group = groups.get(name)
+        if name in settled:
+            continue
+        if group is not None:
+            covered = [other for other in names if other in group.resources]
+            settled.update(covered)
+            yield covered, group
+        elif _sum(indexes, totals, name) and not settings.ignore_undeclared:
+            yield [name], None
+
+
+def _sum(indexes: list[int], totals: list[dict[str, int]], name: str) -> int:
+    return sum([totals[index].get(name, 0) for index in indexes])
