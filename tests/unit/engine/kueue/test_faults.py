@@ -251,6 +251,7 @@ def test_f024_nothing_is_admitted_into_a_stopped_queue(stop):
     assert [entry.gang for entry in world.plan().reserved] == ["Workload/default/second"]
 
 
+@proven(without=stops_are_ignored)
 def test_f024_a_queue_deleted_and_created_again_takes_its_gangs_back():
     """F24: the queue is deleted while gangs wait. Holds: no crash, they are told, and wait again when it returns."""
     world = World(queue("a", 2), gang("one", "a", cpu=3), gang("two", "a", cpu=2))
