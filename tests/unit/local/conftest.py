@@ -103,6 +103,7 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
         limits=find_limits(name),
         gate=StartGate(2),
         restart_base=0.05,
+        retry_period=0.05,
     )
     await sandbox.start()
     found = Machine(host, things)

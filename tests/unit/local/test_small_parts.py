@@ -20,6 +20,7 @@ from shoal.local.runtime.loopback import mapped, real_addresses
 from shoal.local.runtime.names import hosts_text, lookup, service_lines
 from shoal.local.runtime.ownership import claim
 from shoal.local.runtime.probes import Fetch, recognise
+from shoal.local.runtime.services import service_views
 from shoal.local.runtime.simray import Submission, submission
 from shoal.local.runtime.simulated import duration
 from shoal.local.sandbox.dns import Query
@@ -198,7 +199,7 @@ PODS = [
 
 
 def test_service_names_lead_to_the_pods_behind_them() -> None:
-    lines = service_lines(SERVICES, PODS)
+    lines = service_lines(service_views(SERVICES, PODS), {})
     assert lines == {"ns": [("head-svc", ["10.1.2.3"])]}  # `web` wants ready pods, and there is none
     assert lookup("head-svc.ns.svc.cluster.local", lines) == ["10.1.2.3"]
     assert lookup("web.ns.svc.cluster.local", lines) == []

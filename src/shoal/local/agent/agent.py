@@ -30,6 +30,7 @@ from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.services import ServiceView, link_variables, service_views
 from shoal.local.runtime.simulated import SimulatedRuntime
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Agent:
         self._refreshing: set[asyncio.Task[None]] = set()
         self._names_stale = asyncio.Event()
         self._lines: ServiceLines | None = None
+        self._seen: list[ServiceView] | None = None
         self._closing = False
         self.ready = asyncio.Event()
 
@@ -82,6 +84,7 @@ class Agent:
             await runtime.start()
             if isinstance(runtime, ProcessRuntime):
                 runtime.hosts_text = self._hosts_text
+                runtime.host.links = self._links
                 runtime.host.sandbox.lookup = self._look_up
             elif isinstance(runtime, SimulatedRuntime):
                 runtime.lookup = self._look_up
@@ -100,6 +103,7 @@ class Agent:
                     cache.subscribe(partial(self._source_changed, kind))
                 self._services.subscribe(lambda change: self._names_stale.set())
                 self.pods.subscribe(self._pod_changed)
+                self._names_stale.set()
                 tasks.create_task(self._keep_names())
                 tasks.create_task(self.keeper.beat())
                 tasks.create_task(self._controller.run())
@@ -305,8 +309,20 @@ class Agent:
 
     def _service_lines(self) -> ServiceLines:
         if self._lines is None:
-            self._lines = service_lines(self._services.list(), self.pods.list())
+            self._lines = service_lines(self._views(), self._service_addresses())
         return self._lines
+
+    def _views(self) -> list[ServiceView]:
+        if self._seen is None:
+            self._seen = service_views(self._services.list(), self.pods.list())
+        return self._seen
+
+    def _service_addresses(self) -> dict[str, str]:
+        process = self._runtimes.get("process")
+        return process.host.sandbox.service_addresses if isinstance(process, ProcessRuntime) else {}
+
+    def _links(self, namespace: str) -> dict[str, str]:
+        return link_variables(self._views(), namespace, self._service_addresses())
 
     def _named_pods(self) -> list[Json]:
         return [pod for pod in self.pods.list() if pod["spec"].get("subdomain")]
@@ -317,6 +333,13 @@ class Agent:
             await self._names_stale.wait()
             await self._clock.sleep(0.05)
             self._names_stale.clear()
+            self._seen = None
+            for runtime in self._runtimes.values():
+                if isinstance(runtime, ProcessRuntime) and runtime.pods:
+                    try:
+                        await runtime.host.sandbox.publish(self._views())
+                    except (ShoalError, OSError) as error:
+                        log.warning("Services cannot be served at addresses of their own: %s", error)
             self._lines = None
             for runtime in self._runtimes.values():
                 if isinstance(runtime, ProcessRuntime):

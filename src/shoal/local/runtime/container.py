@@ -151,7 +151,7 @@ class ContainerRun:
             if self.state.get("waiting", {}).get("message") != str(error):
                 self._wait("CreateContainerConfigError", str(error))
                 self.host.announce(self.pod, "Warning", "Failed", f"Error: {error}")
-            await self.host.clock.sleep(2.0)
+            await self.host.clock.sleep(self.host.retry_period)
             return None
         weight = rayenv.gate_weight(plan.argv) if self.role == "main" else 0
         if weight:

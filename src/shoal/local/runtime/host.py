@@ -33,9 +33,13 @@ class Host:
     clock: Clock = field(default_factory=SystemClock)
     announce: Announce = _silent
     limits: Limits = field(default_factory=NoLimits)
+    links: Callable[[str], dict[str, str]] = lambda namespace: {}
+    """Variables that name the Services of a namespace."""
     restart_base: float = 10.0
     """First pause before a restart, doubled up to `restart_cap`: the kubelet's figures."""
     restart_cap: float = 300.0
+    retry_period: float = 2.0
+    """How soon a container is tried again whose configuration was not complete."""
     eviction_period: float = 10.0
     """How often the sizes of limited volumes are looked at."""
     memory_watch: MemoryWatch | None = None

@@ -22,6 +22,7 @@ from shoal.local.sandbox import Address, Sandbox
 from shoal.local.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
 
 _SERVICE = re.compile(r"(?<![\w.\-])([a-z0-9][-a-z0-9.]*\.svc\.cluster\.local)(?::(\d+))?(?![\w.\-])")
+_SHORT = re.compile(r"(?<![\w.\-])([a-z][-a-z0-9]*(?:\.[a-z0-9][-a-z0-9]*){0,2}):(\d+)(?![\w.\-])")
 _LOCALHOST = re.compile(r"(?<![\w.\-])(?:127\.0\.0\.1|localhost):(\d+)(?!\d)")
 
 
@@ -33,6 +34,7 @@ def adapt(
     mounts: list[Json],
     sandbox: Sandbox,
     container: Json,
+    namespace: str,
 ) -> None:
     """Change the plan in place."""
     assert isinstance(sandbox, LoopbackSandbox)
@@ -51,8 +53,8 @@ def adapt(
     plan.argv = [mapped(word, paths) for word in plan.argv]
     plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
     plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", "/home/ray") else str(home)
-    plan.argv = [real_addresses(word, address, sandbox) for word in plan.argv]
-    plan.env = {name: real_addresses(value, address, sandbox) for name, value in plan.env.items()}
+    plan.argv = [real_addresses(word, address, sandbox, namespace) for word in plan.argv]
+    plan.env = {name: real_addresses(value, address, sandbox, namespace) for name, value in plan.env.items()}
     plan.env.update(
         SHOAL_POD_DIR=str(pod),
         SHOAL_POD_IP=address.ip,
@@ -76,8 +78,8 @@ def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:
     plan.env["AUTOSCALER_METRIC_PORT"] = str(address.port_base + AUTOSCALER_METRICS)
 
 
-def real_addresses(text: str, address: Address, sandbox: LoopbackSandbox) -> str:
-    """Service names that resolve now, and Ray's ports on localhost, as they really are; the rest stays.
+def real_addresses(text: str, address: Address, sandbox: LoopbackSandbox, namespace: str = "") -> str:
+    """Service names, full or short, that resolve now, and Ray's ports on localhost, as they really are; the rest stays.
 
     Names that have no address yet are left to the `ray` entry, which waits for them.
     """
@@ -92,7 +94,14 @@ def real_addresses(text: str, address: Address, sandbox: LoopbackSandbox) -> str
         port = int(match.group(1))
         return f"{address.ip}:{sandbox.real_port(address.ip, port)}" if sandbox.knows(port) else match.group(0)
 
-    return _LOCALHOST.sub(own, _SERVICE.sub(service, text))
+    def short(match: re.Match[str]) -> str:
+        name, port = match.group(1), int(match.group(2))
+        for domain in (f"{namespace}.svc.cluster.local", "svc.cluster.local", "cluster.local"):
+            if found := sandbox.lookup(f"{name}.{domain}"):
+                return f"{found[0]}:{sandbox.real_port(found[0], port)}"
+        return match.group(0)
+
+    return _LOCALHOST.sub(own, _SHORT.sub(short, _SERVICE.sub(service, text)))
 
 
 def _source(mount: Json) -> str:

@@ -1,7 +1,7 @@
 """Service names inside pods: every pod's /etc/hosts, rewritten when services or the pods behind them change.
 
-Names lead straight to the pods behind a Service: there is no packet rewriting on one machine. Files are changed in
-place, because they are bind-mounted into running containers.
+Names lead straight to the pods behind a Service where its ports are theirs, else to the address where it is relayed.
+Files are changed in place, because they are bind-mounted into running containers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shoal.api.meta import Json
+from shoal.local.runtime.services import ServiceView
 
 DOMAIN = "cluster.local"
 
@@ -19,25 +20,14 @@ ServiceLines = dict[str, list[tuple[str, list[str]]]]
 """Namespace to the short names of its services, each with its addresses."""
 
 
-def service_lines(services: Iterable[Json], pods: Iterable[Json]) -> ServiceLines:
-    """The addresses behind every service that has some."""
-    by_namespace: dict[str, list[Json]] = defaultdict(list)
-    for pod in pods:
-        by_namespace[pod["metadata"].get("namespace", "")].append(pod)
+def service_lines(views: Iterable[ServiceView], address: dict[str, str]) -> ServiceLines:
+    """What every Service's name leads to: its pods, or the address where it is relayed."""
     found: ServiceLines = defaultdict(list)
-    for service in services:
-        spec, metadata = service.get("spec") or {}, service["metadata"]
-        namespace = metadata.get("namespace", "")
-        selector = spec.get("selector")
-        if not selector:
-            continue
-        addresses = [
-            pod["status"]["podIP"]
-            for pod in by_namespace[namespace]
-            if _selected(pod, selector) and _reachable(pod, bool(spec.get("publishNotReadyAddresses")))
-        ]
-        if addresses:
-            found[namespace].append((metadata["name"], sorted(addresses)))
+    for view in views:
+        if not view.direct and view.cluster_ip in address:
+            found[view.namespace].append((view.name, [address[view.cluster_ip]]))
+        elif view.addresses:
+            found[view.namespace].append((view.name, list(view.addresses)))
     return found
 
 
@@ -97,23 +87,3 @@ def rewrite(path: Path, text: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _selected(pod: Json, selector: dict[str, str]) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return all(labels.get(name) == value for name, value in selector.items())
-
-
-def _reachable(pod: Json, even_unready: bool) -> bool:
-    status = pod.get("status") or {}
-    if (
-        not status.get("podIP")
-        or status.get("phase") in ("Succeeded", "Failed")
-        or pod["metadata"].get("deletionTimestamp")
-    ):
-        return False
-    if even_unready:
-        return True
-    return any(
-        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ()
-    )

@@ -64,7 +64,8 @@ async def plan(
         ]
     else:
         mounts = volumes.mounts(container, environment)
-        loopback.adapt(made, address, directory, image, mounts, host.sandbox, container)
+        namespace = pod["metadata"].get("namespace", "")
+        loopback.adapt(made, address, directory, image, mounts, host.sandbox, container, namespace)
     return made
 
 
@@ -113,6 +114,8 @@ def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> d
                 "KUBERNETES_PORT": f"tcp://{api[0]}:{api[1]}",
             }
         )
+    if pod["spec"].get("enableServiceLinks", True):
+        values = {**host.links(pod["metadata"].get("namespace", "")), **values}
     if host.sandbox.isolates and not pod["spec"].get("hostNetwork"):
         # Only this spelling: gRPC reads the lower-case ones, and Ray's own connections must stay inside.
         values["HTTPS_PROXY"] = f"http://127.0.0.1:{outside.PORT}"

@@ -302,9 +302,10 @@ class PodRun:
                 task = self._tasks.get(container.name)
                 if task is None:
                     continue
-                with contextlib.suppress(asyncio.CancelledError, TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(task), 1.0 if container.exit_code is None else 0.1)
-                task.cancel()
+                if container.process is not None or container.exit_code is not None:
+                    with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                        await asyncio.wait_for(asyncio.shield(task), 1.0 if container.exit_code is None else 0.1)
+                task.cancel()  # one that waits for an image or a config map has nothing to end
 
     async def _cleared(self, keep: bool = False) -> None:
         """Sidecars stopped, address given back, volumes gone. Logs stay until the pod is removed."""

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.local.runtime.services import ServiceView
+
 
 class Address(msgspec.Struct, frozen=True):
     """Where a pod lives. `namespace` is the path of its network namespace, empty in the loopback sandbox."""
@@ -44,6 +46,13 @@ class Sandbox(Protocol):
     async def connect(self, address: Address, host: str, port: int) -> socket.socket:
         """A connected, non-blocking TCP socket to host:port as the pod itself would see it."""
         ...
+
+    async def publish(self, views: list[ServiceView]) -> None:
+        """Serve these Services, and no others, at addresses of their own."""
+        ...
+
+    service_addresses: dict[str, str]
+    """Cluster IP to the address at which pods really reach it."""
 
     def host_ip(self) -> str:
         """The node's address as pods see it."""

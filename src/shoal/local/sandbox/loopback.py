@@ -20,7 +20,9 @@ from pathlib import Path
 from shoal.errors import ShoalError
 from shoal.local.runtime import rayentry
 from shoal.local.runtime.ownership import claim
+from shoal.local.runtime.services import ServiceView
 from shoal.local.sandbox import Address
+from shoal.local.sandbox.relays import ServiceRelays, wanted_relays
 
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 31999, 20
 """Above Ray's worker ports and below the kernel's ephemeral range, so that no random bind hits a block."""
@@ -50,6 +52,9 @@ class LoopbackSandbox:
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._second = 1 + hashlib.sha256(cluster.encode()).digest()[0] % 250
         self._given: dict[str, Address] = {}
+        self.service_addresses: dict[str, str] = {}
+        self._relayed = ServiceRelays(self._listen_for_service, self._reach)
+        self._next_service = 1
         self._next_host = 1
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
@@ -57,6 +62,7 @@ class LoopbackSandbox:
         claim(self._scratch.parent)
 
     async def stop(self) -> None:
+        self._relayed.close()
         self._given.clear()
         for directory in (self._scratch, self._scratch.parent):
             with contextlib.suppress(OSError):  # others may still use it
@@ -109,6 +115,22 @@ class LoopbackSandbox:
                 connection.close()
                 raise
         raise ConnectionRefusedError(f"nothing listens on port {port} of the pod")
+
+    async def publish(self, views: list[ServiceView]) -> None:
+        wanted = [view.cluster_ip for view in views if view.relayed]
+        self.service_addresses = {ip: self.service_addresses.get(ip) or self._service_address() for ip in wanted}
+        await self._relayed.publish(wanted_relays(views, self.service_addresses))
+
+    def _service_address(self) -> str:
+        self._next_service += 1
+        return f"127.{self._second}.{253 + self._next_service // 250 % 2}.{1 + self._next_service % 250}"
+
+    async def _listen_for_service(self, address: str, port: int) -> socket.socket:
+        return socket.create_server((address, port), backlog=128)
+
+    async def _reach(self, ip: str, port: int) -> socket.socket:
+        address = next((given for given in self._given.values() if given.ip == ip), Address("", ip))
+        return await self.connect(address, ip, port)
 
     def knows(self, port: int) -> bool:
         """Whether this is a port of Ray's own, which a pod has elsewhere or on its own address only."""

@@ -17,11 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from shoal.errors import ShoalError
+from shoal.local.runtime.services import ServiceView
 from shoal.local.sandbox import Address, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
 from shoal.local.sandbox.networks import choose_network
 from shoal.local.sandbox.outward import Direct, Outward
 from shoal.local.sandbox.relay import relay
+from shoal.local.sandbox.relays import ServiceRelays, wanted_relays
 
 T = TypeVar("T")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -54,6 +56,8 @@ class NetnsSandbox:
         self._resolvers: dict[str, asyncio.DatagramTransport] = {}
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._upstream = upstream_server()
+        self.service_addresses: dict[str, str] = {}
+        self._relayed = ServiceRelays(self._listen_for_service, self._reach)
         self._inside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="netns")
 
     async def start(self) -> None:
@@ -63,6 +67,7 @@ class NetnsSandbox:
         await _ip("link", "set", self.bridge, "up")
 
     async def stop(self) -> None:
+        self._relayed.close()
         for pod_id in list(self._given):
             await self.close(Address(pod_id, self._given[pod_id]))
         for name in self.leftovers():
@@ -135,6 +140,38 @@ class NetnsSandbox:
         try:
             target = "127.0.0.1" if host in ("localhost", "") else host
             await asyncio.get_running_loop().sock_connect(connection, (target, port))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def publish(self, views: list[ServiceView]) -> None:
+        wanted = {view.cluster_ip for view in views if view.relayed}
+        lines = [f"addr add {ip}/32 dev {self.bridge}" for ip in sorted(wanted - set(self.service_addresses))]
+        lines += [f"addr del {ip}/32 dev {self.bridge}" for ip in sorted(set(self.service_addresses) - wanted)]
+        if lines:
+            await _batch(*lines, tolerate="assigned|exists|Cannot assign")
+        self.service_addresses = {ip: ip for ip in wanted}
+        await self._relayed.publish(wanted_relays(views, self.service_addresses))
+
+    async def _listen_for_service(self, address: str, port: int) -> socket.socket:
+        """On the bridge alone: not for the machine's other networks, and apart from other clusters' Services."""
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.bridge.encode() + b"\0")
+            made.bind((address, port))
+            made.listen(128)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    async def _reach(self, ip: str, port: int) -> socket.socket:
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, (ip, port))
         except BaseException:
             connection.close()
             raise
@@ -213,9 +250,10 @@ async def _ip(*arguments: str, tolerate: str = "") -> None:
     await _run(arguments, b"", tolerate)
 
 
-async def _batch(*lines: str, namespace: str = "") -> None:
+async def _batch(*lines: str, namespace: str = "", tolerate: str = "") -> None:
     arguments = ["-n", namespace] if namespace else []
-    await _run((*arguments, "-batch", "-"), "\n".join(lines).encode(), "")
+    forced = ["-force"] if tolerate else []
+    await _run((*arguments, *forced, "-batch", "-"), "\n".join(lines).encode(), tolerate)
 
 
 async def _run(arguments: tuple[str, ...], text: bytes, tolerate: str) -> None:

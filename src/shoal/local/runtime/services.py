@@ -1,0 +1,136 @@
+"""Services as pods see them: who stands behind each, under which ports, and the variables that name them.
+
+Pure. A Service whose ports are those of its pods needs nobody in between: its names lead straight to the pods. One that
+translates ports is reached at an address of its own, where the sandbox relays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from shoal.api.meta import Json
+
+Target = tuple[str, int]
+
+
+class ServicePort(msgspec.Struct, frozen=True):
+    name: str
+    number: int
+    protocol: str
+    targets: tuple[Target, ...]
+    """Address and port of every pod behind it."""
+
+
+class ServiceView(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    cluster_ip: str
+    """Empty for a headless Service."""
+    addresses: tuple[str, ...]
+    """The pods behind it."""
+    ports: tuple[ServicePort, ...] = ()
+
+    @property
+    def direct(self) -> bool:
+        """Whether a connection to a pod at the Service's port is what the Service means."""
+        return not self.cluster_ip or all(number == port.number for port in self.ports for _, number in port.targets)
+
+    @property
+    def relayed(self) -> tuple[ServicePort, ...]:
+        return tuple(port for port in self.ports if port.protocol == "TCP") if self.cluster_ip else ()
+
+
+def service_views(services: Iterable[Json], pods: Iterable[Json]) -> list[ServiceView]:
+    """Every Service that chooses its pods by labels."""
+    by_namespace: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        by_namespace[pod["metadata"].get("namespace", "")].append(pod)
+    found = []
+    for service in services:
+        spec, metadata = service.get("spec") or {}, service["metadata"]
+        namespace, selector = metadata.get("namespace", ""), spec.get("selector")
+        if not selector or spec.get("type") == "ExternalName":
+            continue
+        behind = [
+            pod
+            for pod in by_namespace[namespace]
+            if _selected(pod, selector) and _reachable(pod, bool(spec.get("publishNotReadyAddresses")))
+        ]
+        cluster_ip = spec.get("clusterIP") or ""
+        found.append(
+            ServiceView(
+                namespace=namespace,
+                name=metadata["name"],
+                cluster_ip="" if cluster_ip == "None" else cluster_ip,
+                addresses=tuple(sorted(pod["status"]["podIP"] for pod in behind)),
+                ports=tuple(_port(entry, behind) for entry in spec.get("ports") or ()),
+            )
+        )
+    return sorted(found, key=lambda view: (view.namespace, view.name))
+
+
+def _port(entry: Json, pods: list[Json]) -> ServicePort:
+    targets = []
+    for pod in pods:
+        number = _target_port(entry, pod)
+        if number is not None:
+            targets.append((str(pod["status"]["podIP"]), number))
+    return ServicePort(
+        entry.get("name") or "", int(entry["port"]), entry.get("protocol") or "TCP", tuple(sorted(targets))
+    )
+
+
+def _target_port(entry: Json, pod: Json) -> int | None:
+    """By number, or by the name that one of the pod's containers gives to a port."""
+    wanted = entry.get("targetPort") or entry["port"]
+    if isinstance(wanted, int) or str(wanted).isdigit():
+        return int(wanted)
+    spec = pod["spec"]
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        for declared in container.get("ports") or ():
+            if declared.get("name") == wanted:
+                return int(declared["containerPort"])
+    return None
+
+
+def link_variables(views: Iterable[ServiceView], namespace: str, address: dict[str, str]) -> dict[str, str]:
+    """{NAME}_SERVICE_HOST and its kin for the Services of a pod's namespace. `address` by cluster IP."""
+    found: dict[str, str] = {}
+    for view in views:
+        if view.namespace != namespace or not view.cluster_ip or not view.ports:
+            continue
+        prefix, host = view.name.upper().replace("-", "_"), address.get(view.cluster_ip, view.cluster_ip)
+        first = view.ports[0]
+        found[f"{prefix}_SERVICE_HOST"] = host
+        found[f"{prefix}_SERVICE_PORT"] = str(first.number)
+        found[f"{prefix}_PORT"] = f"{first.protocol.lower()}://{host}:{first.number}"
+        for port in view.ports:
+            if port.name:
+                found[f"{prefix}_SERVICE_PORT_{port.name.upper().replace('-', '_')}"] = str(port.number)
+            link = f"{prefix}_PORT_{port.number}_{port.protocol}"
+            found[link] = f"{port.protocol.lower()}://{host}:{port.number}"
+            found |= {f"{link}_PROTO": port.protocol.lower(), f"{link}_PORT": str(port.number), f"{link}_ADDR": host}
+    return found
+
+
+def _selected(pod: Json, selector: dict[str, str]) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return all(labels.get(name) == value for name, value in selector.items())
+
+
+def _reachable(pod: Json, even_unready: bool) -> bool:
+    status = pod.get("status") or {}
+    if (
+        not status.get("podIP")
+        or status.get("phase") in ("Succeeded", "Failed")
+        or pod["metadata"].get("deletionTimestamp")
+    ):
+        return False
+    if even_unready:
+        return True
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ()
+    )

@@ -1,0 +1,135 @@
+"""Services between pods: translated ports, named ports, headless ones, names and variables, in both sandboxes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shoal.api.meta import Json
+from shoal.local.runtime.names import hosts_text, service_lines
+from shoal.local.runtime.pod import PodRun
+from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.services import link_variables, service_views
+from tests.unit.local.conftest import Machine, pod, state, text
+from tests.unit.local.test_pods import until
+
+SERVER = (
+    "import http.server as h, sys\n"
+    "class Hello(h.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    "        self.send_response(200); self.end_headers(); self.wfile.write(b'hello from %d' % PORT)\n"
+    "    def log_message(self, *words): pass\n"
+    "h.HTTPServer(('', PORT), Hello).serve_forever()"
+)
+
+
+def service(name: str, port: int, target: int | str, cluster_ip: str, port_name: str = "http") -> Json:
+    ports = [{"name": port_name, "port": port, "targetPort": target}]
+    spec: Json = {"selector": {"app": "web"}, "clusterIP": cluster_ip, "ports": ports}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def web_pod(address: str, **labels: str) -> Json:
+    found = pod("web", container={"ports": [{"name": "front", "containerPort": 18080}]})
+    found["status"] = {"podIP": address, "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return found
+
+
+def test_ports_are_found_by_number_and_by_name() -> None:
+    services = [
+        service("translated", 80, 18080, "10.96.0.10"),
+        service("named", 80, "front", "10.96.0.11"),
+        service("same", 18080, 18080, "10.96.0.12"),
+        service("headless", 80, 18080, "None"),
+    ]
+    views = {view.name: view for view in service_views(services, [web_pod("10.1.2.3")])}
+    assert views["translated"].ports[0].targets == views["named"].ports[0].targets == (("10.1.2.3", 18080),)
+    assert {name for name, view in views.items() if view.direct} == {"same", "headless"}
+    lines = dict(service_lines(views.values(), {f"10.96.0.{n}": f"10.96.0.{n}" for n in (10, 11, 12)})["default"])
+    assert lines == {
+        "translated": ["10.96.0.10"],
+        "named": ["10.96.0.11"],
+        "same": ["10.1.2.3"],
+        "headless": ["10.1.2.3"],
+    }
+
+
+def test_variables_name_the_services_of_the_namespace() -> None:
+    views = service_views([service("my-web", 80, 18080, "10.96.0.10"), service("bare", 80, 80, "None")], [])
+    found = link_variables(views, "default", {"10.96.0.10": "127.9.253.2"})
+    assert found["MY_WEB_SERVICE_HOST"] == "127.9.253.2" and found["MY_WEB_SERVICE_PORT"] == "80"
+    assert found["MY_WEB_SERVICE_PORT_HTTP"] == "80" and found["MY_WEB_PORT"] == "tcp://127.9.253.2:80"
+    assert found["MY_WEB_PORT_80_TCP_ADDR"] == "127.9.253.2"
+    assert not any(name.startswith("BARE") for name in found)
+    assert link_variables(views, "elsewhere", {}) == {}
+
+
+class Network:
+    """What the agent does for names and Services, over the pods of a test."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.runtime = ProcessRuntime(machine.host)
+
+    async def publish(self, services: list[Json], behind: PodRun) -> None:
+        sandbox = self.machine.host.sandbox
+        assert behind.address is not None
+        views = service_views(services, [web_pod(behind.address.ip)])
+        await sandbox.publish(views)
+        lines = service_lines(views, sandbox.service_addresses)
+        self.machine.host.links = lambda namespace: link_variables(views, namespace, sandbox.service_addresses)
+
+        def look_up(name: str) -> list[str] | None:
+            from shoal.local.runtime.names import lookup
+
+            return lookup(name, lines)
+
+        sandbox.lookup = look_up
+        self.runtime.hosts_text = lambda manifest, own: hosts_text(own, "default", lines)
+
+    def start(self, manifest: Json) -> PodRun:
+        run = self.runtime.create(manifest, lambda: None)
+        run.start()
+        self.machine.pods.append(run)
+        return run
+
+
+async def test_a_translated_port_is_reached_by_every_name_and_by_variable(one_machine: Machine) -> None:
+    network = Network(one_machine)
+    server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", "18080"), image="python"))
+    await until(lambda: "running" in state(server))
+    services = [service("front", 8123, 18080, "10.96.7.7"), service("plain", 18080, 18080, "None")]
+    await network.publish(services, server)
+    names = ("front", "front.default", "front.default.svc", "front.default.svc.cluster.local")
+    urls = [*(f"http://{name}:8123" for name in names), "http://plain:18080"]
+    script = (
+        "import os, time, sys, urllib.request as u\n"
+        "def get(url):\n"
+        "    for _ in range(100):\n"
+        "        try: return u.build_opener(u.ProxyHandler({})).open(url, timeout=3).read().decode()\n"
+        "        except OSError as e: error = e; time.sleep(0.05)\n"
+        "    return str(error)\n"
+        "for url in [*sys.argv[1:], f\"http://{os.environ['FRONT_SERVICE_HOST']}:{os.environ['FRONT_SERVICE_PORT']}\"]:\n"
+        "    print(get(url), flush=True)"
+    )
+    client = network.start(pod("client", "python3", "-c", script, *urls, image="python"))
+    await client.finished.wait()
+    assert (await text(client)).splitlines() == ["hello from 18080"] * 6
+    await network.publish([], server)
+    assert one_machine.host.sandbox.service_addresses == {}
+
+
+async def test_two_clusters_may_have_the_same_service_address(isolated: Machine, tmp_path: Any) -> None:
+    """Each listens on its own bridge only."""
+    from shoal.local.sandbox.netns import NetnsSandbox
+
+    other = NetnsSandbox(f"other@{tmp_path}")
+    await other.start()
+    try:
+        view = service_views([service("front", 8124, 18080, "10.96.7.8")], [web_pod("10.1.2.3")])
+        for sandbox in (isolated.host.sandbox, other):
+            await sandbox.publish(view)
+            assert sandbox._relayed.listens(("10.96.7.8", 8124))  # type: ignore[attr-defined]
+    finally:
+        await other.stop()
+    assert json.dumps(isolated.host.sandbox.service_addresses) == '{"10.96.7.8": "10.96.7.8"}'
