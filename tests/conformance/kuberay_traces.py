@@ -22,6 +22,7 @@ from shoal.controllers.ray import Operator, Settings, names, view
 from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
+from shoal.kube.history import History, RecordingTransport
 from shoal.kube.transport import Request, Response
 from tests.conformance.kuberay_projection import compare, normal_amounts
 from tests.embedded import Embedded
@@ -139,7 +140,9 @@ class Stage:
         self._collector = Client(self.server.transport())
         self.dashboard = ScriptedDashboard()
         quick = msgspec.structs.replace(settings, status_delay=status_delay, cluster_lost_grace=0.0)
-        self.operator = Operator(self.client, quick, self.clock, self.dashboard)
+        self.history = History()
+        recorded = RecordingTransport(self.transport, self.history, clock=self.clock)
+        self.operator = Operator(Client(recorded), quick, self.clock, self.dashboard)
         self.seen_events: Counter[str] = Counter()
         self.tasks: list[asyncio.Task[None]] = []
 

@@ -1,12 +1,17 @@
-"""The operator on an in-memory API server, with time, pods and dashboards in the test's hand."""
+"""The operator on an in-memory API server, with time, pods and dashboards in the test's hand.
+
+Every test is judged at its end: what the operator did must not have violated an invariant, whatever the test was about.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from shoal.controllers.ray import Settings
+from tests.checker import normalize
+from tests.checker.ray import CHECKS
 from tests.conformance.kuberay_traces import Stage
 
 
@@ -16,3 +21,21 @@ async def stage() -> AsyncIterator[Stage]:
     await stage.start()
     yield stage
     await stage.stop()
+
+
+@pytest.fixture(autouse=True)
+def judged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """I32 to I37 for every stage that the test opened."""
+    opened: list[Stage] = []
+    begin = Stage.__init__
+
+    def remembered(self: Stage, *arguments: object, **more: object) -> None:
+        begin(self, *arguments, **more)  # type: ignore[arg-type]
+        opened.append(self)
+
+    monkeypatch.setattr(Stage, "__init__", remembered)
+    yield
+    for stage in opened:
+        records = normalize(stage.history.entries)
+        found = [violation for check in CHECKS.values() for violation in check(records)]
+        assert not found, "\n".join(map(str, found[:10]))
