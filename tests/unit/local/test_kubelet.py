@@ -113,7 +113,7 @@ async def test_modes_items_and_optional_sources(isolated: Machine) -> None:
             },
         },
     ]
-    script = "/s/bin/go; ls /s /m; stat -c %a /f/labels; cat /f/labels /f/cores; touch /s/x || echo read-only"
+    script = "/s/bin/go; ls /s /m; stat -c %a /f/labels; cat /f/labels /f/cores; touch /s/x 2>&1 || echo read-only"
     container = mounted(("scripts", "/s"), ("maybe", "/m"), ("facts", "/f"))
     run = await isolated.ended(pod("files", "sh", "-c", script, container=container, volumes=volumes))
     said = await text(run)
