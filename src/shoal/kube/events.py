@@ -1,16 +1,16 @@
 """Events on objects, for `kubectl describe`: sent in the background, repeated ones counted, floods thinned.
 
 Called by reconcilers at state changes. Telling never blocks and never fails the caller; an event that cannot be
-sent is dropped.
+sent is dropped. The same event has the same name whoever tells it, so counting goes on after a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections import OrderedDict
 from typing import Any, Literal
-from uuid import uuid4
 
 import msgspec
 
@@ -19,7 +19,7 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import Forbidden, KubeError, NotFound
+from shoal.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -113,17 +113,31 @@ class Recorder:
         message = self._combined(group, message)
         same = (*group, message)
         sent = self._sent.get(same)
-        if sent is not None:
-            sent.count += 1
-            change = {"count": sent.count, "lastTimestamp": seconds_text(moment)}
-            try:
-                await self._client.patch(EVENT, sent.name, sent.namespace, change)
-                return
-            except NotFound:  # the server forgets events after an hour
-                del self._sent[same]
-        fresh = _Sent(f"{about['name'][:200]}.{uuid4().hex[:16]}", about["namespace"] or "default", 1, moment)
-        await self._client.create(EVENT, self._body(fresh, about, type, reason, message), fresh.namespace)
+        if sent is not None and await self._counted(sent, moment):
+            return
+        fresh = _Sent(self._name(about, same), about["namespace"] or "default", 1, moment)
+        try:
+            await self._client.create(EVENT, self._body(fresh, about, type, reason, message), fresh.namespace)
+        except AlreadyExists:  # told before we were started; the answer to a patch says how often, without a right to get
+            change = {"lastTimestamp": seconds_text(moment)}
+            stored = await self._client.patch(EVENT, fresh.name, fresh.namespace, change)
+            fresh.count = int(stored.get("count") or 1)
+            await self._counted(fresh, moment)
         _remember(self._sent, same, fresh)
+
+    async def _counted(self, sent: _Sent, moment: int) -> bool:
+        """Count one more; False when the server has forgotten the event, as it does after an hour."""
+        sent.count += 1
+        try:
+            change = {"count": sent.count, "lastTimestamp": seconds_text(moment)}
+            await self._client.patch(EVENT, sent.name, sent.namespace, change)
+        except NotFound:
+            return False
+        return True
+
+    def _name(self, about: Json, same: tuple[str, ...]) -> str:
+        digest = hashlib.blake2b("\0".join((self._component, *same)).encode(), digest_size=8)
+        return f"{about['name'][:200]}.{digest.hexdigest()}"
 
     def _body(self, sent: _Sent, about: Json, type: EventType, reason: str, message: str) -> Json:
         return {

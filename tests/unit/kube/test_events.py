@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal.api.kinds import EVENT, POD
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.events import Recorder
+from tests.faults import proven
 
 from .samples import pod
 
@@ -38,3 +41,20 @@ async def test_a_flood_about_one_object_is_thinned(client: Client, clock: Virtua
     assert sum(event["count"] for event in found) == 25
     assert recorder.dropped == 175
     await recorder.close()
+
+
+def _names_by_chance(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recorder, "_name", lambda self, about, same: f"{about['name']}.{id(self):x}")
+
+
+@proven(without=_names_by_chance)
+async def test_f046_events_are_counted_on_after_a_restart(client: Client, clock: VirtualClock) -> None:
+    """F46: counts are in memory only. Holds: a restarted recorder goes on from what is stored."""
+    about = await client.create(POD, pod("a"), "team")
+    for _ in range(3):
+        recorder = Recorder(client, "shoal", clock=clock)
+        recorder.event(about, "Normal", "Held", "3 CPUs short")
+        recorder.event(about, "Normal", "Held", "3 CPUs short")
+        await recorder.flush()
+        await recorder.close()
+    assert [event["count"] for event in await client.list(EVENT, "team")] == [6]
