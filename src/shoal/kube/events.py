@@ -118,7 +118,7 @@ class Recorder:
         fresh = _Sent(self._name(about, same), about["namespace"] or "default", 1, moment)
         try:
             await self._client.create(EVENT, self._body(fresh, about, type, reason, message), fresh.namespace)
-        except AlreadyExists:  # told before we were started; the answer to a patch says how often, without a right to get
+        except AlreadyExists:  # told before we were started: a patch answers how often, and needs no right to get
             change = {"lastTimestamp": seconds_text(moment)}
             stored = await self._client.patch(EVENT, fresh.name, fresh.namespace, change)
             fresh.count = int(stored.get("count") or 1)
