@@ -42,20 +42,27 @@ class Discovery:
             task.add_done_callback(lambda _: self._asking.pop(api_version, None))
         return await asyncio.shield(task)
 
+    async def has_subresource(self, kind: Kind, name: str) -> bool:
+        """Does the server offer this subresource of the kind, such as `status`? Asked anew each time."""
+        return f"{kind.plural}/{name}" in {str(entry.get("name")) for entry in await self._listed(kind.api_version)}
+
     def forget(self, kind: Kind) -> None:
         """The server answered NotFound for its path: ask again next time."""
         self._kinds.pop((kind.api_version, kind.kind), None)
 
     async def _ask(self, api_version: str) -> list[Kind]:
         group, _, version = api_version.rpartition("/")
+        return [
+            Kind(group, version, str(entry["kind"]), str(entry["name"]), bool(entry.get("namespaced")))
+            for entry in await self._listed(api_version)
+            if "/" not in str(entry.get("name", "/"))
+        ]
+
+    async def _listed(self, api_version: str) -> list[dict[str, Any]]:
+        group, _, version = api_version.rpartition("/")
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             answer = await self._client.request("GET", path)
         except NotFound:
             return []
-        listed = msgspec.json.decode(answer.body, type=dict[str, Any]).get("resources") or []
-        return [
-            Kind(group, version, str(entry["kind"]), str(entry["name"]), bool(entry.get("namespaced")))
-            for entry in listed
-            if "/" not in str(entry.get("name", "/"))
-        ]
+        return msgspec.json.decode(answer.body, type=dict[str, Any]).get("resources") or []

@@ -16,7 +16,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper.words import discreet, printable
+from shoal.controllers.appwrapper.words import discreet, plain_key, printable
 from shoal.engine.model import Explanation, Shortfall
 
 MOST_NAMED = 20
@@ -66,7 +66,7 @@ def told(explanation: Explanation, namespace: str, uid_of: Callable[[str], str],
 
     def named(keys: Iterable[str]) -> tuple[Named, ...]:
         chosen = list(keys)[:MOST_NAMED]
-        return tuple(Named(uid_of(key), key if _namespace(key) == namespace else "") for key in chosen)
+        return tuple(Named(uid_of(key), plain_key(key) if _namespace(key) == namespace else "") for key in chosen)
 
     increase = explanation.least_increase
     return Told(

@@ -6,6 +6,8 @@ exists, a run is called off in the status before the first object goes, and ever
 
 from __future__ import annotations
 
+import msgspec
+
 from shoal.api.appwrapper import AppWrapper, dialect
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
@@ -121,6 +123,8 @@ class Reconciler:
         if not status.queue_job_state:
             status = statuses.first_seen(status, wrapper.spec.priority, now)
         record = admission_of(admit, wrapper, now(), added_names(wrapper, house.settings))
+        if not await house.store.has_status(kind):  # our own writes count as edits there
+            record = msgspec.structs.replace(record, generation=0)
         status = statuses.admitted(status, record, now)
         try:
             stored = await house.store.status(kind, wrapper, status)
@@ -148,7 +152,7 @@ class Reconciler:
         """The admission is stored: create everything. Creating twice is harmless."""
         house = self.house
         record = admissions.read(wrapper.status.admission)
-        if record.generation != wrapper.metadata.generation:
+        if record.generation not in (0, wrapper.metadata.generation):
             return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
         try:
             objects = placed(wrapper, wrapped_objects(wrapper), record, house.settings)

@@ -14,6 +14,7 @@ from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.world import World
 from shoal.kube.client import Client
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Conflict, LeaseLost, NotFound, ServerError, Unknown
 from shoal.kube.revisions import newer
 from shoal.kube.writes import Writes, would_change
@@ -26,9 +27,16 @@ class Store:
         self._client = client
         self._world = world
         self._writes = writes
+        self._kinds = Discovery(client)
         self._unsure: set[str] = set()
-        self._plain_status: set[Kind] = set()
-        """Kinds whose definition has no status subresource, as old releases of the legacy group."""
+        self._has_status: dict[Kind, bool] = {}
+        """False for kinds whose definition has no status subresource, as in old releases of the legacy group."""
+
+    async def has_status(self, kind: Kind) -> bool:
+        """Are statuses written apart? Where not, every write of one makes a new generation of the object."""
+        if kind not in self._has_status:
+            self._has_status[kind] = await self._kinds.has_subresource(kind, "status")
+        return self._has_status[kind]
 
     async def settled(self, kind: Kind, key: Key) -> AppWrapper | None:
         """The AppWrapper as it is stored: from the cache, or from the server where an earlier write left doubt."""
@@ -71,13 +79,13 @@ class Store:
         body = {**change, "metadata": {**change.get("metadata", {}), **guarded}}
 
         async def send() -> AppWrapper:
-            endpoint = None if kind in self._plain_status else subresource
+            endpoint = subresource if subresource is None or await self.has_status(kind) else None
             try:
                 return await self._send(kind, wrapper, body, endpoint)
-            except NotFound:
-                if endpoint is None or await self.refreshed(kind, wrapper) is None:
+            except NotFound:  # of the object, or of the endpoint: only the server's own list of resources tells
+                self._has_status.pop(kind, None)
+                if endpoint is None or await self.has_status(kind):
                     raise
-            self._plain_status.add(kind)
             return await self._send(kind, wrapper, body, None)
 
         async def look() -> AppWrapper | None:

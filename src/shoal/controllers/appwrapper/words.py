@@ -28,13 +28,18 @@ def discreet(text: str, namespace: str) -> str:
     return _KEY.sub(lambda found: found[0] if found[1] == namespace else STRANGER, text)
 
 
+def plain_key(key: str) -> str:
+    """A gang's key for people: one that was deleted and still holds its room carries its UID behind a `#`."""
+    return key.partition("#")[0]
+
+
 def why_waiting(explanation: Explanation, namespace: str) -> str:
     """What is short, where, whose turn it is, and who holds it: one line, for readers of one namespace."""
     parts = [discreet(explanation.message, namespace)]
     if explanation.position:
         parts.append(f"position {explanation.position} of {max(explanation.position, explanation.queue_length)}")
     if explanation.holders:
-        own = [key for key in explanation.holders if key.split("/")[1:2] == [namespace]]
+        own = [plain_key(key) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
         more = len(explanation.holders) - len(own[:MOST_NAMED])
         rest = f"{more} more" if own else f"{more} gang{'s' if more > 1 else ''} of other namespaces"
         parts.append(
