@@ -32,6 +32,7 @@ NO_HEAD_RESTART = "ray.io/disable-provisioned-head-restart"
 SERVE_SERVICE = "ray.io/enable-serve-service"
 UPGRADE_HASH = "ray.io/upgrade-strategy-recreate-hash"
 OPERATOR_VERSION = "ray.io/kuberay-version"
+RESIZE = "ray.io/ippr"
 INGRESS_CLASS = "kubernetes.io/ingress.class"
 
 REDIS_FINALIZER = "ray.io/gcs-ft-redis-cleanup-finalizer"
