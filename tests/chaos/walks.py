@@ -94,14 +94,14 @@ async def end_state(cluster: Cluster) -> Json:
     for kind in (kinds.APP_WRAPPER, kinds.POD, kinds.CONFIG_MAP):
         for obj in await cluster.client.list(kind, "default"):
             if obj["metadata"]["name"] != "kube-root-ca.crt":
-                found[f"{kind.kind}/{obj['metadata']['name']}"] = _seen(obj)
+                found[f"{kind.kind}/{obj['metadata']['name']}"] = _seen(kind.kind, obj)
     return found
 
 
-def _seen(obj: Json) -> Json:
+def _seen(kind: str, obj: Json) -> Json:
     metadata, status = obj["metadata"], obj.get("status") or {}
     owners = [one["name"] for one in metadata.get("ownerReferences") or ()]
-    if obj["kind"] != "AppWrapper":
+    if kind != "AppWrapper":
         return {"labels": metadata.get("labels"), "owners": owners, "deleted": "deletionTimestamp" in metadata}
     admission = msgspec.json.decode(status.get("admission") or "{}")
     kept = ("state", "queuejobstate", "canrun", "sender", "numberOfRequeueings", "requeueingTimeInSeconds", "message")

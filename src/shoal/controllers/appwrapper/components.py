@@ -76,6 +76,8 @@ class Components:
             house.intake.tell(wrapper)
         admit = house.planner.admit(key, uid)
         if admit is not None:
+            if house.planner.is_clearing(key, uid, house.clock.now()):
+                return RETRY  # who makes way wakes us
             refused = await house.objects.forbidden(wrapper)
             if refused is not None:
                 return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
@@ -138,9 +140,12 @@ class Components:
         house, now, status = self.house, self.house.clock.now(), wrapper.status
         if wrapper.spec.suspend:
             return await self._to_suspending(kind, wrapper)
-        if house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid) is not None:
-            house.metrics.preempted("priority")
-            return await self._to_suspending(kind, wrapper, "Preempted")
+        preempt = house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid)
+        if preempt is not None:
+            again = await self._to_suspending(kind, wrapper, "Preempted")
+            house.metrics.preempted(preempt.cause)
+            house.intake.look_at_admitted()
+            return again
         found, failed = await self._deployed(wrapper)
         wanted = len(wrapper.spec.components or ())
         if found < wanted:

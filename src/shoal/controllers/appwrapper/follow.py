@@ -45,7 +45,7 @@ class Follow:
         key, now = gang_key(wrapper), house.clock.now()
         preempt = house.planner.preempt(key, uid)
         if preempt is not None:
-            return await self._preempt(kind, wrapper, preempt)
+            return await self.preempt(kind, wrapper, preempt)
         wrapper = await self._reseat(kind, wrapper)
         counts = monitor.count(house.intake.pods(uid))
         completed_by = monitor.completion(wrapped_items(wrapper), await self._watched(wrapper))
@@ -133,7 +133,8 @@ class Follow:
             requeueing_time_in_seconds=monitor.next_wait(scheduling.requeuing, requeued),
         )
 
-    async def _preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
+    async def preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
+        """Stored, with the name of the one it makes way for, who may then be admitted."""
         house = self.house
         message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
         message = discreet(message, wrapper.metadata.namespace)
@@ -145,6 +146,7 @@ class Follow:
             sender="before preemptAWJobs - CanRun: false",
         )
         await house.store.status(kind, wrapper, statuses.making_room_for(status, decision.preemptor_uid))
+        house.intake.look_at_admitted()
         house.metrics.preempted(decision.cause)
         house.tell_people(wrapper, "Warning", "Preempted", message)
         return 0.0

@@ -92,6 +92,12 @@ class Intake:
     def look(self, address: Address) -> None:
         self._wake(address, 0.0)
 
+    def look_at_admitted(self) -> None:
+        """An eviction is stored: whoever waited for that with an admission in hand looks again."""
+        for key in self.planner.admitting:
+            if key in self.addresses:
+                self._wake(self.addresses[key], 0.0)
+
     def wake_gang(self, uid: str, after: float = 0.0) -> None:
         wrapper = self.world.wrapper_by_uid(uid) if uid else None
         address = self.addresses.get(gang_key(wrapper)) if wrapper is not None else None

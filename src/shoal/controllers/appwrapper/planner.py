@@ -17,6 +17,9 @@ from shoal.engine.model import Admit, Gang, Hold, Plan, PodSet, Preempt, Reseat
 log = logging.getLogger(__name__)
 replace = msgspec.structs.replace
 
+VICTIMS_DEADLINE = 30_000_000
+"""Microseconds for which an eviction that cannot be stored holds up those it is not for."""
+
 
 class Planner:
     """One engine and the decisions that are on their way into the API server."""
@@ -29,6 +32,8 @@ class Planner:
         """The demand that a pending admission was decided on."""
         self._preempts: dict[str, Preempt] = {}
         self._reseats: dict[str, Reseat] = {}
+        self._decided: dict[str, int] = {}
+        """When a gang's pending admission or eviction was decided."""
         self._warned: frozenset[str] = frozenset()
         self.overlay: Callable[[Gang], Gang] = lambda gang: gang
         """Adds what is known of a gang beside its object, as nodes that were asked for on its behalf."""
@@ -42,7 +47,7 @@ class Planner:
 
     def forget(self, key: str) -> None:
         self.engine.remove(key)
-        for pending in (self.holds, self._admits, self._judged, self._preempts, self._reseats):
+        for pending in (self.holds, self._admits, self._judged, self._preempts, self._reseats, self._decided):
             pending.pop(key, None)
 
     def _settle(self, gang: Gang) -> None:
@@ -83,11 +88,13 @@ class Planner:
         for admit in plan.admits:
             judged = self.engine.gang(admit.gang)
             self._admits[admit.gang] = admit
+            self._decided[admit.gang] = now
             self._judged[admit.gang] = judged.pod_sets if judged is not None else ()
             self.holds.pop(admit.gang, None)
         for preempt in plan.preempts:
             self._preempts[preempt.gang] = preempt
             self.withdraw(preempt.gang)
+            self._decided[preempt.gang] = now
         for hold in plan.holds:
             self.holds[hold.gang] = hold
         for reseat in plan.reseats:
@@ -101,6 +108,24 @@ class Planner:
     def preempt(self, key: str, uid: str) -> Preempt | None:
         found = self._preempts.get(key)
         return found if found is not None and found.uid == uid else None
+
+    def is_clearing(self, key: str, uid: str, now: int) -> bool:
+        """Must the admission of this gang wait until an eviction is stored?
+
+        The victims of its own, always; anyone's that was decided with it or before, for a while: the room it was given
+        may be theirs. Whoever restarts in between must find the victims gone, never both.
+        """
+        decided = self._decided.get(key, 0)
+        return any(
+            one.preemptor_uid == uid
+            or (self._decided.get(victim, 0) <= decided and now < self._decided.get(victim, 0) + VICTIMS_DEADLINE)
+            for victim, one in self._preempts.items()
+        )
+
+    @property
+    def admitting(self) -> list[str]:
+        """Keys of gangs whose admission is decided and not stored yet."""
+        return list(self._admits)
 
     def reseat(self, key: str, uid: str) -> Reseat | None:
         found = self._reseats.get(key)

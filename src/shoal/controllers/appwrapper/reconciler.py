@@ -30,6 +30,7 @@ from shoal.kube.errors import Conflict, NotFound
 
 CREATE_AGAIN = 0.5
 REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0)
+VICTIMS_FIRST = 1.0
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
 
@@ -110,6 +111,8 @@ class Reconciler:
             wrapper = await house.store.labels(kind, wrapper, labels)
         admit = house.planner.admit(key, uid)
         if admit is not None:
+            if house.planner.is_clearing(key, uid, house.clock.now()):
+                return VICTIMS_FIRST  # who makes way wakes us; this is for one whose write does not get through
             return await self._admit(kind, wrapper, admit)
         return await self.messages.publish(kind, wrapper)
 
@@ -146,6 +149,9 @@ class Reconciler:
 
     async def _go_on(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Admitted, and not known to be started: by us a moment ago, or by one who died."""
+        preempt = self.house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid)
+        if preempt is not None:
+            return await self.follow.preempt(kind, wrapper, preempt)
         return await self._dispatch(kind, wrapper)
 
     async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
