@@ -1,0 +1,60 @@
+"""A thousand gangs wait on a thousand nodes: what one release costs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from shoal.api import kinds
+from shoal.kube.transport import Request, Response
+from tests.cluster import Cluster, running
+from tests.unit.appwrapper.build import app_wrapper, dispatched, pod
+from tests.unit.appwrapper.meddler import Meddler
+from tests.unit.appwrapper.test_queue import start
+
+MANY = 1000
+
+
+async def test_a_release_is_decided_at_once_and_nothing_is_listed() -> None:
+    """Every node is taken by a pod, and as many gangs wait for one: the end of a pod starts the first of them within a
+    second, without a single list, and without a word to the others."""
+    async with running(with_builtin=False) as cluster:
+        for number in range(MANY):
+            await cluster.add_node(f"n{number}", cpu="4")
+            await taken(cluster, number)
+        lists: list[str] = []
+
+        async def note(request: Request) -> Response | None:
+            if request.method == "GET" and "limit" in request.query:
+                lists.append(request.path)
+            return None
+
+        meddler = Meddler(cluster.server.transport(), before=note)
+        start(cluster, transport=meddler)
+        for number in range(MANY):
+            await cluster.create(kinds.APP_WRAPPER, app_wrapper(f"w{number:04}", pod(f"w{number:04}", cpu="3")))
+        await until_all_wait(cluster)
+        lists.clear()
+        before = meddler.count("PATCH", "/status")
+        began = time.monotonic()
+        await cluster.client.delete(kinds.POD, "base-500", "default", grace_seconds=0)
+        await cluster.until(kinds.APP_WRAPPER, "w0000", dispatched)
+        assert time.monotonic() - began < 1.0
+        assert lists == []
+        assert meddler.count("PATCH", "/status") - before <= 14  # two of its own, and a burst of refreshed messages
+
+
+async def taken(cluster: Cluster, number: int) -> None:
+    """A pod that holds most of a node."""
+    made = pod(f"base-{number}", cpu="3")
+    made["spec"].update(nodeName=f"n{number}", terminationGracePeriodSeconds=0)
+    await cluster.create(kinds.POD, made)
+
+
+async def until_all_wait(cluster: Cluster) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            listed = await cluster.client.list(kinds.APP_WRAPPER, "default")
+            if all((one.get("status") or {}).get("queuejobstate") == "Backoff" for one in listed):
+                return
+            await asyncio.sleep(0.1)
