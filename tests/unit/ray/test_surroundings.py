@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.api import kinds
+from shoal.api import kinds, ray_token
 from shoal.controllers.ray import Settings, auth, from_environment, names, network_policy, pods, view
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
-from tests.unit.ray.builders import group, ray_cluster
+from tests.unit.ray.builders import group, ray_cluster, ray_job
 
 
 async def staged(settings: Settings, body) -> Stage:
@@ -80,6 +80,26 @@ def test_an_old_manifest_gets_a_token_where_a_newer_ray_runs_it():
     old = {**ray_cluster(), "spec": {**ray_cluster()["spec"], "rayVersion": "2.0.0"}}
     assert not auth.uses_token(old, Settings(default_auth_token=True))
     assert auth.uses_token(old, Settings(default_auth_token=True, token_by_agent=True))
+
+
+@proven(without=open_dashboards)
+async def test_f118_the_node_agent_is_told_whose_token_and_the_pods_stay_as_published():
+    """F118: a cluster of the embedded cluster says nothing about authentication. Holds: each of its pods and its
+    submitter name the Secret to the node agent, which hands the token to their processes; no pod shows it."""
+    stage = Stage(Settings(token_by_agent=True))
+    await stage.start()
+    await stage.client.create(kinds.RAY_JOB, ray_job(), "default")
+    await stage.settle()
+    await stage.play({"do": "setPods", "phase": "Running", "ready": True})
+    await stage.settle()
+    name = stage.objects(kinds.RAY_CLUSTER)[0]["metadata"]["name"]
+    submitter = stage.objects(kinds.JOB)[0]["spec"]["template"]
+    made = [*stage.objects(kinds.POD), submitter]
+    secrets = [view.name(secret) for secret in stage.objects(kinds.SECRET)]
+    await stage.stop()
+    assert secrets == [name]
+    assert [view.annotations_of(one).get(ray_token.ANNOTATION) for one in made] == [name] * 3
+    assert all("RAY_AUTH" not in str(one["spec"]) for one in made)
 
 
 def test_a_cluster_may_say_no_token():

@@ -15,7 +15,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.ray import job_cleanup, names, services, status, submission, view
+from shoal.controllers.ray import auth, job_cleanup, names, services, status, submission, view
 from shoal.controllers.ray.attempt import Attempt, remove_attempt
 from shoal.controllers.ray.belongings import service_change
 from shoal.controllers.ray.caches import Caches
@@ -346,6 +346,7 @@ class JobReconciler:
             wanted = submission.submitter_job(job, cluster, self._settings)
             if not view.spec(job).get("clusterSelector"):
                 mark(wanted["spec"]["template"], gang_of(cluster, job))  # it uses the gang's room, so it counts there
+            auth.name_secret(wanted["spec"]["template"]["metadata"], cluster, self._settings)
             if await self._writes.create(kinds.JOB, wanted, job, self._caches.submitters):
                 self._recorder.event(
                     job, "Normal", "CreatedRayJobSubmitter", f"Created submitter Job {view.name(wanted)}"

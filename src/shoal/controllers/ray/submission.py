@@ -147,7 +147,6 @@ def submitter_job(job: Json, cluster: Json, settings: Settings) -> Json:
     template = submitter_pod_template(job, cluster, settings)
     metadata = template.setdefault("metadata", {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
-    auth.name_secret(metadata, cluster, settings)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
