@@ -40,7 +40,7 @@ from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.memorywatch import MemoryWatch
 from shoal.local.runtime.ownership import claimed_memory, memory_directory
 from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.program import ContainerProgram
+from shoal.local.runtime.program import AttachedOutput, ContainerProgram
 from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox import Sandbox
 from shoal.local.sandbox.choose import choose_sandbox
@@ -94,6 +94,7 @@ class LocalCluster:
         await self.keeper.register(self._nodes())
         self.server.set_log_source(self._log_source)
         self.server.set_exec(self._start_program)
+        self.server.set_attach(self._attach)
         self.server.set_port_forward(self._connect)
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
@@ -216,6 +217,13 @@ class LocalCluster:
         if process is None:
             raise bad_request(f"container {asked.container} of pod {metadata['name']} is not running as a process here")
         return await ContainerProgram.start(process, list(asked.command), asked.stdin, asked.tty)
+
+    async def _attach(self, pod: Json, asked: Any) -> AttachedOutput:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if self.agent.process(namespace, name, asked.container) is None:
+            raise bad_request(f"container {asked.container} of pod {name} is not running as a process here")
+        chunks = self.agent.logs(namespace, name, asked.container, LogOptions(follow=True, tail=0))
+        return AttachedOutput(chunks, lambda: self.agent.exit_code(namespace, name, asked.container))
 
     async def _connect(self, pod: Json, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = await self.agent.connect(pod["metadata"]["namespace"], pod["metadata"]["name"], port)

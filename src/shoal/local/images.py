@@ -25,11 +25,6 @@ _SHELL = {
     "debian",
     "busybox",
     "alpine",
-    "ubi",
-    "ubi-minimal",
-    "ubi-micro",
-    "ubi8",
-    "ubi9",
     "python",
     "bash",
     "fedora",
@@ -78,7 +73,7 @@ class ImageTable:
             return Image(name=name, family="pause", path=SYSTEM_PATH, command=("sleep", "infinity"))
         if name == "python":
             return Image(name=name, family="shell", path=f"{self._python_bin}:{SYSTEM_PATH}", command=("python3",))
-        if name in _SHELL:
+        if name in _SHELL or name.startswith("ubi"):
             return Image(name=name, family="shell", path=SYSTEM_PATH, command=("sh",))
         return None
 

@@ -103,6 +103,15 @@ def sandbox_finding() -> Finding:
     return Finding("sandbox", False, detail, f"for standard ports and mount paths: {missing}")
 
 
+def outside_finding() -> Finding:
+    """How pods of the netns sandbox get to other networks."""
+    from shoal.local.sandbox import nat
+
+    why = nat.obstacle() if may_use_namespaces() else "only root can translate addresses"
+    detail = "pods are routed to other networks" if not why else "pods get out by HTTPS_PROXY alone"
+    return Finding("way out", not why, detail, f"for a route: {why}")
+
+
 def memory_controller() -> str:
     """Which control group version can hold memory limits here: `v2`, `v1` or empty."""
     with contextlib.suppress(OSError):
@@ -132,6 +141,7 @@ def findings() -> list[Finding]:
             'pods of Ray images will not start: pip install "shoal-ray[local]"',
         ),
         sandbox_finding(),
+        outside_finding(),
         Finding(
             "overlay file system",
             overlay,

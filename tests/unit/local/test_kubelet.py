@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from shoal.kube.clock import SystemClock
+from shoal.local import machine
+from shoal.local.images import ImageTable
 from shoal.local.runtime import grpchealth, security
 from shoal.local.runtime.limits import CgroupLimits, NoLimits, find_limits
 from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.memorywatch import MemoryWatch
+from shoal.local.runtime.probes import Prober
 from shoal.local.runtime.shim import Log
+from shoal.local.sandbox import nat
 from tests.unit.local.conftest import Machine, pod, state, text
 from tests.unit.local.test_pods import until
 
@@ -414,3 +420,82 @@ async def test_logs_since_a_moment(one_machine: Machine) -> None:
     from shoal.api.times import parse_time
 
     assert await text(run, since=parse_time(stamps[1])) == "late\n"
+
+
+# --- images and devices
+
+
+@pytest.mark.parametrize(
+    ("reference", "family"),
+    [
+        ("quay.io/project-codeflare/ray:2.5.0-py38-cu116", "ray"),
+        ("rayproject/ray-ml:2.9.0", "ray"),
+        ("localhost:5000/a/b/ray@sha256:0123", "ray"),
+        ("autoscaler", "ray"),
+        ("ubuntu", "shell"),
+        ("docker.io/library/debian:12", "shell"),
+        ("busybox:latest", "shell"),
+        ("alpine:3", "shell"),
+        ("registry.access.redhat.com/ubi9/ubi-minimal:9.4", "shell"),
+        ("ubi8", "shell"),
+        ("python:3.11-slim", "shell"),
+        ("ealen/echo-server:0.9.2", "echo"),
+        ("registry.k8s.io/pause:3.9", "pause"),
+        ("team/glue:7", "ray"),
+        ("nginx", None),
+        ("rayproject/ray-something", None),
+    ],
+)
+def test_images_are_known_by_their_last_name(reference: str, family: str | None) -> None:
+    found = ImageTable({"glue": "ray"}).find(reference)
+    assert (found.family if found else None) == family
+
+
+async def test_an_echo_image_without_a_command_answers_and_pause_sleeps(one_machine: Machine) -> None:
+    port = {"ports": [{"containerPort": 80}], "args": ["-text=hello there"]}
+    echo = one_machine.start(pod("echo", image="hashicorp/http-echo", container=port))
+    pause = one_machine.start(pod("pause", image="registry.k8s.io/pause:3.9"))
+    await until(lambda: "running" in state(echo) and "running" in state(pause))
+    assert echo.address is not None
+    prober = Prober(one_machine.host.sandbox, echo.address)
+
+    async def answer() -> bytes:
+        try:
+            return (await prober.fetch(echo.address.ip, 80, "/", {}, 2.0, False))[1]
+        except OSError:
+            await asyncio.sleep(0.05)
+            return b""
+
+    async with asyncio.timeout(10):
+        while not (said := await answer()):
+            pass
+    assert said == b"hello there\n"
+
+
+def test_gpus_are_counted_by_the_drivers_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ModuleType("pynvml")
+    library.nvmlInit = lambda: None  # type: ignore[attr-defined]
+    library.nvmlDeviceGetCount = lambda: 3  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    assert machine.gpu_count() == 3 and machine.capacity()["nvidia.com/gpu"] == "3"
+
+    def broken() -> None:
+        raise RuntimeError("driver not loaded")
+
+    library.nvmlInit = broken  # type: ignore[attr-defined]
+    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
+    assert machine.gpu_count() == 0 and "nvidia.com/gpu" not in machine.capacity()
+
+
+def test_why_pods_have_no_route_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nat.shutil, "which", lambda name: None)
+    assert "install nftables" in nat.obstacle()
+    monkeypatch.setattr(nat.shutil, "which", lambda name: f"/sbin/{name}")
+    monkeypatch.setattr(nat, "FORWARDING", tmp_path / "forward")
+    (tmp_path / "forward").write_text("0\n")
+    assert "sysctl -w net.ipv4.ip_forward=1" in nat.obstacle()
+    (tmp_path / "forward").write_text("1\n")
+    monkeypatch.setattr(nat, "routes", list)
+    assert "no route" in nat.obstacle()
+    written = nat.rules("abc", "shoalabc", "10.64.0.0/16")
+    assert 'ip saddr 10.64.0.0/16 oifname != "shoalabc" masquerade' in written and "drop" in written

@@ -224,6 +224,10 @@ class Server:
         """Who starts programs in pods, for `kubectl exec`."""
         self.set_terminal("exec", partial(terminals.run, start) if start is not None else None)
 
+    def set_attach(self, start: Start | None) -> None:
+        """Who shows what a container prints, for `kubectl attach`."""
+        self.set_terminal("attach", partial(terminals.run, start, attaching=True) if start is not None else None)
+
     def set_port_forward(self, connect: Connect) -> None:
         """How ports of pods are reached, for `kubectl port-forward`; at the pod's address unless told otherwise."""
         self.set_terminal("portforward", partial(portforward.run, connect))

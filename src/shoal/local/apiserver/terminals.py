@@ -59,22 +59,22 @@ class _Size(msgspec.Struct, rename={"width": "Width", "height": "Height"}):
     height: int = 24
 
 
-def options(pod: Json, query: dict[str, str]) -> ExecOptions:
-    """From the query of the request; refuses what names no container or no command."""
+def options(pod: Json, query: dict[str, str], attaching: bool = False) -> ExecOptions:
+    """From the query of the request; refuses what names no container, or no command where one is to run."""
     names = [one["name"] for one in pod["spec"].get("containers") or ()]
     container = query.get("container") or (names[0] if names else "")
     if container not in names:
         raise bad_request(f"container {container} is not valid for pod {pod['metadata']['name']}")
     command = tuple(word for word in query.get("command", "").split(SEPARATOR) if word)
-    if not command:
+    if not command and not attaching:
         raise bad_request("you must specify at least one command for the container")
     return ExecOptions(container, command, query.get("stdin") == "true", query.get("tty") == "true")
 
 
-async def run(start: Start, pod: Json, query: dict[str, str], socket: Any) -> None:
+async def run(start: Start, pod: Json, query: dict[str, str], socket: Any, attaching: bool = False) -> None:
     """Talk until the program ends or the client goes."""
     try:
-        program = await start(pod, options(pod, query))
+        program = await start(pod, options(pod, query, attaching))
     except Refused as refusal:
         await socket.send_bytes(bytes([ERROR]) + refusal.encoded())
         return

@@ -88,7 +88,8 @@ def own_stand_in(argv: list[str], image: Image, container: Json) -> list[str]:
     """Commands that this machine does better itself: an echo server without a command, a wait for Ray's GCS."""
     if image.family == "echo" and not container.get("command"):
         ports = container.get("ports") or [{"containerPort": 8080}]
-        return [sys.executable, "-I", str(Path(echo.__file__)), str(ports[0]["containerPort"])]
+        said = next((word.partition("=")[2] for word in argv if word.startswith(("-text=", "--text="))), "")
+        return [sys.executable, "-I", str(Path(echo.__file__)), str(ports[0]["containerPort"]), said]
     waited = rayenv.waits_for(argv)
     if waited is not None and rayenv.gate_weight(argv) == 0:
         return [sys.executable, "-I", "-S", str(Path(rayentry.__file__)), "wait", waited[0], str(waited[1])]

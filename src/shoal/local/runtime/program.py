@@ -1,4 +1,7 @@
-"""A command that a user runs inside a container (`kubectl exec`): its streams, its terminal, its end."""
+"""A command that a user runs inside a container (`kubectl exec`): its streams, its terminal, its end.
+
+And what a container prints from now on (`kubectl attach`): the same to those who look, without any input.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pty
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from shoal.local.runtime.process import ContainerProcess
 
@@ -133,3 +136,30 @@ class ContainerProgram:
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+class AttachedOutput:
+    """The output of a container that runs already; `chunks` follow its log, `exit_code` is asked at the end."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], exit_code: Callable[[], int]) -> None:
+        self._chunks = chunks
+        self._exit_code = exit_code
+
+    async def write(self, data: bytes) -> None:
+        return None  # containers have no input
+
+    async def close_input(self) -> None:
+        return None
+
+    async def resize(self, width: int, height: int) -> None:
+        return None
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        async for chunk in self._chunks:
+            yield STDOUT, chunk
+
+    async def wait(self) -> int:
+        return self._exit_code()
+
+    async def kill(self) -> None:
+        return None  # whoever looks away leaves the container as it is

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import hashlib
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -18,12 +19,14 @@ from typing import TypeVar
 
 from shoal.errors import ShoalError
 from shoal.local.runtime.services import ServiceView
-from shoal.local.sandbox import Address, outside
+from shoal.local.sandbox import Address, nat, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
 from shoal.local.sandbox.networks import choose_network
 from shoal.local.sandbox.outward import Direct, Outward
 from shoal.local.sandbox.relay import relay
 from shoal.local.sandbox.relays import ServiceRelays, wanted_relays
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -65,6 +68,8 @@ class NetnsSandbox:
         await _ip("link", "add", self.bridge, "type", "bridge", tolerate="File exists")
         await _ip("addr", "add", f"{gateway}/16", "dev", self.bridge, tolerate="assigned|exists")
         await _ip("link", "set", self.bridge, "up")
+        if why := await nat.open_way(self.mark, self.bridge, str(self._network)):
+            log.info("pods have no route out but their HTTPS proxy: %s", why)
 
     async def stop(self) -> None:
         self._relayed.close()
@@ -72,6 +77,7 @@ class NetnsSandbox:
             await self.close(Address(pod_id, self._given[pod_id]))
         for name in self.leftovers():
             await _ip("netns", "del", name, tolerate="No such")
+        await nat.close_way(self.mark)
         await _ip("link", "del", self.bridge, tolerate="Cannot find")
         self._inside.shutdown(wait=False)
 
