@@ -25,7 +25,7 @@ from .record import QueueRecord
 from .shrink import least_reduction
 from .state import Room, State
 from .tree import Node
-from .wish import Wish
+from .wish import Free, Wish
 
 
 class Cycle:
@@ -129,7 +129,8 @@ class Cycle:
             member.forget()
         if nominated is None and not member.flavors_remain:
             wish = record.wish(member, self.state.flavors, self.settings)
-            fits = wish.fit(record.node, record.fact.fungibility, evicts=record.fact.preemption.may_evict)
+            evicts = record.fact.preemption.may_evict
+            fits = wish.fit(record.node, Free(record.node), record.fact.fungibility, evicts=evicts)
             if fits is not None:
                 self._note(entry, fits, [])
                 return

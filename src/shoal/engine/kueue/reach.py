@@ -7,10 +7,24 @@ no, never the other way round.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .facts import FlavorResource, Policy, Settings
 from .record import QueueRecord
 from .tree import Node
-from .wish import Frame, Reachable, Wish
+from .wish import Frame, Free, Reachable, Wish
+
+
+class _Bound(NamedTuple):
+    """What a gang could have at one place."""
+
+    most: int
+    everything: int
+    """All that is free or could be made so, for whomever."""
+    nearby: int
+    """Without making other queues give way."""
+    own: int
+    """Without borrowing, if those of its own queue it may evict have left."""
 
 
 class Reach:
@@ -20,62 +34,87 @@ class Reach:
         self.records = records
         self.settings = settings
         self._borrowers: dict[tuple[Node, FlavorResource], list[tuple[QueueRecord, int]]] = {}
-        self._free: dict[tuple[str, FlavorResource], int] = {}
+        self._free: dict[str, Free] = {}
+        self._given: dict[tuple[Node, FlavorResource, Policy, int], tuple[int, dict[str, int]]] = {}
+        """What other queues could be made to give, in all and by queue."""
         self._surveys: dict[tuple[str, Frame, int], Reachable] = {}
-        self._bounds: dict[tuple[str, FlavorResource, int], tuple[int, int]] = {}
+        self._bounds: dict[tuple[str, FlavorResource, int], _Bound] = {}
 
     def most(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
         """The largest amount that a gang of this priority in this queue could have at this place."""
-        return self._bound(record, at, priority)[0]
+        return self._bound(record, at, priority).most
+
+    def free(self, record: QueueRecord) -> Free:
+        known = self._free.get(record.name)
+        if known is None:
+            known = self._free[record.name] = Free(record.node)
+        return known
 
     def survey(self, record: QueueRecord, frame: Frame, priority: int) -> Reachable:
         """The same for every place of a frame, and over each group of places all that is free or could be made so."""
-        if not record.fact.preemption.may_evict:
+        preemption = record.fact.preemption
+        if not preemption.may_evict:
             priority = 0  # nobody leaves for it, whatever its priority
         key = (record.name, frame, priority)
         known = self._surveys.get(key)
         if known is None:
+            bounds = [self._bound(record, at, priority) for at in frame.places]
+            over = [[self._bound(record, at, priority) for at in places] for places in frame.totals]
+            nearby: tuple[int, ...] | None = None
+            if preemption.may_evict and self._owes_nothing(record):
+                nearby = tuple([bound.nearby for bound in bounds])
             known = self._surveys[key] = Reachable(
-                tuple([self._bound(record, at, priority)[0] for at in frame.places]),
-                tuple([sum([self._bound(record, at, priority)[1] for at in places]) for places in frame.totals]),
+                tuple([bound.most for bound in bounds]),
+                tuple([sum([bound.everything for bound in group]) for group in over]),
+                nearby,
+                tuple([bound.own for bound in bounds]),
+                tuple([max([bound.most for bound in group]) for group in over]),
             )
         return known
 
-    def _bound(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int]:
-        """The most that one gang could have here, and all that is free or could be made so."""
+    def _owes_nothing(self, record: QueueRecord) -> bool:
+        """Do others give way only to those who do not borrow in the end? In a flat cohort nobody else has a claim."""
+        parent = record.node.parent
+        flat = parent is None or parent.parent is None
+        return flat and not self.settings.fair_sharing and not record.fact.preemption.may_borrow
+
+    def _bound(self, record: QueueRecord, at: FlavorResource, priority: int) -> _Bound:
         key = (record.name, at, priority)
         known = self._bounds.get(key)
         if known is None:
             known = self._bounds[key] = self._work_out(record, at, priority)
         return known
 
-    def _work_out(self, record: QueueRecord, at: FlavorResource, priority: int) -> tuple[int, int]:
+    def _work_out(self, record: QueueRecord, at: FlavorResource, priority: int) -> _Bound:
         node, preemption = record.node, record.fact.preemption
-        free = self._free.get((record.name, at))
-        if free is None:
-            free = self._free[record.name, at] = node.available(at)
+        free = self.free(record)[at]
         if not preemption.may_evict:
-            return free, free
+            return _Bound(free, free, free, free)
         own = _below(record, at, preemption.within_cluster_queue, priority)
         foreign = self._foreign(record, at, priority)
-        everything = free + own + foreign
+        nearby, everything = free + own, free + own + foreign
+        unborrowed = node.nominal(at) - node.usage.get(at, 0) + own
         if not foreign or self.settings.fair_sharing or preemption.may_borrow:
-            return everything, everything
+            return _Bound(everything, everything, nearby, unborrowed)
         # Others give way only to those who do not borrow in the end, or whose subtree owns what they ask for.
-        kept = max(node.nominal(at) - node.usage.get(at, 0) + own, _owned(node, at))
-        return max(free + own, min(everything, kept)), everything
+        kept = max(unborrowed, _owned(node, at))
+        return _Bound(max(nearby, min(everything, kept)), everything, nearby, unborrowed)
 
     def _foreign(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
         policy = record.fact.preemption.reclaim_within_cohort
         if policy == "Never" or record.node.parent is None:
             return 0
-        total = 0
-        for other, overhang in self._borrowing(record.node.root(), at):
-            if other is not record:
+        root = record.node.root()
+        key = (root, at, policy, 0 if policy == "Any" else priority)
+        known = self._given.get(key)
+        if known is None:
+            given = {}
+            for other, overhang in self._borrowing(root, at):
                 held = _below(other, at, policy, priority)
                 # A queue gives only while it borrows; the last gang to leave may take it below.
-                total += held if self.settings.fair_sharing else min(held, overhang + other.largest(at))
-        return total
+                given[other.name] = held if self.settings.fair_sharing else min(held, overhang + other.largest(at))
+            known = self._given[key] = (sum(given.values()), given)
+        return known[0] - known[1].get(record.name, 0)
 
     def _borrowing(self, root: Node, at: FlavorResource) -> list[tuple[QueueRecord, int]]:
         key = (root, at)
@@ -100,12 +139,15 @@ class QueueSurvey:
     def reachable(self, frame: Frame, priority: int) -> Reachable:
         return self.reach.survey(self.record, frame, priority)
 
-    def may_fit(self, wish: Wish) -> bool:
+    def may_fit(self, wish: Wish, priority: int) -> bool:
         """Where nobody can be made to leave, the gang fits now or not at all."""
-        fact = self.record.fact
+        fact, reachable = self.record.fact, self.reachable(wish.frame, priority)
+        if not reachable.tempts(wish):
+            return False
         if fact.preemption.may_evict or wish.may_shrink:
-            return True
-        return wish.fit(self.record.node, fact.fungibility, evicts=False) is not None
+            return reachable.allows(wish)
+        free = self.reach.free(self.record)
+        return wish.fit(self.record.node, free, fact.fungibility, evicts=False) is not None
 
 
 def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: int) -> int:

@@ -86,8 +86,10 @@ class State:
             return
         assert entry.assignment is not None
         leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
-        self._drop_room(entry.member.uid)
+        before = self._drop_room(entry.member.uid)
         room = Room(entry.record.node, entry.assignment, leaving)
+        if before is None or before.usage != room.usage:
+            self.forest.bump(room.node)
         self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
         for victim in entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)

@@ -25,8 +25,8 @@ class Survey(Protocol):
     def reachable(self, frame: Frame, priority: int) -> Reachable:
         """The most that gangs of this priority could find."""
 
-    def may_fit(self, wish: Wish) -> bool:
-        """Whether a gang that could find enough at every single place may fit as a whole."""
+    def may_fit(self, wish: Wish, priority: int) -> bool:
+        """Whether a gang of this priority may find enough for the whole of it."""
 
 
 class _Shelf:
@@ -42,10 +42,16 @@ class _Shelf:
         self.awake: dict[bytes, None] = {}
         """Those not set aside."""
 
-    def within(self, reachable: Reachable) -> Iterator[bytes]:
-        """Those that what is reachable may be enough for; the rest is not even looked at."""
+    def call(self, reachable: Reachable, shapes: dict[bytes, _Shape]) -> None:
+        """Wake those that what is reachable may be enough for; those that ask for more in all are not looked at."""
         end = bisect_right(self.line, reachable.together[0], key=_amount) if reachable.together else len(self.line)
-        return (key for _, key in self.line[:end])
+        self.awake = dict.fromkeys([key for _, key in self.line[:end]])
+        self.settle(reachable, shapes)
+
+    def settle(self, reachable: Reachable, shapes: dict[bytes, _Shape]) -> None:
+        """Set aside those for whom it is not enough."""
+        tempts = reachable.tempts
+        self.awake = {key: None for key in self.awake if (needs := shapes[key].needs) is None or tempts(needs)}
 
 
 class _Shape:
@@ -65,7 +71,7 @@ class _Shape:
 
 
 class Waiting:
-    __slots__ = ("_heap", "_members", "_parked", "_shapes", "_shelves", "_unshelved", "sticky", "strict")
+    __slots__ = ("_called", "_heap", "_members", "_parked", "_shapes", "_shelves", "_unshelved", "sticky", "strict")
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
@@ -78,6 +84,8 @@ class Waiting:
         """First gangs of shapes on no shelf; entries that are no longer true are dropped when they come up."""
         self._unshelved: dict[bytes, None] = {}
         """Shapes on no shelf that are set aside."""
+        self._called = False
+        """Those on shelves are to be looked through before the next head."""
         self._parked: set[str] = set()
         """UIDs set aside one by one: backing off, or for a reason that is theirs alone."""
 
@@ -137,28 +145,28 @@ class Waiting:
         if sticky is not None and not self.is_parked(sticky):
             return sticky
         best = self._first_unshelved()
-        hopeless: list[tuple[Order, bytes, _Shelf]] = []
+        called = survey is not None and self._called
+        if survey is not None and called:
+            self._called = False
+            for shelf in self._shelves.values():
+                shelf.call(survey.reachable(shelf.frame, shelf.priority), self._shapes)
+        ahead: list[tuple[Order, bytes, _Shelf, Member]] = []
         for shelf in self._shelves.values():
             if not shelf.awake or (best is not None and -shelf.priority > best.order[0]):
                 continue
-            reachable = survey.reachable(shelf.frame, shelf.priority) if survey is not None else None
+            if survey is not None and not called:
+                shelf.settle(survey.reachable(shelf.frame, shelf.priority), self._shapes)
             for key in shelf.awake:
-                shape = self._shapes[key]
-                first = self._first(shape)
-                if first is None or (best is not None and best.order < first.order):
-                    continue
-                if (
-                    survey is None
-                    or reachable is None
-                    or shape.needs is None
-                    or (reachable.allows(shape.needs) and survey.may_fit(shape.needs))
-                ):
-                    best = first
-                else:
-                    hopeless.append((first.order, key, shelf))
-        for order, key, shelf in hopeless:
-            if best is None or order < best.order:
-                del shelf.awake[key]
+                first = self._first(self._shapes[key])
+                if first is not None and (best is None or first.order < best.order):
+                    ahead.append((first.order, key, shelf, first))
+        heapq.heapify(ahead)
+        while ahead:
+            _, key, shelf, first = heapq.heappop(ahead)
+            needs = self._shapes[key].needs
+            if survey is None or needs is None or survey.may_fit(needs, shelf.priority):
+                return first
+            del shelf.awake[key]
         return best
 
     def _first_unshelved(self) -> Member | None:
@@ -227,20 +235,16 @@ class Waiting:
                     shape.shelf = shape.needs = None
                     called.append(key)
             self._shelves.clear()
+            self._called = False
         else:
-            for shelf in self._shelves.values():
-                reachable = survey.reachable(shelf.frame, shelf.priority)
-                for key in shelf.within(reachable):
-                    needs = self._shapes[key].needs
-                    if needs is None or reachable.allows(needs):
-                        shelf.awake[key] = None
+            self._called = True
         for key in called:
             self._shapes[key].parked = False
             self._offer(key, self._shapes[key])
         alone = sorted(self._parked - stays)
         for uid in alone:
             self.wake(uid)
-        return bool(called or alone or any(shelf.awake for shelf in self._shelves.values()))
+        return bool(called or alone or self._shelves)
 
     def _offer(self, key: bytes, shape: _Shape) -> None:
         """Its first gang is another one, or may be tried again."""

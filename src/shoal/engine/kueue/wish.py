@@ -7,6 +7,8 @@ things are, without messages or preemption; everything else is the flavor search
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from operator import le
 from typing import NamedTuple
 
 from .assignment import Assignment, Choice, Mode, PodSetChoice
@@ -14,6 +16,12 @@ from .demand import Member, PodDemand
 from .eligible import objection
 from .facts import Flavor, FlavorResource, Fungibility, ResourceGroup, Settings, Usage
 from .tree import Node
+
+MOST_WAYS = 64
+"""Choices of flavors tried out when it is asked whether a gang has a chance; beyond, pod sets are looked at singly."""
+
+Least = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
+"""By pod set and resource group, for each flavor: how much at which place of a frame."""
 
 
 class Frame:
@@ -30,24 +38,48 @@ class Reachable(NamedTuple):
     """The most that could be there, in the order of a frame."""
 
     alone: tuple[int, ...]
+    """At each place, if anybody who may be made to leave does."""
     together: tuple[int, ...]
+    """Over each group of places."""
+    nearby: tuple[int, ...] | None = None
+    """At each place without making other queues give way. None: it makes no difference how they do."""
+    own: tuple[int, ...] = ()
+    """At each place without borrowing: other queues give way only to a gang that borrows nowhere."""
+    largest: tuple[int, ...] = ()
+    """The most of `alone`, over each group of places."""
+
+    def tempts(self, wish: Wish) -> bool:
+        """Is a closer look worth while? Enough in all, and for the pod set that asks for most. Never wrongly no."""
+        return all(map(le, wish.together, self.together)) and all(map(le, wish.largest, self.largest))
 
     def allows(self, wish: Wish) -> bool:
-        """Could it be enough? Every pod set must find one flavor that has enough of everything, each taken alone."""
-        for needed, there in zip(wish.together, self.together, strict=True):
-            if needed > there:
-                return False
-        alone = self.alone
-        for options in wish.least:
-            for option in options:
-                for place, amount in option:
-                    if amount > alone[place]:
-                        break
-                else:
-                    break
-            else:
-                return False
-        return True
+        """Could it be enough for the whole gang? Never wrongly no."""
+        if wish.ways > MOST_WAYS:
+            return all(any(_within(option, self.alone) for option in options) for options in wish.least)
+        return self._finds_way(wish.least, 0, [0] * len(self.alone))
+
+    def _finds_way(self, least: Least, depth: int, taken: list[int]) -> bool:
+        """Is there a choice of flavors with enough at every place for all pod sets that would share it?"""
+        if depth == len(least):
+            return self.nearby is None or _fits(taken, self.nearby) or _fits(taken, self.own)
+        for option in least[depth]:
+            for place, amount in option:
+                taken[place] += amount
+            if all(taken[place] <= self.alone[place] for place, _ in option) and self._finds_way(
+                least, depth + 1, taken
+            ):
+                return True
+            for place, amount in option:
+                taken[place] -= amount
+        return False
+
+
+def _within(option: tuple[tuple[int, int], ...], most: tuple[int, ...]) -> bool:
+    return all(amount <= most[place] for place, amount in option)
+
+
+def _fits(taken: list[int], most: tuple[int, ...]) -> bool:
+    return all(amount <= there or not amount for amount, there in zip(taken, most, strict=True))
 
 
 _Option = tuple[int, str, tuple[tuple[str, FlavorResource, int], ...]]
@@ -62,8 +94,21 @@ class _Scan(NamedTuple):
     options: tuple[_Option, ...]
 
 
+class Free(dict[FlavorResource, int]):
+    """What is available to one queue, by place, worked out when first asked for. Good until its tree changes."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __missing__(self, at: FlavorResource) -> int:
+        self[at] = amount = self.node.available(at)
+        return amount
+
+
 class Wish:
-    __slots__ = ("_asked", "_parts", "frame", "least", "may_shrink", "modesty", "together")
+    __slots__ = ("_asked", "_last", "_parts", "frame", "largest", "least", "may_shrink", "modesty", "together", "ways")
 
     def __init__(
         self,
@@ -102,17 +147,30 @@ class Wish:
                 scans.append(_Scan(len(group.flavors) if group is not None else 0, tuple(options)))
                 least.append(tuple(needs))
             self._parts.append((indexes, scans))
-        self.least = tuple(least)
-        """By pod set and resource group, for each flavor: how much at which place of the frame."""
+        self.least: Least = tuple(least)
+        self.ways = prod([len(options) for options in least])
+        self._last: tuple[int, Assignment | None] = (-1, None)
         names = sorted({at.resource for at in places})
         self.together = tuple([sum(totals.get(name, 0) for totals in smallest) for name in names])
         """By resource: how much over all its places."""
+        self.largest = tuple([max([_sum(indexes, smallest, name) for indexes, _ in self._parts]) for name in names])
+        """By resource: what the pod set that asks for most needs at one place."""
         self.modesty = self.together[0] if self.together else 0
         key = (tuple(places), tuple([tuple([at for at in places if at.resource == name]) for name in names]))
         self.frame = frames.setdefault(key, Frame(*key))
 
-    def fit(self, node: Node, fungibility: Fungibility, *, evicts: bool) -> Assignment | None:
-        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell."""
+    def fit(self, node: Node, free: Free, fungibility: Fungibility, *, evicts: bool) -> Assignment | None:
+        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell.
+
+        Remembered until the tree changes. To be asked only while the room kept for others is in the tree, and nothing
+        else that does not stay there.
+        """
+        generation = node.root().generation
+        if self._last[0] != generation:
+            self._last = (generation, self._fit(node, free, fungibility, evicts))
+        return self._last[1]
+
+    def _fit(self, node: Node, free: Free, fungibility: Fungibility, evicts: bool) -> Assignment | None:
         by_search = evicts and (fungibility.prefer_preempting or not fungibility.next_when_preempting)
         usage: Usage = {}
         top = 0
@@ -127,7 +185,7 @@ class Wish:
                     heights: list[int] = []
                     for _, at, amount in option[2]:
                         whole = amount + usage.get(at, 0)
-                        if whole > node.available(at):
+                        if whole > free[at]:
                             break
                         heights.append(node.borrowing_height(at, whole)[0])
                     if len(heights) < len(option[2]):
