@@ -9,7 +9,9 @@ import pytest
 
 from shoal.api.kinds import RAY_JOB, SECRET
 from shoal.api.meta import Json
+from shoal.local.runtime import planning
 from tests.e2e.conftest import Whole
+from tests.faults import proven
 from tests.unit.ray.builders import group, ray_job
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -26,6 +28,14 @@ WRITES = (
 )
 
 
+def no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(pod: Json, sources: object) -> dict[str, str]:
+        return {}
+
+    monkeypatch.setattr(planning, "token_variables", nothing)
+
+
+@proven(without=no_tokens)
 async def test_f118_an_open_dashboard_takes_nothing_without_its_token(whole: Whole) -> None:
     """F118: a stranger reaches the dashboard of a cluster whose manifest says nothing. Holds: every write path answers
     401, another cluster's token included; with the token jobs run, and no pod shows it."""

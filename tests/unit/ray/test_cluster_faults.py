@@ -212,6 +212,41 @@ async def test_f085_workers_beyond_the_quota_are_told_and_come_when_there_is_roo
     assert "ReplicaFailure" not in conditions(await read(stage))
 
 
+def ungated(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = cluster.pods.worker_pod
+
+    def without_gates(*arguments, **more):
+        pod = build(*arguments, **more)
+        pod["spec"].pop("schedulingGates", None)
+        return pod
+
+    monkeypatch.setattr(cluster.pods, "worker_pod", without_gates)
+
+
+@proven(without=ungated)
+async def test_f085_growth_that_no_queue_admitted_is_gated_told_and_released(stage):
+    """F85: the autoscaler asks for more than a queue has admitted. Holds: the new workers carry the queue's gate and
+    take no room, the cluster says which gate holds them, and they count as soon as it is gone."""
+    gate = {"name": "kueue.x-k8s.io/elastic-job"}
+    grown = group(replicas=3)
+    await created(stage, group(replicas=1), enableInTreeAutoscaling=True)
+    await all_ready(stage)
+    grown["template"]["spec"]["schedulingGates"] = [gate]  # as a queue writes it into the template
+    await patch(stage, workerGroupSpecs=[grown])
+    held = [pod for pod in pods(stage, "workers") if pod["spec"].get("schedulingGates")]
+    assert len(held) == 2
+    stage.clock.advance(61)
+    await stage.settle()
+    told = conditions(await read(stage))["Degraded"]["message"]
+    assert "1 of 3 workers are ready" in told
+    assert "scheduling gate kueue.x-k8s.io/elastic-job" in told
+    for pod in held:
+        await stage.client.patch(kinds.POD, view.name(pod), "default", {"spec": {"schedulingGates": None}})
+    await all_ready(stage)
+    assert "Degraded" not in conditions(await read(stage))
+    assert len(pods(stage, "workers")) == 3
+
+
 async def test_a_provisioned_cluster_that_lost_its_head_is_degraded_after_a_minute(stage):
     await created(stage)
     await all_ready(stage)

@@ -342,7 +342,9 @@ class ClusterReconciler:
         left = memory.degraded_since + DEGRADED_AFTER - now
         if left > 0:
             return "", left
-        return f"the head is {'ready' if head_ready else 'not ready'}, {ready} of {wanted} workers are ready", None
+        why = status.why_waiting([pod for pod in members if not observed.is_ready(pod)])
+        told = f"the head is {'ready' if head_ready else 'not ready'}, {ready} of {wanted} workers are ready"
+        return f"{told}; {why}" if why else told, None
 
     def _problems(self, cluster: Json) -> tuple[list[str], str]:
         metadata = validation.problems_of_metadata(cluster)

@@ -231,14 +231,23 @@ def _set_state(status: Json, old: Json, state: str, now: int) -> None:
 
 def _progress(workers: list[Json], wanted: int, heads: list[Json]) -> str:
     ready = sum(map(observed.is_ready, workers))
-    for pod in [*heads, *workers]:
+    why = why_waiting([*heads, *workers])
+    return f"{ready} of {wanted} workers are ready{f'; {why}' if why else ''}"
+
+
+def why_waiting(pods: list[Json]) -> str:
+    """What holds up the first pod that does not get on, in the words of whoever holds it up; empty when none is."""
+    for pod in pods:
+        gates = [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or []]
+        if gates:
+            return f"pod {view.name(pod)} waits for admission: scheduling gate {', '.join(gates)}"
         trouble = observed.trouble(pod)
         if trouble is not None:
-            return f"{ready} of {wanted} workers are ready; pod {view.name(pod)}: {trouble[0]} ({trouble[1]})"
+            return f"pod {view.name(pod)}: {trouble[0]} ({trouble[1]})"
         scheduled = observed.condition(pod, "PodScheduled")
         if scheduled is not None and scheduled.get("status") == "False" and scheduled.get("message"):
-            return f"{ready} of {wanted} workers are ready; pod {view.name(pod)} waits: {scheduled['message']}"
-    return f"{ready} of {wanted} workers are ready"
+            return f"pod {view.name(pod)} waits: {scheduled['message']}"
+    return ""
 
 
 def _head_info(cluster: Json, heads: list[Json], service: Json | None) -> Json:
