@@ -82,12 +82,14 @@ class Messages:
 
     def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
         """Would the explanation read otherwise now?"""
-        stored = explain.read(wrapper.status.explanation)
-        if stored is None or (not stored.in_full and self._may_try()):
-            return True
+        namespace = wrapper.metadata.namespace
         found = self.house.planner.engine.brief(hold.gang, hold.explanation, self.house.clock.now())
-        brief = explain.told(found, wrapper.metadata.namespace, self._uid_of, in_full=False)
-        return explain.as_brief(stored) != brief
+        stored = explain.read(wrapper.status.explanation)
+        if stored is None:  # a definition of another release may not keep it
+            return wrapper.status.message != why_waiting(found, namespace)
+        if not stored.in_full and self._may_try():
+            return True
+        return explain.as_brief(stored) != explain.told(found, namespace, self._uid_of, in_full=False)
 
     def _uid_of(self, key: str) -> str:
         gang = self.house.planner.engine.gang(key)
