@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from shoal.api.crds import load_crds
+from shoal.api.kinds import CRD
 from shoal.api.meta import Json
 from shoal.local import machine
+from shoal.local.apiserver import Server
 from shoal.local.runtime import shim
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.host import Host
@@ -20,6 +23,7 @@ from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.sandbox.netns import NetnsSandbox
+from tests.unit.local.parts import Cluster
 
 
 class Things:
@@ -88,6 +92,21 @@ async def isolated(tmp_path: Path) -> AsyncIterator[Machine]:
 async def plain(tmp_path: Path) -> AsyncIterator[Machine]:
     async for found in _machine("loopback", tmp_path):
         yield found
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """An API server in memory; a test begins the parts it wants. Afterwards no node holds more than it offers."""
+    server = Server(None)
+    await server.start()
+    found = Cluster(server)
+    for definition in load_crds():
+        if definition["spec"]["names"]["kind"] in ("ProvisioningRequest", "PodGroup"):
+            await found.client.create(CRD, definition)
+    yield found
+    await found.assert_no_node_is_overfull()
+    await found.end()
+    await server.stop()
 
 
 async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:

@@ -82,9 +82,11 @@ class Autoscaler:
                 self._nodes.subscribe(self._node_changed)
                 for cache in caches:
                     cache.subscribe(self._changed)
+                self._wake.set()
                 while True:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), self._rest())
+                        async with asyncio.timeout(self._rest()):  # wait_for may swallow a cancellation
+                            await self._wake.wait()
                     self._wake.clear()
                     await self.look()
                     await self._clock.sleep(DEBOUNCE)

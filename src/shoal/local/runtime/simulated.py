@@ -26,7 +26,7 @@ EXIT_CODE = PREFIX + "exit-code"
 START_SECONDS = PREFIX + "start-seconds"
 """How long until the containers run and are ready."""
 
-_SLEEP = re.compile(r"(?:^|[\s;&])sleep\s+(\d+(?:\.\d+)?)([smh]?)(?=$|[\s;&'\"])")
+_SLEEP = re.compile(r"(?:^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)([smh]?)(?=$|[\s;&'\"])")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -154,8 +154,10 @@ class Scheduler:
             self._spawn(self._bind_group(places))
             return
         why = "; ".join(shortfall.message for shortfall in places if shortfall.message) or "no node has room"
+        together = f"the {group.minimum} pods of its gang start together or not at all"
+        text = f"0/{len(self._nodes)} nodes are available: {why}; {together}."
         for pod in group.pods:
-            self._teller.waits(pod, f"{why} (all {group.minimum} pods of its gang start together or not at all)")
+            self._teller.waits(pod, text)
 
     def _places(self, group: Group) -> list[tuple[Json, str]] | tuple[Shortfall, ...]:
         """A node for each pod: those planned when the gang was admitted if they still hold it, else any."""

@@ -1,0 +1,188 @@
+"""Scheduler, node agent and autoscaler against the embedded API server in memory, with simulated pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from shoal.api import gang as marks
+from shoal.api.kind import Kind
+from shoal.api.kinds import NODE, POD, POD_TEMPLATE, PROVISIONING_REQUEST
+from shoal.api.meta import Json
+from shoal.api.quantity import amounts
+from shoal.engine.facts import pod_requests
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.errors import NotFound
+from shoal.local.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.apiserver import Server
+from shoal.local.runtime.simulated import SimulatedRuntime
+from shoal.local.scheduler import Scheduler
+from shoal.local.settings import Pool
+
+QUEUED = "queued-provisioning.gke.io"
+ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+CHECK = "check-capacity.autoscaling.x-k8s.io"
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+
+GPU = Pool(
+    name="gpu",
+    capacity={"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"},
+    labels={"kind": "gpu"},
+    most=3,
+    delay=0.05,
+    runtime="simulated",
+)
+
+
+class Cluster:
+    """The parts that a test chose to start, and short ways to use them."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client = Client(server.transport())
+        self.clock = SystemClock()
+        self.runtime = SimulatedRuntime(self.clock)
+        self.keeper = NodeKeeper(self.client, "test", "127.0.0.1", self.clock)
+        self.agent = Agent(self.client, "test", {"simulated": self.runtime}, self.keeper)
+        self.scheduler = Scheduler(self.client)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, *parts: Any) -> None:
+        for part in parts:
+            self.tasks.append(asyncio.create_task(part.run()))
+            if hasattr(part, "ready"):
+                await part.ready.wait()
+
+    async def end(self, *tasks: asyncio.Task[None]) -> None:
+        """As a crash: nothing is said to anybody."""
+        for task in tasks or self.tasks:
+            task.cancel()
+        await asyncio.gather(*(tasks or self.tasks), return_exceptions=True)
+
+    async def nodes(self, *sizes: str, **options: Any) -> None:
+        await self.keeper.register(
+            NodeShape(name=f"node-{i}", capacity={"cpu": size, "memory": "64Gi"}, runtime="simulated", **options)
+            for i, size in enumerate(sizes)
+        )
+
+    async def node(self, name: str, **options: Any) -> None:
+        shape = {"capacity": {"cpu": "4", "memory": "8Gi"}, "runtime": "simulated", **options}
+        await self.keeper.register([NodeShape(name=name, **shape)])
+
+    async def pod(
+        self, name: str, cpu: str = "1", gang: tuple[str, int] | None = None, gpus: int = 0, **more: Any
+    ) -> Json:
+        annotations = dict(more.pop("annotations", {}))
+        if gang:
+            annotations |= {marks.GANG_UID: gang[0], marks.GANG_SIZE: str(gang[1]), marks.GANG_NAME: gang[0]}
+        devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        container = {
+            "name": "c",
+            "image": "busybox",
+            "command": ["sleep", "infinity"],
+            "resources": {"requests": {"cpu": cpu, **devices}, "limits": devices},
+            **more.pop("container", {}),
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations, "labels": more.pop("labels", {})},
+            "spec": {"containers": [container], "restartPolicy": "Never", **more},
+        }
+        return await self.client.create(POD, body, "default")
+
+    async def ask(self, name: str, count: int, kind: str = QUEUED, *, template: bool = True, **parameters: str) -> None:
+        """A ProvisioningRequest for so many pods of one GPU each."""
+        if template:
+            await self.template(name)
+        spec: Json = {"provisioningClassName": kind, "podSets": [{"podTemplateRef": {"name": name}, "count": count}]}
+        body = {
+            "apiVersion": PROVISIONING_REQUEST.api_version,
+            "kind": "ProvisioningRequest",
+            "metadata": {"name": name},
+            "spec": {**spec, **({"parameters": parameters} if parameters else {})},
+        }
+        await self.client.create(PROVISIONING_REQUEST, body, "default")
+
+    async def template(self, name: str) -> None:
+        limits = {"nvidia.com/gpu": "1"}
+        resources = {"requests": {"cpu": "1", **limits}, "limits": limits}
+        spec = {"containers": [{"name": "c", "image": "x", "resources": resources}]}
+        body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": {"spec": spec}}
+        await self.client.create(POD_TEMPLATE, body, "default")
+
+    async def see(
+        self, kind: Kind, name: str, namespace: str | None, good: Callable[[Json], bool], seconds: float = 15
+    ) -> Json:
+        """The object as soon as it is as wanted."""
+        last: Json | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        last = await self.client.get(kind, name, namespace)
+                        if good(last):
+                            return last
+                    except NotFound:
+                        pass
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{kind.kind} {name} never got there; it was last seen as {last}") from None
+
+    async def request(self, name: str, kind: str, status: str = "True") -> Json:
+        return await self.see(PROVISIONING_REQUEST, name, "default", condition(kind, status))
+
+    async def until(self, look: Callable[[], Any], seconds: float = 15) -> None:
+        """Until an awaited look says yes: for things that have no event of their own."""
+        async with asyncio.timeout(seconds):
+            while not await look():  # noqa: ASYNC110 - the other side has no event
+                await asyncio.sleep(0.02)
+
+    async def node_names(self) -> list[str]:
+        return sorted(node["metadata"]["name"] for node in await self.client.list(NODE))
+
+    async def where(self) -> dict[str, str | None]:
+        pods = await self.client.list(POD, "default")
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
+
+    async def bound(self, name: str) -> str:
+        found = await self.see(POD, name, "default", lambda pod: bool(pod["spec"].get("nodeName")))
+        return str(found["spec"]["nodeName"])
+
+    async def waits(self, name: str, text: str) -> Json:
+        return await self.see(POD, name, "default", lambda pod: text in waiting_message(pod))
+
+    async def assert_no_node_is_overfull(self) -> None:
+        """Requests of bound pods that have not ended stay within what their node offers."""
+        used: dict[str, Counter[str]] = {}
+        for pod in await self.client.list(POD):
+            node = pod["spec"].get("nodeName")
+            if node and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+                used.setdefault(node, Counter()).update({"pods": 1, **pod_requests(pod["spec"])})
+        for node in await self.client.list(NODE):
+            offered = amounts(node["status"]["allocatable"])
+            taken = used.get(node["metadata"]["name"], Counter())
+            over = {resource: taken[resource] for resource in taken if taken[resource] > offered.get(resource, 0)}
+            assert not over, f"node {node['metadata']['name']} offers {offered} and is asked for {over}"
+
+
+def phase(wanted: str) -> Callable[[Json], bool]:
+    return lambda pod: (pod.get("status") or {}).get("phase") == wanted
+
+
+def condition(kind: str, status: str) -> Callable[[Json], bool]:
+    return lambda obj: any(
+        c["type"] == kind and c["status"] == status for c in (obj.get("status") or {}).get("conditions") or ()
+    )
+
+
+def message(obj: Json, kind: str) -> str:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((str(one.get("message")) for one in conditions if one["type"] == kind), "")
+
+
+def waiting_message(pod: Json) -> str:
+    return message(pod, "PodScheduled")

@@ -1,0 +1,65 @@
+"""Pods that only the clock moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.api.kinds import POD
+from shoal.kube.errors import NotFound
+from shoal.local.agent import agent as agent_module
+from shoal.local.runtime.simulated import EXIT_CODE, RUN_SECONDS, START_SECONDS
+from tests.faults import proven
+from tests.unit.local.parts import Cluster, condition, phase
+
+
+async def test_a_pod_is_bound_runs_and_is_deleted(cluster: Cluster) -> None:
+    await cluster.nodes("4")
+    await cluster.begin(cluster.agent, cluster.scheduler)
+    await cluster.pod("one")
+    running = await cluster.see(POD, "one", "default", phase("Running"))
+    assert running["spec"]["nodeName"] == "node-0" and running["status"]["podIP"]
+    assert condition("Ready", "True")(running) and condition("PodScheduled", "True")(running)
+    await cluster.client.delete(POD, "one", "default")
+
+    async def gone() -> bool:
+        return cluster.agent.running("default", "one") is None
+
+    await cluster.until(gone)
+    with pytest.raises(NotFound):
+        await cluster.client.get(POD, "one", "default")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "command", "wanted"),
+    [
+        ({RUN_SECONDS: "0.1"}, ["whatever"], "Succeeded"),
+        ({RUN_SECONDS: "0.1", EXIT_CODE: "2"}, ["whatever"], "Failed"),
+        ({START_SECONDS: "0.1", RUN_SECONDS: "0.1"}, ["whatever"], "Succeeded"),
+        ({}, ["sh", "-c", "sleep 0.1"], "Succeeded"),
+        ({}, ["/bin/sleep", "0.1s"], "Succeeded"),
+        ({RUN_SECONDS: "not a number"}, ["sleep", "0"], "Running"),
+    ],
+)
+async def test_pods_end_as_told(cluster: Cluster, annotations: dict[str, str], command: list[str], wanted: str) -> None:
+    await cluster.nodes("4")
+    await cluster.begin(cluster.agent, cluster.scheduler)
+    await cluster.pod("timed", annotations=annotations, container={"command": command})
+    ended = await cluster.see(POD, "timed", "default", phase(wanted))
+    if wanted == "Failed":
+        assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 2
+
+
+def starts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "TERMINAL", ())
+
+
+@proven(without=starts_anything)
+async def test_f108_a_pod_that_ended_is_never_started_again(cluster: Cluster) -> None:
+    """F108: the agent starts and finds a pod that ended long ago. Holds: it is left as it is."""
+    await cluster.nodes("4")
+    await cluster.pod("done", nodeName="node-0", annotations={RUN_SECONDS: "0"})
+    await cluster.client.patch(POD, "done", "default", {"status": {"phase": "Succeeded"}}, subresource="status")
+    await cluster.begin(cluster.agent)
+    await cluster.pod("fresh", nodeName="node-0")
+    await cluster.see(POD, "fresh", "default", phase("Running"))
+    assert cluster.agent.running("default", "done") is None
