@@ -244,7 +244,8 @@ class _Walk:
             return
         preemptor_uid = str(new.admission.get("stoppingFor") or "")
         if change.revision > self._calm_from:
-            self._decisions.append((new.uid, reason, preemptor_uid))
+            again = self.world.gang(preemptor_uid)  # one that had to come back itself may ask again
+            self._decisions.append((new.uid, reason, f"{preemptor_uid}/{again.admission.get('epoch') if again else 0}"))
         preemptor = self.world.gang(preemptor_uid)
         if not preemptor_uid:
             self._tell(change, "I14", f"{new.name} was preempted for nobody")

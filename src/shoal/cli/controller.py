@@ -98,7 +98,8 @@ def command(
     )
     names = _chosen(only)
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
-    wrappers = choices.wrapper_settings({**options, "trust_unstamped": trust_unstamped}, choices.read(chosen))
+    rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook"}
+    wrappers = choices.wrapper_settings({**options, **rights}, choices.read(chosen))
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     parts = _parts(names, wrappers, health)

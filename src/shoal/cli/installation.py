@@ -63,7 +63,7 @@ def rules() -> list[Json]:
             **_rule(
                 "admissionregistration.k8s.io",
                 ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-                ("get", "patch"),
+                ("get", "list", "watch", "patch"),  # list and watch of this one name
             ),
             "resourceNames": [admission.CONFIGURATION],
         },

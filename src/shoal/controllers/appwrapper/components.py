@@ -69,7 +69,15 @@ class Components:
         house, key, uid = self.house, gang_key(wrapper), wrapper.metadata.uid
         if wrapper.spec.suspend:
             return None
-        if not is_queued_here(wrapper):
+        if not is_queued_here(wrapper):  # whoever lifted the suspension, its creator answers for what it wraps
+            unstamped = house.facts.unstamped(wrapper)
+            if unstamped:
+                held = phases.waiting(wrapper.status, house.clock.now())
+                await self._store(kind, wrapper, msgspec.structs.replace(held, message=unstamped))
+                return None
+            refused = await house.objects.forbidden(wrapper)
+            if refused is not None:
+                return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
             return await self._start(kind, wrapper, Admission())
         told = house.planner.engine.gang(key)
         if told is not None and told.state in ("held", "stopping"):

@@ -43,12 +43,12 @@ class AppWrapperController:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
-        self.world = World(client, self.clock)
+        self.world = World(client, self.clock, settings.stamps)
         self.planner = Planner(Engine(engine_settings(settings)))
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
         self._changed = asyncio.Event()
-        facts = Facts(settings)
+        facts = Facts(settings, self.world.stamps.creator)
         writes = Writes(client, in_flight=64, clock=self.clock)
         intake = Intake(self.world, facts, self.planner, self.clock, self.queue.enqueue, self._changed.set, self._gone)
         self.house = House(

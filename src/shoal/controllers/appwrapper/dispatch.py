@@ -68,6 +68,8 @@ class Objects:
             name = _full_name(wrapper, obj)
             group, kind_name = str(obj.get("apiVersion") or "").rpartition("/")[0], str(obj.get("kind") or "")
             refusal = "" if self._as_creator and creator is not None else refused_kind(group, kind_name)
+            if "/" in group:
+                refusal = f"apiVersion {printable(str(obj.get('apiVersion')))!r} is not a group and a version"
             if refusal:
                 return Refused(name, refusal, permanent=True)
             kind = await self.kinds.kind_of(str(obj.get("apiVersion") or ""), kind_name)

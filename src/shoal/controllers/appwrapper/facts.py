@@ -6,6 +6,8 @@ controller tells the engine exactly what the last one knew. Demand is read once 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper, dialect
@@ -15,7 +17,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission, Name
 from shoal.controllers.appwrapper.demand import component_pod_sets, pod_sets
-from shoal.controllers.appwrapper.rights import UNSTAMPED, creator_of
+from shoal.controllers.appwrapper.rights import UNSTAMPED, Creator, creator_of
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
 from shoal.engine.model import Admit, Gang, PodSet, State, Supply
@@ -36,8 +38,11 @@ class Demand(msgspec.Struct, frozen=True):
 class Facts:
     """Gang facts of AppWrappers; remembers demand by UID and generation."""
 
-    def __init__(self, settings: AppWrapperSettings) -> None:
+    def __init__(
+        self, settings: AppWrapperSettings, creator: Callable[[AppWrapper], Creator | None] = creator_of
+    ) -> None:
         self.settings = settings
+        self.creator = creator
         self._demands: dict[str, Demand] = {}
 
     def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False) -> Gang:
@@ -50,8 +55,8 @@ class Facts:
         sets, problem = demand.pod_sets, demand.problem
         if state in ("admitted", "stopping") and record.generation not in (0, wrapper.metadata.generation):
             sets, problem = admissions.admitted_pod_sets(record), ""
-        if state == "waiting" and not problem and not self.settings.trust_unstamped and creator_of(wrapper) is None:
-            problem = UNSTAMPED
+        if state == "waiting" and not problem:
+            problem = self.unstamped(wrapper)
         created = _moment(wrapper.metadata.creation_timestamp, now)
         return Gang(
             key=gang_key(wrapper),
@@ -74,6 +79,10 @@ class Facts:
             stopping_for=record.stopping_for,
             problem=problem,
         )
+
+    def unstamped(self, wrapper: AppWrapper) -> str:
+        """What to do about an AppWrapper of which nobody knows who created it; empty when that is known or trusted."""
+        return "" if self.settings.trust_unstamped or self.creator(wrapper) is not None else UNSTAMPED
 
     def forget(self, uid: str) -> None:
         self._demands.pop(uid, None)

@@ -71,6 +71,7 @@ class Intake:
             cache.subscribe(lambda change, kind=kind: self._wrapper_changed(kind, change))  # type: ignore[misc]
         for subtree_kind, subtrees in self.world.subtrees.items():
             subtrees.subscribe(lambda change, kind=subtree_kind: self._subtree_changed(kind, change))  # type: ignore[misc]
+        self.world.stamps_changed = self._tell_all
         self.world.nodes.subscribe(self._node_changed)
         self.world.pods.subscribe(self._pod_changed)
 
@@ -83,6 +84,14 @@ class Intake:
         holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
         self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds))
         self._replan()
+
+    def _tell_all(self) -> None:
+        """Whom we may believe has changed."""
+        for address in list(self.addresses.values()):
+            wrapper = self.world.wrapper(*address)
+            if wrapper is not None:
+                self.tell(wrapper)
+                self._wake(address, 0.0)
 
     def mark_clean(self, wrapper: AppWrapper) -> None:
         if wrapper.metadata.uid not in self.cleaned:

@@ -36,6 +36,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     head_of_line_seconds: float = 0.0
     """For how long nothing may overtake the front of the queue once it was found not to fit."""
     events: bool = True
+    stamps: Literal["server", "webhook"] = "server"
+    """Who records the creator of an AppWrapper: the embedded server by itself, or our webhook on any other cluster."""
     trust_unstamped: bool = False
     """Dispatch AppWrappers whose creator no admission recorded, with our own rights."""
     create_as_creator: bool = False

@@ -18,6 +18,7 @@ from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
 from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
+from shoal.controllers.appwrapper.stamps import By, Stamps
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -37,10 +38,13 @@ class Followed(Object):
 class World:
     """Caches of everything an admission depends on."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, stamps: By = "server") -> None:
         self.client = client
         self._clock = clock
         self._absent: dict[Kind, asyncio.Event] = {}
+        unreadable = self._absent[kinds.MUTATING_WEBHOOK] = asyncio.Event()
+        self.stamps_changed: Callable[[], None] = lambda: None
+        self.stamps = Stamps(client, clock, stamps, lambda: self.stamps_changed(), lambda trouble: unreadable.set())
         uid = {"uid": lambda obj: (obj.metadata.uid,)}
         self.wrappers: dict[Kind, Cache[AppWrapper]] = {
             kind: self._cache(kind, AppWrapper, uid) for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
@@ -68,6 +72,7 @@ class World:
                 *self.subtrees.values(),
                 self.nodes,
                 self.pods,
+                *([self.stamps.cache] if self.stamps.cache is not None else ()),
             ]
             for cache in caches:
                 tasks.create_task(cache.run())
@@ -88,6 +93,7 @@ class World:
         """Until everything that a decision depends on was read once. Kinds that are not installed do not hold us up."""
         await asyncio.gather(self.nodes.synced.wait(), self.pods.synced.wait())
         optional: list[Cache[Any]] = [*self.wrappers.values(), *self.subtrees.values(), *self.between.values()]
+        optional += [self.stamps.cache] if self.stamps.cache is not None else []
         await asyncio.gather(*(self._known(cache) for cache in optional))
 
     async def _known(self, cache: Cache[Any]) -> None:

@@ -1,0 +1,64 @@
+"""Whether a creator's stamp may be believed: was the admission that writes it in force when the object was made?
+
+The embedded server stamps by itself, always. On any other cluster the annotation is a text like any other unless our
+mutating webhook stood in front of it: a stamp on an object that is not younger than that webhook may be forged, and
+counts as none. Both times are the API server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper.rights import Creator, creator_of
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.trouble import Trouble
+
+By = Literal["server", "webhook"]
+CONFIGURATION = "shoal"
+STAMPING = "stamp.shoal.dev"
+"""Names of the webhook configuration and of the webhook in it, as `shoal install` writes them."""
+
+
+class Stamps:
+    """`run` it while the controller runs, where `cache` is not None."""
+
+    def __init__(
+        self, client: Client, clock: Clock, by: By, changed: Callable[[], None], report: Callable[[Trouble], None]
+    ) -> None:
+        self.cache: Cache[Json] | None = None
+        self._changed = changed
+        if by == "webhook":
+            name = f"metadata.name={CONFIGURATION}"
+            self.cache = Cache(client, kinds.MUTATING_WEBHOOK, field_selector=name, clock=clock, report=report)
+            self.cache.subscribe(self._heard)
+
+    def creator(self, wrapper: AppWrapper) -> Creator | None:
+        """Who answers for this AppWrapper; None when nothing recorded it, or anyone could have."""
+        if self.cache is None:
+            return creator_of(wrapper)
+        since = min((_since(one) for one in self.cache.list() if _stamps(one)), default="")
+        created = wrapper.metadata.creation_timestamp or ""
+        return creator_of(wrapper) if since and created > since else None
+
+    def _heard(self, change: Change) -> None:
+        old, new = (change.old or {}).get("webhooks"), (change.new or {}).get("webhooks")
+        if change.old is None or change.new is None or old != new:
+            self._changed()
+
+
+def _stamps(configuration: Json) -> bool:
+    """Does it stamp whatever comes, or nothing gets in?"""
+    return any(
+        one.get("name") == STAMPING and one.get("failurePolicy") == "Fail"
+        for one in configuration.get("webhooks") or ()
+    )
+
+
+def _since(configuration: Json) -> str:
+    return str(configuration["metadata"].get("creationTimestamp") or "")
