@@ -23,3 +23,6 @@ SUPPLY = PREFIX + "supply"
 
 CREATED_BY = PREFIX + "created-by"
 """User, uid, groups and extra of the creator as JSON; only admission may write it."""
+
+ASKED = PREFIX + "asked"
+"""On an AppWrapper, by whoever wants to know why it waits: the controller looks again and repeats this in its answer."""

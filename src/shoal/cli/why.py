@@ -23,41 +23,93 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
 
 _STATES = {"Pending": "waiting", "Suspended": "waiting", "RunningHoldCompletion": "running until its pods end"}
+ANSWER_SECONDS = 5.0
 _COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded", "failed": "failed"}
 
 
 @click.command(
-    epilog="\b\nExamples:\n  shoal why train\n  shoal why appwrapper/train -n team-a -o json\n  shoal why rayjob/tune"
+    epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why appwrapper/train -n team-a -o json\n  shoal why rayjob/tune"
 )
 @click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("--fresh", is_flag=True, help="Have the controller look again now; takes the right to patch the gang.")
 @output_option
 @cluster_options
 def command(
-    gang: str, namespace: str, output: str, kubeconfig: Path | None, context: str | None, name: str | None
+    gang: str,
+    namespace: str,
+    fresh: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
 ) -> None:
-    """Say why a gang runs or waits: what is short, by how much and where, who holds it, what would help."""
+    """Say why a gang runs or waits: what is short, by how much and where, who holds it, what would help.
+
+    This is what the controller said last, at most some seconds old unless very many wait; --fresh asks it again.
+    """
     word, _, wanted = gang.rpartition("/")
     searched = gangs.kinds_called(word) if word else gangs.KINDS
-    told = asyncio.run(_explain(searched, wanted, namespace, (kubeconfig, context, name)))
+    told = asyncio.run(_explain(searched, wanted, namespace, fresh, (kubeconfig, context, name)))
     if output == "table":
         _print(told)
     else:
         show.document(told, output)
 
 
-async def _explain(searched: tuple[Kind, ...], name: str, namespace: str, where: tuple[Any, ...]) -> dict[str, Any]:
+async def _explain(
+    searched: tuple[Kind, ...], name: str, namespace: str, fresh: bool, where: tuple[Any, ...]
+) -> dict[str, Any]:
     async with reach(*where) as client:
-        return await explain_to(client, searched, name, namespace)
+        return await explain_to(client, searched, name, namespace, fresh=fresh)
 
 
-async def explain_to(client: Client, searched: tuple[Kind, ...], name: str, namespace: str) -> dict[str, Any]:
+async def explain_to(
+    client: Client, searched: tuple[Kind, ...], name: str, namespace: str, *, fresh: bool = False
+) -> dict[str, Any]:
     """What the client's user may learn about this gang; of something inside an AppWrapper, about the AppWrapper."""
     kind, obj = await _found(client, searched, name, namespace)
     holder = gangs.owner(obj)
     if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
         kind, obj = await _found(client, gangs.WRAPPERS, holder["name"], namespace)
-    return await _wrapper(client, kind, obj) if gangs.is_wrapper(kind) else _plain(kind, obj)
+    if not gangs.is_wrapper(kind):
+        return _plain(kind, obj)
+    return await _wrapper(client, kind, await _asked(client, kind, obj) if fresh else obj)
+
+
+async def _asked(client: Client, kind: Kind, obj: Json) -> Json:
+    """The AppWrapper once the controller has answered; as it was where no answer comes in time."""
+    import secrets
+
+    import msgspec
+
+    from shoal.api.appwrapper import AppWrapper
+    from shoal.api.codec import typed
+    from shoal.api.gang import ASKED
+    from shoal.controllers.appwrapper import explain
+
+    if not explain.is_waiting(typed(obj, AppWrapper)):
+        return obj
+    name, namespace, question = obj["metadata"]["name"], obj["metadata"]["namespace"], secrets.token_hex(8)
+    sent: Json = await client.patch(kind, name, namespace, {"metadata": {"annotations": {ASKED: question}}})
+    watch = client.watch(
+        kind,
+        namespace,
+        field_selector=f"metadata.name={name}",
+        resource_version=sent["metadata"]["resourceVersion"],
+    )
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            async for event in watch:
+                if event.type == "MODIFIED":
+                    seen: Json = msgspec.json.decode(event.object)
+                    wrapper = typed(seen, AppWrapper)
+                    told = explain.read(wrapper.status.explanation)
+                    if not explain.is_waiting(wrapper) or (told is not None and told.asked == question):
+                        return seen
+    except TimeoutError:
+        click.echo("the controller did not answer in time; this is what it said last", err=True)
+    return sent
 
 
 async def _found(client: Client, searched: tuple[Kind, ...], name: str, namespace: str) -> tuple[Kind, Json]:
@@ -153,7 +205,8 @@ def _print(told: dict[str, Any]) -> None:
     for shortfall in told.get("shortfalls") or ():
         _say(f"  short: {_short(shortfall)}")
     if told.get("position"):
-        _say(f"  position {told['position']} of {told['queueLength']}")
+        said = f", as of {show.age(parse_time(told['explainedAt']), now)} ago" if told.get("explainedAt") else ""
+        _say(f"  position {told['position']} of {told['queueLength']}{said}")
     _say_gangs("held by", told.get("holders"), told.get("holdersNotShown", 0))
     _say_gangs("would start if these ended:", told.get("release"), told.get("releaseNotShown", 0))
     increase = told.get("leastIncrease")

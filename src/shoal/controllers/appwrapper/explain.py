@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper
+from shoal.api.gang import ASKED
 from shoal.api.meta import Json
 from shoal.api.quantity import show
+from shoal.api.times import micro_text
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper.words import discreet, plain_key, printable
 from shoal.engine.model import Explanation, Shortfall
@@ -22,6 +24,7 @@ from shoal.engine.model import Explanation, Shortfall
 MOST_NAMED = 20
 MOST_SHORTFALLS = 8
 LONGEST = 300
+LONGEST_QUESTION = 64
 NODE_SHORTFALLS = frozenset({"aggregate", "fragmentation", "selector", "taint", "affinity", "ports"})
 
 
@@ -59,6 +62,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     increase: dict[str, str] = {}
     in_full: bool = False
     """Whether `release` and `increase` were looked for."""
+    at: int = 0
+    """Moment of the explanation."""
+    asked: str = ""
+    """Whose question it answers, if one was asked."""
 
 
 def told(explanation: Explanation, namespace: str, uid_of: Callable[[str], str], *, in_full: bool) -> Told:
@@ -98,7 +105,9 @@ def read(text: str) -> Told | None:
 
 def as_brief(found: Told) -> Told:
     """The part that is known without trying anything out: two of these are equal when nothing else happened."""
-    return msgspec.structs.replace(found, release=(), more_release=0, increase_at="", increase={}, in_full=False)
+    return msgspec.structs.replace(
+        found, release=(), more_release=0, increase_at="", increase={}, in_full=False, at=0, asked=""
+    )
 
 
 def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
@@ -120,6 +129,7 @@ def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
             "releaseNotShown": hidden_release,
             "leastIncrease": {"place": waiting.increase_at, "amounts": waiting.increase} if waiting.increase else None,
             "clusterTooSmall": _is_hopeless(waiting),
+            "explainedAt": micro_text(waiting.at) if waiting.at else "",
         }
     elif status.message:
         found["message"] = status.message
@@ -130,6 +140,11 @@ def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
     found |= {"quota": {tree: seat.node for tree, seat in record.seats.items()}} if record.seats else {}
     found |= {"setbacks": record.setbacks, "resumeAt": record.resume_at} if record.resume_at else {}
     return found
+
+
+def question(wrapper: AppWrapper) -> str:
+    """What was asked last, or an empty text."""
+    return printable((wrapper.metadata.annotations or {}).get(ASKED, ""), LONGEST_QUESTION)
 
 
 def unnamed(wrapper: AppWrapper) -> bool:

@@ -78,6 +78,7 @@ class Messages:
                 found = replace(found, release=tried.release, least_increase=tried.least_increase)
         namespace = wrapper.metadata.namespace
         stored = explain.told(found, namespace, self._uid_of, in_full=in_full)
+        stored = replace(stored, at=now, asked=explain.question(wrapper))
         return replace(status, message=why_waiting(found, namespace), explanation=explain.write(stored))
 
     def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
@@ -87,7 +88,7 @@ class Messages:
         stored = explain.read(wrapper.status.explanation)
         if stored is None:  # a definition of another release may not keep it
             return wrapper.status.message != why_waiting(found, namespace)
-        if not stored.in_full and self._may_try():
+        if stored.asked != explain.question(wrapper) or (not stored.in_full and self._may_try()):
             return True
         return explain.as_brief(stored) != explain.told(found, namespace, self._uid_of, in_full=False)
 
