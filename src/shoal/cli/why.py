@@ -28,7 +28,7 @@ _COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded",
 
 
 @click.command(
-    epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why appwrapper/train -n team-a -o json\n  shoal why rayjob/tune"
+    epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why aw/train -n team-a -o json\n  shoal why rayjob/tune"
 )
 @click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
