@@ -6,7 +6,7 @@ to infer a gang's demand and to mark the pods it will make. Works on plain dicti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -18,8 +18,11 @@ Path = tuple[str | int, ...]
 
 SEARCH_DEPTH = 6
 SUBMITTER = "submitterPodTemplate"
-_DEFAULT_SUBMITTER: Json = {"spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]}}
+_SUBMITTER: Json = {"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}
+_DEFAULT_SUBMITTER: Json = {"spec": {"containers": [_SUBMITTER]}}
 """What the pod that submits a RayJob asks for where nothing else is said."""
+_AUTOSCALER: Json = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}}
+"""What Ray's autoscaler beside the head asks for where nothing else is said."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -105,8 +108,10 @@ def _ray_job(obj: Json, workers: Workers) -> Iterator[Template]:
     spec = _map(obj.get("spec"))
     if spec.get("clusterSelector"):
         return
-    yield from _ray_groups(_map(spec.get("rayClusterSpec")), ("spec", "rayClusterSpec"), workers)
-    if (spec.get("submissionMode") or "K8sJobMode") == "K8sJobMode":
+    mode = spec.get("submissionMode") or "K8sJobMode"
+    beside = [_SUBMITTER] if mode == "SidecarMode" else []
+    yield from _ray_groups(_map(spec.get("rayClusterSpec")), ("spec", "rayClusterSpec"), workers, beside)
+    if mode == "K8sJobMode":
         given = spec.get("submitterPodTemplate")
         yield Template(("spec", SUBMITTER), 1, given or _DEFAULT_SUBMITTER, is_inside=bool(given))
 
@@ -137,15 +142,28 @@ def _leader_worker_set(obj: Json, workers: Workers) -> Iterator[Template]:
     yield Template((*path, "workerTemplate"), groups * (size - leaders), inner.get("workerTemplate") or {})
 
 
-def _ray_groups(spec: Json, path: Path, workers: Workers) -> Iterator[Template]:
+def _ray_groups(spec: Json, path: Path, workers: Workers, beside: Iterable[Json] = ()) -> Iterator[Template]:
+    """`beside` are containers that the operator adds to the head, as it adds Ray's autoscaler."""
     head = _map(spec.get("headGroupSpec"))
-    yield Template((*path, "headGroupSpec", "template"), 1, head.get("template") or {})
+    added = [*beside]
+    if spec.get("enableInTreeAutoscaling") is True:
+        asked = _map(spec.get("autoscalerOptions")).get("resources")
+        added.append({"name": "autoscaler", "resources": _AUTOSCALER if asked is None else asked})
+    yield Template((*path, "headGroupSpec", "template"), 1, _with_containers(_map(head.get("template")), added))
     for index, group in enumerate(_list(spec.get("workerGroupSpecs"))):
         if group.get("suspend"):
             continue
         hosts = max(1, _count(group.get("numOfHosts"), 1))
         pods = _ray_workers(group, bool(spec.get("enableInTreeAutoscaling")), workers) * hosts
         yield Template((*path, "workerGroupSpecs", index, "template"), pods, group.get("template") or {})
+
+
+def _with_containers(template: Json, added: list[Json]) -> Json:
+    """The template as its pod will be."""
+    spec = _map(template.get("spec"))
+    if not added or not spec:
+        return template
+    return {**template, "spec": {**spec, "containers": [*_list(spec.get("containers")), *added]}}
 
 
 def _ray_workers(group: Json, autoscaled: bool, workers: Workers) -> int:

@@ -1,0 +1,47 @@
+"""What a queue must know before it admits a Ray gang: every pod, with the containers that the operator will add."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.controllers.ray import Settings, counts, pods
+from shoal.controllers.templates import templates
+from tests.unit.ray.builders import cluster_spec, group, ray_cluster, ray_job
+
+AUTOSCALED = {"enableInTreeAutoscaling": True}
+
+
+def asked(template):
+    return {name: str(amount) for name, amount in counts.pod_resources(template.content["spec"]).items()}
+
+
+@pytest.mark.parametrize(
+    "options, cpu, memory",
+    [
+        ({}, "1", "2Gi"),
+        (AUTOSCALED, "1500m", "2560Mi"),
+        ({**AUTOSCALED, "autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}}}, "2", "2Gi"),
+    ],
+)
+def test_the_head_is_counted_as_it_will_be_made(options, cpu, memory):
+    cluster = ray_cluster(metadata={"uid": "u"}, **options)
+    head = templates(cluster)[0]
+    assert asked(head) == {"cpu": cpu, "memory": memory}
+    built = counts.pod_resources(pods.head_pod(cluster, Settings())["spec"])
+    assert asked(head) == {name: str(amount) for name, amount in built.items()}
+
+
+@pytest.mark.parametrize(
+    "mode, pods_, head_cpu", [("K8sJobMode", 3, "1"), ("HTTPMode", 2, "1"), ("SidecarMode", 2, "1500m")]
+)
+def test_a_job_counts_its_submitter_wherever_it_runs(mode, pods_, head_cpu):
+    found = templates(ray_job(mode=mode))
+    assert sum(template.count for template in found) == pods_
+    assert asked(found[0])["cpu"] == head_cpu
+
+
+def test_an_autoscaled_cluster_asks_for_its_minimum_or_for_all():
+    spec = cluster_spec(group(replicas=2, minReplicas=1, maxReplicas=5), **AUTOSCALED)
+    cluster = {**ray_cluster(), "spec": spec}
+    assert [templates(cluster, workers)[1].count for workers in ("minimum", "replicas", "maximum")] == [1, 2, 5]
+    assert counts.gang_size(cluster) == 2
