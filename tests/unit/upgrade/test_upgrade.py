@@ -1,0 +1,59 @@
+"""What a release has stored, the next one understands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper import status as statuses
+from tests.cluster import running
+from tests.faults import proven
+from tests.unit.appwrapper.build import dispatched
+from tests.unit.upgrade.stored import RELEASES, load, objects, start_controllers
+
+
+def read(release: Path) -> list[Json]:
+    return msgspec.json.decode(release.read_bytes(), type=list[Json])
+
+
+def identities(stored: list[Json]) -> set[tuple[str, str, str]]:
+    return {(obj["kind"], obj["metadata"]["name"], obj["metadata"]["uid"]) for obj in stored}
+
+
+def states(stored: list[Json]) -> dict[str, tuple[str, str]]:
+    return {
+        obj["metadata"]["name"]: (obj["status"]["state"], obj["status"]["queuejobstate"])
+        for obj in stored
+        if obj["kind"] == "AppWrapper"
+    }
+
+
+def _how_an_end_is_written_was_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statuses, "is_terminal", lambda status: False)
+
+
+@pytest.mark.parametrize("release", sorted(RELEASES.glob("*.json")), ids=lambda path: path.stem)
+@proven(without=_how_an_end_is_written_was_forgotten)
+async def test_f048_what_an_earlier_release_has_stored_goes_on(release: Path) -> None:
+    """F48: a store that an earlier release has written. Holds: what runs goes on, what waits starts when it is its
+    turn, what has ended stays ended."""
+    stored = read(release)
+    assert sorted(states(stored)) == ["ended", "runs", "waits"]
+    async with running() as cluster:
+        await load(cluster, stored)
+        start_controllers(cluster)
+        await cluster.settled()
+        found = await objects(cluster)
+        assert identities(found) == identities(stored)
+        assert states(found) == states(stored)
+        [kept] = [obj for obj in found if obj["kind"] == "AppWrapper" and obj["metadata"]["name"] == "runs"]
+        [before] = [obj for obj in stored if obj["kind"] == "AppWrapper" and obj["metadata"]["name"] == "runs"]
+        assert kept["status"]["admission"] == before["status"]["admission"]
+        await cluster.client.delete(kinds.APP_WRAPPER, "runs", "default")
+        await cluster.until(kinds.APP_WRAPPER, "waits", dispatched)
+        await cluster.until(kinds.RAY_CLUSTER, "waits", lambda found: True)
+        await cluster.until_gone(kinds.RAY_CLUSTER, "runs")
