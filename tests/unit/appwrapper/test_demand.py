@@ -122,8 +122,8 @@ def test_every_kind_says_what_its_pods_need(wrapped: Json, cpu: float, at_start:
     assert wrapped_objects(wrapper)[0]["metadata"]["name"] == "x"
 
 
-@pytest.mark.parametrize(("choice", "cpu"), [("replicas", 5), ("minimum", 3), ("maximum", 11)])
-def test_autoscaled_workers_count_as_chosen(choice: Workers, cpu: int) -> None:
+@pytest.mark.parametrize(("choice", "cpu"), [("replicas", 5.5), ("minimum", 3.5), ("maximum", 11.5)])
+def test_autoscaled_workers_count_as_chosen(choice: Workers, cpu: float) -> None:
     for wrapped in (
         made("RayCluster", "ray.io/v1", **ray(workers(1, 2, 5), enableInTreeAutoscaling=True)),
         made(
