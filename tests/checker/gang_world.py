@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.api.gang import GANG_UID
 from shoal.api.quantity import amount
+from shoal.errors import BadInput
 
 Json = dict[str, Any]
 Sums = dict[str, int]
@@ -122,8 +123,12 @@ class Seen:
     @property
     def pods(self) -> list[Sums] | None:
         """One entry per pod it asks for; None where a kind is wrapped whose pods this program cannot read."""
-        if self.is_components:
+        try:
+            return None if self.is_components else self._pods()
+        except (BadInput, TypeError, ValueError, AttributeError):
             return None
+
+    def _pods(self) -> list[Sums] | None:
         found: list[Sums] = []
         resources = self.obj["spec"].get("resources") or {}
         if resources.get("Items"):

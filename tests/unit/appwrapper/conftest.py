@@ -1,4 +1,7 @@
-"""An in-memory cluster with one node; the AppWrapper controller runs with the settings that a test asks for."""
+"""An in-memory cluster with one node; the AppWrapper controller runs with the settings that a test asks for.
+
+Whatever a test does, the whole history of its cluster is judged afterwards.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shoal.controllers import appwrapper
+from tests.checker.gang_rules import judge
+from tests.checker.gang_story import changes_of
 from tests.cluster import Cluster, running
 
 
@@ -16,6 +21,8 @@ async def quiet() -> AsyncIterator[Cluster]:
     async with running() as started:
         await started.add_node("node-1", cpu="4", memory="8Gi")
         yield started
+        found = judge(changes_of(started.server))
+        assert found == [], found
 
 
 @pytest.fixture

@@ -1,0 +1,194 @@
+"""The judge of gangs finds each lie, and lets an honest life pass."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from tests.checker.gang_rules import SECOND, judge
+from tests.checker.gang_world import Change
+
+Json = dict[str, Any]
+
+
+class Story:
+    """A history written by hand; every step is one revision, ten minutes after the one before."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self._there: dict[tuple[str, str], Json] = {}
+
+    def put(self, collection: str, obj: Json) -> Story:
+        key = (collection, obj["metadata"]["name"])
+        number = len(self.changes) + 1
+        self.changes.append(Change(number, collection, self._there.get(key), copy.deepcopy(obj), number * 600 * SECOND))
+        self._there[key] = copy.deepcopy(obj)
+        return self
+
+    def drop(self, collection: str, name: str) -> Story:
+        number = len(self.changes) + 1
+        self.changes.append(
+            Change(number, collection, self._there.pop((collection, name)), None, number * 600 * SECOND)
+        )
+        return self
+
+    def forget(self, collection: str, name: str) -> Story:
+        """The next one of that name comes as if none had been there."""
+        del self._there[collection, name]
+        return self
+
+    def gang(self, name: str, state: str = "Pending", *, run: bool = False, cpu: int = 2, **more: Any) -> Story:
+        """An AppWrapper around a ConfigMap of its name that declares one pod."""
+        admission: Json = dict(more.get("admission") or {})
+        if run:
+            given = {"0.0": [1, {"cpu": cpu * 1000}, {"n": 1}]}
+            base = {"epoch": 1, "generation": 1, "sets": given, "objects": [["v1", "ConfigMap", name]]}
+            admission = {**base, **admission}
+        item = {
+            "generictemplate": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}},
+            "custompodresources": [{"replicas": 1, "requests": {"cpu": str(cpu)}}],
+        }
+        status = {"state": state, "controllerfirsttimestamp": more.get("first", f"2026-01-01T00:00:00.{name}Z")}
+        status.update({"canrun": True} if run else {})
+        status.update({"admission": json.dumps(admission)} if admission else {})
+        status["conditions"] = more.get("conditions", [])
+        metadata = {"name": name, "namespace": "d", "uid": f"u-{name}", "generation": 1}
+        metadata["labels"] = more.get("labels") or {}
+        spec = {"priority": more.get("priority", 0), "resources": {"GenericItems": [item]}}
+        return self.put("appwrappers", {"metadata": metadata, "spec": spec, "status": status})
+
+    def made(self, name: str, of: str = "", kind: str = "configmaps", **more: Any) -> Story:
+        owner = {"kind": "AppWrapper", "controller": True, "uid": f"u-{of or name}"}
+        metadata = {"name": name, "namespace": "d", "uid": f"{kind}-{name}", "ownerReferences": [owner]}
+        return self.put(kind, {"metadata": metadata, **more})
+
+    def pod(self, name: str, of: str, phase: str = "Running", cpu: str = "2") -> Story:
+        containers = [{"resources": {"requests": {"cpu": cpu}}}]
+        return self.made(name, of, "pods", spec={"nodeName": "n", "containers": containers}, status={"phase": phase})
+
+    def runs(self, name: str, **more: Any) -> Story:
+        return self.gang(name, run=True, **more).made(name).gang(name, "Running", run=True, **more)
+
+
+def town(cpu: int = 4) -> Story:
+    status = {"allocatable": {"cpu": str(cpu)}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return Story().put("nodes", {"metadata": {"name": "n"}, "spec": {}, "status": status})
+
+
+def told(reason: str = "Preempted") -> list[Json]:
+    return [{"type": "PreemptCandidate", "status": "True", "reason": reason, "message": "because"}]
+
+
+def tree(story: Story, root: str = "4", leaf: str = "2", used: Json | None = None) -> Story:
+    def node(name: str, cpu: str, hard: bool = False) -> Json:
+        return {"name": name, "quotas": {"requests": {"cpu": cpu}, "hardLimit": hard}}
+
+    for name, parent, children in (("top", "", [node("root", root)]), ("low", "root", [node("a", leaf, True)])):
+        shown = [{"name": one["name"], "allocated": {"requests": used or {}}} for one in children]
+        metadata = {"name": name, "namespace": "d", "uid": name, "labels": {"team": "x", "tree": "team"}}
+        spec = {"parent": parent, "children": children}
+        story.put("quotasubtrees", {"metadata": metadata, "spec": spec, "status": {"children": shown}})
+    return story
+
+
+SEAT = {"seats": {"team": {"node": "a", "order": 1}}}
+A = {"team": "a"}
+
+
+def broken(story: Story, *, quiet: bool = False) -> set[str]:
+    return {one.split(":")[0] for one in judge(story.changes, quiet=quiet, now=10**18)}
+
+
+@pytest.mark.parametrize(
+    "invariant, story",
+    [
+        ("I1", town().gang("g").made("g")),
+        ("I1", town().gang("g", run=True).gang("g", admission={"epoch": 1}).made("g")),
+        ("I2", town().runs("g").forget("configmaps", "g").made("g")),
+        ("I8", town().runs("g", cpu=3).runs("h", cpu=2)),
+        ("I10", town().gang("g", run=True, cpu=2, admission={"sets": {"0.0": [1, {"cpu": 9}, {}]}})),
+        ("I11", town().runs("g").pod("p", "g").gang("g", admission={"epoch": 1})),
+        ("I12", tree(town(), leaf="3").runs("g", labels=A, admission=SEAT).runs("h", labels=A, admission=SEAT)),
+        ("I14", town().runs("g").gang("g", "Running", admission={"epoch": 1})),
+        (
+            "I14",
+            town()
+            .runs("g", priority=5)
+            .gang("h", priority=5)
+            .gang(
+                "g",
+                "Running",
+                conditions=told(),
+                priority=5,
+                admission={"epoch": 1, "stopping": "Preempted", "stoppingFor": "u-h"},
+            ),
+        ),
+        (
+            "I15",
+            town()
+            .runs("v")
+            .runs("w")
+            .gang("h", priority=5, cpu=4)
+            .gang(
+                "v",
+                "Running",
+                conditions=told(),
+                admission={
+                    "epoch": 1,
+                    "stopping": "Preempted",
+                    "stoppingFor": "u-h",
+                    "sets": {"0.0": [1, {"cpu": 2000}, {"n": 1}]},
+                },
+            )
+            .drop("configmaps", "w")
+            .drop("appwrappers", "w")
+            .runs("x"),
+        ),
+        ("I20", town().runs("g").gang("g", "Completed", run=True)),
+        ("I20", town().gang("g", "Failed").gang("g", "Pending")),
+        ("I20", town().runs("g", admission={"epoch": 3}).gang("g", "Running", run=True, admission={"epoch": 2})),
+    ],
+)
+def test_each_lie_is_found(invariant: str, story: Story) -> None:
+    assert invariant in broken(story)
+
+
+@pytest.mark.parametrize(
+    "invariant, story",
+    [
+        ("I3", town().gang("g", run=True)),
+        ("I3", town().gang("g", run=True).gang("g", "Running", run=True)),
+        ("I4", town().runs("g").gang("g", "Running", conditions=told(), admission={"epoch": 1, "stopping": "X"})),
+        ("I5", town().gang("g", run=True).pod("p", "g").gang("g", "Deleted")),
+        ("I6", town().runs("g").pod("p", "g").drop("appwrappers", "g")),
+        ("I10", tree(town(), used={"cpu": "1"}).runs("g", labels=A, admission=SEAT)),
+        ("I17", town(2).gang("a").gang("b").runs("b").gang("a")),
+        ("I18", town().gang("g")),
+    ],
+)
+def test_each_lie_is_found_at_rest(invariant: str, story: Story) -> None:
+    assert invariant in broken(story, quiet=True)
+
+
+def test_too_many_decisions_are_found() -> None:
+    story = town()
+    for number in range(1, 4):
+        epoch = {"epoch": number}
+        story.gang("g", run=True, admission=epoch)
+        story.gang("g", admission={**epoch, "stopping": "Again"}, conditions=told("Again"))
+        story.gang("g", admission=epoch)
+    assert "I16" in broken(story, quiet=True)
+
+
+def test_an_honest_life_passes() -> None:
+    """Two take turns; one makes way for a third, with its cause; quota is as published."""
+    story = town().runs("a").pod("p", "a").gang("b", cpu=4).drop("pods", "p").drop("configmaps", "a")
+    story.gang("a", "Deleted", admission={"epoch": 1}).runs("b", cpu=4)
+    going = {"epoch": 1, "stopping": "Preempted", "stoppingFor": "u-c"}
+    story.gang("c", priority=9).gang("b", "Running", cpu=4, admission=going, conditions=told()).drop("configmaps", "b")
+    story.gang("b", cpu=4, admission={"epoch": 1, "stoppingFor": "u-c"}, conditions=told()).runs("c", priority=9)
+    assert judge(story.changes, quiet=True, now=10**18) == []
+    assert broken(tree(town(), used={"cpu": "2"}).runs("g", labels=A, admission=SEAT), quiet=True) == set()
