@@ -1,42 +1,43 @@
 """What a decision costs, and how that grows. Run: `python bench/engine.py [--waiting 1000 100000] [--nodes 10000]`.
 
-Prints figures with ratios to a baseline measured in the same run, so that a slow machine does not look like a slow
-engine. CPU time, not wall time, unless it says otherwise.
+Four worlds, each with `--waiting` gangs behind full nodes: AppWrappers in one line, AppWrappers below a quota tree of
+1,000 leaves, and workloads in 1,000 cluster queues (cohorts of 10) that preempt nobody, or do. One change is: a running
+gang ends, told and planned, whatever starts in its place included. Prints figures with ratios to a baseline measured in
+the same run, so that a slow machine does not look like a slow engine. CPU time, not wall time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import resource
 import time
 from collections.abc import Callable
 from functools import partial
 
-from shoal.engine import Engine, Settings
+from worlds import NOW, World, cluster, one_line, queues, quota_tree
+
 from shoal.engine.fit import Placement, place
-from shoal.engine.model import Gang, NodeFact, PodFact, PodSet, PodSetAssignment
+from shoal.engine.model import Gang, PodSet
 from shoal.engine.room import Room
-
-SECOND = 1_000_000
-
-
-def growth(small: float, large: float, sizes: tuple[int, int]) -> None:
-    print(f"\ngrowth of one change from {sizes[0]:,} to {sizes[1]:,} waiting: {large / small:.2f} ×")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--waiting", type=int, nargs="+", default=[1_000, 100_000])
     parser.add_argument("--nodes", type=int, default=10_000)
-    parser.add_argument("--changes", type=int, default=200)
+    parser.add_argument("--changes", type=int, default=300)
+    parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS))
     arguments = parser.parse_args()
     base = baseline()
     print(f"baseline: {base * 1e3:.1f} ms for 100,000 dictionary updates (this machine, this run)\n")
     fit(arguments.nodes, base)
-    costs = [waiting(size, arguments.nodes, arguments.changes, base) for size in arguments.waiting]
-    if len(costs) > 1:
-        growth(costs[0], costs[-1], (arguments.waiting[0], arguments.waiting[-1]))
+    for world in arguments.worlds:
+        costs = [change(world, size, arguments.nodes, arguments.changes) for size in arguments.waiting]
+        if len(costs) > 1:
+            first, last = arguments.waiting[0], arguments.waiting[-1]
+            print(f"{world}: growth of one change from {first:,} to {last:,} waiting: {costs[-1] / costs[0]:.2f} ×")
 
 
 def baseline() -> float:
@@ -75,96 +76,53 @@ def _must_fit(gang: Gang, room: Room) -> None:
     assert isinstance(place(gang, room), Placement)
 
 
-def waiting(size: int, nodes: int, changes: int, base: float) -> float:
-    """A full cluster with `size` gangs behind it; then one gang after another ends. Returns the cost of one change."""
+WORLDS: dict[str, Callable[[int, int], World]] = {
+    "one line": one_line,
+    "quota tree": quota_tree,
+    "queues": partial(queues, preempting=False),
+    "queues that preempt": partial(queues, preempting=True),
+}
+
+
+def change(world: str, size: int, nodes: int, changes: int) -> float:
+    """A full cluster with `size` gangs behind it; then one gang after another ends. Returns the median cost of one."""
+    base = baseline()
+    name = f"{world}, {size:,} waiting, {nodes:,} nodes"
     print()
-    engine = Engine(Settings())
-    facts: list[NodeFact | PodFact | Gang] = [*cluster(nodes)]
-    facts += [gang(f"run{index}", running=index) for index in range(nodes)]
-    facts += [gang(f"wait{index}") for index in range(size)]
-
-    def build() -> None:
-        for fact in facts:
-            engine.update(fact)
-        engine.plan(10**9 * SECOND)
-
-    cost = cpu(build)
+    made = WORLDS[world](size, nodes)
+    engine, running = made.engine, made.running
+    cost = cpu(made.build)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    report(f"{size:,} waiting, {nodes:,} running on {nodes:,} nodes: build and first plan", cost, base, limit=20.0)
+    report(f"{name}: build and first plan", cost, base, limit=20.0)
     print(f"    resident memory {memory:.2f} GiB (limit 2 GiB, of this whole process)")
-    dice = random.Random(1)
-    running = [f"bench/default/run{index}" for index in range(nodes)]
-    dice.shuffle(running)
-    idle = min(cpu(lambda: engine.plan(10**9 * SECOND)) for _ in range(50))
-    report(f"{size:,} waiting: a cycle in which nothing changed", idle, base, limit=0.001)
-    admitted = 0
+    gc.collect()
+    gc.freeze()  # as the controllers do once they have seen everything
+    report(f"{name}: nothing changed", min(cpu(lambda: engine.plan(NOW)) for _ in range(50)), base, limit=0.001)
+    random.Random(1).shuffle(running)
+    started = 0
 
     def one_change() -> None:
-        nonlocal admitted
+        nonlocal started
         engine.remove(running.pop())
-        admitted += len(engine.plan(10**9 * SECOND).admits)
+        started += made.carry_on(engine.plan(NOW))
 
     costs = sorted(cpu(one_change) for _ in range(changes))
-    spent = sum(costs) / len(costs)
-    each = sum(costs) / max(1, admitted)
-    median, rare = costs[len(costs) // 2], costs[(len(costs) - 1) * 99 // 100]
-    report(f"{size:,} waiting: a cycle after one gang ended and freed a node, median", median, base, limit=0.001)
-    report(f"{size:,} waiting: the same, 99th percentile", rare, base, limit=0.001)
-    print(f"    mean {spent * 1e3:.2f} ms, {admitted} started after {changes} changes: {each * 1e3:.2f} ms for each")
-    arrivals = [cpu(partial(_arrive, engine, number)) for number in range(changes)]
-    report(f"{size:,} waiting: one more gang arrives", sum(arrivals) / len(arrivals), base, limit=0.001)
-    return spent
-
-
-def _arrive(engine: Engine, number: int) -> None:
-    engine.update(gang(f"late{number}"))
-    engine.plan(10**9 * SECOND)
-
-
-def cluster(nodes: int) -> list[NodeFact]:
-    return [
-        NodeFact(
-            name=f"node-{index:05d}",
-            labels={"kubernetes.io/hostname": f"node-{index:05d}", "zone": f"z{index % 3}"},
-            allocatable={
-                "cpu": 64_000,
-                "memory": 256 * 2**30,
-                "pods": 110,
-                **({"nvidia.com/gpu": 8} if index % 2 else {}),
-            },
-        )
-        for index in range(nodes)
-    ]
-
-
-def gang(name: str, running: int | None = None) -> Gang:
-    """One of 60 shapes; a running one fills its node."""
-    number = int("".join(letter for letter in name if letter.isdigit()) or 0)
-    if running is not None:
-        asked = {"cpu": 60_000, "memory": 250 * 2**30}
-        return Gang(
-            key=f"bench/default/{name}",
-            uid=name,
-            namespace="default",
-            name=name,
-            state="admitted",
-            pod_sets=(PodSet(name="main", count=1, requests=asked),),
-            assignment=(PodSetAssignment(name="main", count=1, nodes={f"node-{running:05d}": 1}),),
-        )
-    shape = number % 60
-    worker = {"cpu": 5_000 + 1_000 * (shape % 20), "memory": (8 + shape % 3) * 2**30}
-    return Gang(
-        key=f"bench/default/{name}",
-        uid=name,
-        namespace=f"team{number % 50}",
-        name=name,
-        priority=number % 5,
-        queued_at=number,
-        pod_sets=(
-            PodSet(name="head", count=1, requests={"cpu": 4_500, "memory": 8 * 2**30}, labels={"gang": name}),
-            PodSet(name="worker", count=1 + shape % 4, requests=worker, labels={"gang": name}),
-        ),
+    median, mean, rare = costs[len(costs) // 2], sum(costs) / len(costs), costs[(len(costs) - 1) * 99 // 100]
+    report(f"{name}: one gang ended, median", median, base, limit=0.001)
+    report(f"{name}: the same, mean", mean, base, limit=0.001)
+    report(f"{name}: the same, 99th percentile", rare, base, limit=0.001)
+    print(
+        f"    {started / changes:.2f} started for each that ended: {sum(costs) / max(1, started) * 1e3:.3f} ms for each"
     )
+    arrivals = sorted(cpu(partial(_arrive, made, number)) for number in range(changes))
+    report(f"{name}: one more arrives, median", arrivals[len(arrivals) // 2], base, limit=0.001)
+    gc.unfreeze()
+    return median
+
+
+def _arrive(made: World, number: int) -> None:
+    made.engine.update(made.waiting(10_000_000 + number))
+    made.engine.plan(NOW)
 
 
 def cpu(work: Callable[[], object]) -> float:

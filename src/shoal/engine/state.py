@@ -399,10 +399,13 @@ class State:
 
     def could_fit(self, kind: Kind) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
-        if self.settings.preemption or self.pools.any_left:
+        if self.settings.preemption or (self.pools.facts and self.pools.any_left):
             return True  # others may yet be made to leave, or nodes to come
         totals = self.ledger.room.totals
-        return all(totals[row] >= count for row, count in self._rows[kind])
+        for row, count in self._rows[kind]:  # noqa: SIM110 - asked very often
+            if totals[row] < count:
+                return False
+        return True
 
     def surely_unfit(self, kind: Kind) -> bool:
         """Known without placing anything: nothing but nodes decides, and some pod set has too few of them."""

@@ -34,7 +34,7 @@ class Reach:
         self.records = records
         self.settings = settings
         self._borrowers: dict[tuple[Node, FlavorResource], list[tuple[QueueRecord, int]]] = {}
-        self._free: dict[str, Free] = {}
+        self._free: dict[Node, Free] = {}
         self._given: dict[tuple[Node, FlavorResource, Policy, int], tuple[int, dict[str, int]]] = {}
         """What other queues could be made to give, in all and by queue."""
         self._surveys: dict[tuple[str, Frame, int], Reachable] = {}
@@ -45,9 +45,13 @@ class Reach:
         return self._bound(record, at, priority).most
 
     def free(self, record: QueueRecord) -> Free:
-        known = self._free.get(record.name)
+        return self._free_at(record.node)
+
+    def _free_at(self, node: Node) -> Free:
+        known = self._free.get(node)
         if known is None:
-            known = self._free[record.name] = Free(record.node)
+            above = self._free_at(node.parent) if node.parent is not None else None
+            known = self._free[node] = Free(node, above)
         return known
 
     def survey(self, record: QueueRecord, frame: Frame, priority: int) -> Reachable:
@@ -57,11 +61,21 @@ class Reach:
             priority = 0  # nobody leaves for it, whatever its priority
         key = (record.name, frame, priority)
         known = self._surveys.get(key)
+        if known is None and not preemption.may_evict:
+            free = self.free(record)
+            groups = [[free[at] for at in places] for places in frame.totals]
+            known = self._surveys[key] = Reachable(
+                tuple([free[at] for at in frame.places]),
+                tuple([sum(group) for group in groups]),
+                None,
+                (),
+                tuple([max(group) for group in groups]),
+            )
         if known is None:
             bounds = [self._bound(record, at, priority) for at in frame.places]
             over = [[self._bound(record, at, priority) for at in places] for places in frame.totals]
             nearby: tuple[int, ...] | None = None
-            if preemption.may_evict and self._owes_nothing(record):
+            if self._owes_nothing(record):
                 nearby = tuple([bound.nearby for bound in bounds])
             known = self._surveys[key] = Reachable(
                 tuple([bound.most for bound in bounds]),

@@ -76,10 +76,13 @@ class Node:
     def raw_available(self, at: FlavorResource) -> int:
         """What can still be used here; below zero when quota shrank under its users."""
         parent = self.parent
+        return self.available_below(at, 0 if parent is None else parent.raw_available(at))
+
+    def available_below(self, at: FlavorResource, above: int) -> int:
+        """The same, where it is known what its parent can still use."""
         usage = self.usage.get(at, 0)
-        if parent is None:
+        if self.parent is None:
             return self.subtree.get(at, 0) - usage
-        above = parent.raw_available(at)
         local = self.local.get(at, 0)
         limits = self.limits.get(at)
         if limits is not None and limits.borrowing is not None:

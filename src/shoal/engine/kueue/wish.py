@@ -95,15 +95,19 @@ class _Scan(NamedTuple):
 
 
 class Free(dict[FlavorResource, int]):
-    """What is available to one queue, by place, worked out when first asked for. Good until its tree changes."""
+    """What a queue or cohort can still use, by place, worked out when first asked for. Good until its tree changes."""
 
-    __slots__ = ("node",)
+    __slots__ = ("above", "node")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, above: Free | None = None) -> None:
         self.node = node
+        self.above = above
+        """That of its parent, if it is kept."""
 
     def __missing__(self, at: FlavorResource) -> int:
-        self[at] = amount = self.node.available(at)
+        node, above = self.node, self.above
+        amount = node.raw_available(at) if above is None else node.available_below(at, above[at])
+        self[at] = amount = max(0, amount) if node.is_queue else amount
         return amount
 
 

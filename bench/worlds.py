@@ -1,0 +1,206 @@
+"""Worlds for `bench/engine.py`: full nodes, and many gangs that wait behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from shoal.engine import Engine, Settings
+from shoal.engine.engine import QueueFact
+from shoal.engine.kueue import (
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    FlavorQuota,
+    Limits,
+    LocalQueue,
+    Preemption,
+    ResourceGroup,
+    Terms,
+)
+from shoal.engine.model import (
+    Fact,
+    Gang,
+    Namespace,
+    NodeFact,
+    Plan,
+    PodSet,
+    PodSetAssignment,
+    QuotaNode,
+    QuotaSubtree,
+    Seat,
+)
+
+NOW = 10**15
+QUEUES = 1_000
+FULL = {"cpu": 60_000, "memory": 250 * 2**30}
+"""What a running gang takes: a node."""
+
+
+class World:
+    """An engine, the facts it is built from, and how to go on with it."""
+
+    def __init__(self, engine: Engine, facts: Iterable[Fact | QueueFact], running: list[str],
+                 waiting: Callable[[int], Gang]) -> None:  # fmt: skip
+        self.engine = engine
+        self.running = running
+        self.waiting = waiting
+        self._facts = list(facts)
+
+    def build(self) -> None:
+        for fact in self._facts:
+            self.engine.update(fact)
+        self.engine.plan(NOW)
+
+    def carry_on(self, plan: Plan) -> int:
+        """Carry out what was decided (victims are gone at once); returns how many started."""
+        started = len(plan.admits)
+        while plan.preempts:
+            for one in plan.preempts:
+                self.engine.remove(one.gang)
+            plan = self.engine.plan(NOW)
+            started += len(plan.admits)
+        return started
+
+
+def cluster(nodes: int) -> list[NodeFact]:
+    return [
+        NodeFact(
+            name=f"node-{index:05d}",
+            labels={"kubernetes.io/hostname": f"node-{index:05d}", "zone": f"z{index % 3}"},
+            allocatable={
+                "cpu": 64_000,
+                "memory": 256 * 2**30,
+                "pods": 110,
+                **({"nvidia.com/gpu": 8} if index % 2 else {}),
+            },
+        )
+        for index in range(nodes)
+    ]
+
+
+def pod_sets(number: int) -> tuple[PodSet, ...]:
+    """One of 60 shapes."""
+    shape = number % 60
+    worker = {"cpu": 5_000 + 1_000 * (shape % 20), "memory": (8 + shape % 3) * 2**30}
+    labels = {"gang": str(number)}
+    return (
+        PodSet(name="head", count=1, requests={"cpu": 4_500, "memory": 8 * 2**30}, labels=labels),
+        PodSet(name="worker", count=1 + shape % 4, requests=worker, labels=labels),
+    )
+
+
+def one_line(size: int, nodes: int) -> World:
+    """AppWrappers, no quota."""
+
+    def waiting(number: int) -> Gang:
+        return Gang(
+            key=f"AppWrapper/team{number % 50}/wait{number}",
+            uid=f"wait{number}",
+            namespace=f"team{number % 50}",
+            name=f"wait{number}",
+            priority=number % 5,
+            queued_at=number,
+            pod_sets=pod_sets(number),
+        )
+
+    running = [_running("AppWrapper", index) for index in range(nodes)]
+    facts = [*cluster(nodes), *running, *(waiting(number) for number in range(size))]
+    return World(Engine(Settings()), facts, [gang.key for gang in running], waiting)
+
+
+def quota_tree(size: int, nodes: int) -> World:
+    """AppWrappers below one quota tree of 1,000 leaves, all of it taken by those who run."""
+    leaves = [f"leaf{index:04d}" for index in range(QUEUES)]
+    share = {name: amount * nodes // QUEUES for name, amount in FULL.items()}
+    everything = {name: amount * nodes for name, amount in FULL.items()}
+    tree = [
+        QuotaSubtree(key="root", tree="team", nodes=(QuotaNode(name="root", quota=everything),)),
+        QuotaSubtree(key="leaves", tree="team", parent="root",
+                     nodes=tuple(QuotaNode(name=leaf, quota=share) for leaf in leaves)),
+    ]  # fmt: skip
+
+    def waiting(number: int) -> Gang:
+        return Gang(
+            key=f"AppWrapper/default/wait{number}",
+            uid=f"wait{number}",
+            namespace="default",
+            name=f"wait{number}",
+            queued_at=number,
+            labels={"team": leaves[number % QUEUES]},
+            pod_sets=pod_sets(number),
+        )
+
+    running = [
+        _running("AppWrapper", index, labels={"team": leaves[index % QUEUES]},
+                 seats={"team": Seat(leaves[index % QUEUES], index + 1)})
+        for index in range(nodes)
+    ]  # fmt: skip
+    facts = [*tree, *cluster(nodes), *running, *(waiting(number) for number in range(size))]
+    return World(Engine(Settings(quota=True)), facts, [gang.key for gang in running], waiting)
+
+
+def queues(size: int, nodes: int, *, preempting: bool) -> World:
+    """Workloads in 1,000 cluster queues, ten to a cohort, two flavors each, all of it taken by those who run."""
+    policy = Preemption(reclaim_within_cohort="Any", within_cluster_queue="LowerPriority")
+    share = {name: Limits(amount * nodes // QUEUES // 2) for name, amount in FULL.items()}
+    group = ResourceGroup(("cpu", "memory"), (FlavorQuota("spot", share), FlavorQuota("on-demand", share)))
+    facts: list[Fact | QueueFact] = [Namespace(name="default"), Flavor(name="spot"), Flavor(name="on-demand")]
+    facts += [Cohort(name=f"cohort-{index}") for index in range(QUEUES // 10)]
+    for index in range(QUEUES):
+        name = f"queue-{index}"
+        facts.append(
+            ClusterQueue(
+                name=name,
+                cohort=f"cohort-{index // 10}",
+                groups=(group,),
+                namespace_selector={},
+                preemption=policy if preempting else Preemption(),
+            )
+        )
+        facts.append(LocalQueue(namespace="default", name=name, cluster_queue=name))
+
+    def waiting(number: int) -> Gang:
+        return Gang(
+            key=f"Workload/default/wait{number}",
+            uid=f"wait{number}",
+            namespace="default",
+            name=f"wait{number}",
+            dialect="kueue",
+            queue=f"queue-{number % QUEUES}",
+            priority=10 if number % 4 == 0 else 0,
+            created_at=number,
+            pod_sets=pod_sets(number // QUEUES * 7 + number),
+        )
+
+    running = []
+    for index in range(nodes):
+        queue, flavor = f"queue-{index % QUEUES}", ("spot", "on-demand")[index // QUEUES % 2]
+        running.append(
+            _running(
+                "Workload",
+                index,
+                flavor,
+                dialect="kueue",
+                queue=queue,
+                priority=10,
+                details={"kueue": Terms(cluster_queue=queue)},
+            )
+        )
+    facts += [*cluster(nodes), *running, *(waiting(number) for number in range(size))]
+    return World(Engine(Settings()), facts, [gang.key for gang in running], waiting)
+
+
+def _running(kind: str, index: int, flavor: str = "", **more: object) -> Gang:
+    flavors = dict.fromkeys(FULL, flavor) if flavor else {}
+    given = PodSetAssignment(name="main", count=1, nodes={f"node-{index:05d}": 1}, usage=FULL, flavors=flavors)
+    return Gang(
+        key=f"{kind}/default/run{index}",
+        uid=f"run{index}",
+        namespace="default",
+        name=f"run{index}",
+        state="admitted",
+        admitted_at=1,
+        pod_sets=(PodSet(name="main", count=1, requests=FULL),),
+        assignment=(given,),
+        **more,  # type: ignore[arg-type]
+    )
