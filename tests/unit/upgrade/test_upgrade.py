@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -46,7 +47,8 @@ async def test_f048_what_an_earlier_release_has_stored_goes_on(release: Path) ->
     async with running() as cluster:
         await load(cluster, stored)
         start_controllers(cluster)
-        await cluster.settled()
+        async with asyncio.timeout(10):
+            await cluster.settled()
         found = await objects(cluster)
         assert identities(found) == identities(stored)
         assert states(found) == states(stored)
