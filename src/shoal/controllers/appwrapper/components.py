@@ -9,18 +9,21 @@ from __future__ import annotations
 import msgspec
 
 from shoal.api.appwrapper import CONTROLLER_NAME, FINALIZER, AppWrapper, AppWrapperStatus
+from shoal.api.codec import opened
 from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import component_status as phases
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.component_limits import Patience, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
-from shoal.controllers.appwrapper.dispatch import names_of
+from shoal.controllers.appwrapper.dispatch import is_ours, names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_queued_here
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.node_health import flagged
+from shoal.controllers.appwrapper.world import Followed
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound
@@ -214,13 +217,21 @@ class Components:
             kind = await self.house.objects.kinds.kind_of(name[0], name[1])
             if kind is None:
                 continue
-            live = await self.house.objects.find(wrapper, kind, name[2])
-            if live is None or (live["metadata"].get("deletionTimestamp")):
+            live = await self._live(wrapper, kind, name[2])
+            if live is None:
                 continue
             found += 1
             if kind.kind not in NOT_FINAL and "Failed" in monitor.true_conditions(live):
                 failed += 1
         return found, failed
+
+    async def _live(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:
+        """A component that is there and not being deleted: as the cache knows it, else as the server says."""
+        known = self.house.world.followed(kind, Key(wrapper.metadata.namespace, name))
+        if known is not None and is_ours(known, wrapper) and not known.metadata.deletion_timestamp:
+            return {"status": opened(known.status)} if isinstance(known, Followed) else {}
+        found = await self.house.objects.find(wrapper, kind, name)
+        return found if found is not None and not found["metadata"].get("deletionTimestamp") else None
 
     async def _succeed(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
         now = self.house.clock.now()

@@ -113,6 +113,13 @@ class World:
     def wrapper(self, kind: Kind, key: Key) -> AppWrapper | None:
         return self.wrappers[kind].get(key)
 
+    def followed(self, kind: Kind, key: Key) -> Object | None:
+        """A wrapped object of a kind that we watch, as last seen."""
+        if kind == kinds.POD:
+            return self.pods.get(key)
+        cache = self.between.get(kind)
+        return cache.get(key) if cache is not None else None
+
     def gang_of(self, pod: SeenPod) -> str:
         """UID of the AppWrapper that this pod belongs to, or an empty text."""
         marked = mark_of(pod)
