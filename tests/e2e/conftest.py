@@ -20,6 +20,7 @@ from shoal.local.agent import NodeShape
 from shoal.local.home import Home
 from shoal.local.runtime import shim
 from shoal.local.settings import Settings
+from tests.e2e import invariants
 from tests.e2e.machine import judge
 
 READY_SECONDS = 120.0
@@ -176,12 +177,12 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     nodes = (NodeShape(name="node-0", capacity={"cpu": "8", "memory": "16Gi"}),)
     audit_log = tmp_path / "audit.log"
     cluster = LocalCluster(home, Settings(nodes=nodes, sandbox=request.param), audit_log=audit_log)
-    await cluster.start()
-    found = Whole(cluster)
-    yield found
-    below = shim.descendants(os.getpid())
-    started = [pid for pid in below if str(tmp_path).encode() in command(pid)]
-    started += [deeper for pid in started for deeper in shim.descendants(pid)]
-    await cluster.stop(5)
-    assert living(started) == [], "processes of pods outlived `shoal down`"
+    with invariants.only_own_processes_signalled():
+        await cluster.start()
+        found = Whole(cluster)
+        yield found
+        started = invariants.whole_tree(home)
+        invariants.hold_while_running(home, await found.client.list(POD))
+        await cluster.stop(5)
+    invariants.hold_afterwards(home, started)
     judge(audit_log)

@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from shoal.local.home import Home
 from shoal.local.runtime.identity import start_time
+from shoal.local.runtime.ownership import memory_directory
+from tests.e2e import invariants
 from tests.e2e.machine import judge
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -29,19 +33,19 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self.home = directory / "home"
         self.config = directory / "kubeconfig"
-        self.audit_log = directory / "audit.log"
+        self.directory = directory
         self.environment = {**os.environ, "SHOAL_HOME": str(self.home), "KUBECONFIG": str(self.config)}
 
     def shoal(self, *words: str, good: bool = True) -> str:
-        if words[0] == "up":
-            words = (*words, "--audit-log", str(self.audit_log))
+        if words[0] == "up" and "--name" in words:
+            words = (*words, "--audit-log", str(self.audit_log(words[words.index("--name") + 1])))
         done = subprocess.run(
             [SHOAL, *words], env=self.environment, capture_output=True, text=True, timeout=120, check=False
         )
         assert (done.returncode == 0) == good, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def kubectl(self, *words: str, text: str = "") -> str:
+    def kubectl(self, *words: str, text: str = "", good: bool = True) -> str:
         done = subprocess.run(
             ["kubectl", *words],
             env=self.environment,
@@ -51,8 +55,15 @@ class Shell:
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert (done.returncode == 0) == good, done.stdout + done.stderr
+        return done.stdout if good else done.stderr
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """A command that goes on beside the test."""
+        return subprocess.Popen([*words], env=self.environment, stdout=subprocess.PIPE, text=True)
+
+    def audit_log(self, name: str) -> Path:
+        return self.directory / f"audit-{name}.log"
 
     def pid(self, name: str = "test") -> int:
         return int(json.loads((self.home / name / "running.json").read_text())["pid"])
@@ -62,9 +73,17 @@ class Shell:
 def shell(tmp_path: Path) -> Iterator[Shell]:
     found = Shell(tmp_path)
     yield found
-    if (found.home / "test").exists():
-        found.shoal("down", "--name", "test", "--purge")
-    judge(found.audit_log)
+    for name in sorted(os.listdir(found.home)) if found.home.exists() else ():
+        home = Home(name, found.home)
+        started = invariants.whole_tree(home)
+        if home.running() is not None:
+            pods = json.loads(found.kubectl("get", "pods", "-A", "-o", "json", "--kubeconfig", str(home.kubeconfig)))
+            invariants.hold_while_running(home, pods["items"])
+        found.shoal("down", "--name", name)
+        invariants.hold_afterwards(home, started)
+        found.shoal("down", "--name", name, "--purge")
+        assert not home.directory.exists() and not memory_directory(home.identity).exists()
+        judge(found.audit_log(name))
 
 
 def running(mark: str) -> list[int]:
@@ -156,6 +175,130 @@ def test_a_restarted_cluster_restarts_the_pods_that_should_run(shell: Shell) -> 
     shell.shoal("up", "--detach", "--name", "test")
     count = ("get", "pod", "sleeper", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
     until(lambda: shell.kubectl(*count) == "1" and running("86397"))
+
+
+USED = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: slow}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: front}
+spec:
+  selector: {app: echo}
+  ports: [{name: http, port: 8080, targetPort: web}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: echo, labels: {app: echo}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: "hashicorp/http-echo", args: ["-text=hi"], ports: [{name: web, containerPort: 18099}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: used}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: conf, configMap: {name: settings}}, {name: data, emptyDir: {}}]
+  containers:
+  - name: c
+    image: python
+    command: [sh, -c, "trap 'exit 7' TERM; n=0; while true; do n=$((n+1)); echo tick $n; sleep 0.2; done"]
+    volumeMounts: [{name: conf, mountPath: /conf}, {name: data, mountPath: /data}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: huge}
+spec: {containers: [{name: c, image: busybox, command: ["true"], resources: {requests: {cpu: "64"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lost}
+spec:
+  containers: [{name: c, image: busybox, command: ["true"], envFrom: [{configMapRef: {name: nowhere}}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: foreign}
+spec: {containers: [{name: c, image: "example.org/team/special:1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: broken}
+spec: {restartPolicy: Never, containers: [{name: c, image: busybox, command: ["/etc/passwd"]}]}
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "loopback"])
+def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox: str) -> None:
+    """Exec, cp, attach, logs, port-forward, a changed config map, a Service; and four pods that cannot run say why."""
+    shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=4,memory=4Gi", "--sandbox", sandbox)
+    shell.kubectl("apply", "-f", "-", text=USED)
+    shell.kubectl("wait", "pod/used", "pod/echo", "--for=condition=Ready", "--timeout=30s")
+
+    assert shell.kubectl("exec", "used", "--", "sh", "-c", "echo in; cat /conf/mode") == "in\nslow"
+    assert "exit code 3" in shell.kubectl("exec", "used", "--", "sh", "-c", "exit 3", good=False)
+    (tmp_path / "sent").write_text("there and back")
+    shell.kubectl("cp", str(tmp_path / "sent"), "used:/data/file")
+    assert shell.kubectl("exec", "used", "--", "cat", "/data/file") == "there and back"
+    if sandbox == "auto":  # where paths are mapped, tar's own names are not those that kubectl expects
+        shell.kubectl("cp", "used:/data/file", str(tmp_path / "returned"))
+        assert (tmp_path / "returned").read_text() == "there and back"
+
+    assert shell.kubectl("logs", "used", "--tail=1").startswith("tick ")
+    assert shell.kubectl("logs", "used", "--timestamps", "--tail=1").startswith("20")
+    for words in (("logs", "-f", "used", "--tail=0"), ("attach", "used")):
+        watching = shell.begin("kubectl", *words)
+        assert watching.stdout is not None and "tick" in watching.stdout.readline()
+        watching.kill()
+        watching.wait()
+
+    forward = shell.begin("kubectl", "port-forward", "service/front", "18765:8080")
+    assert forward.stdout is not None and "Forwarding from" in forward.stdout.readline()
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open("http://127.0.0.1:18765") as answer:
+        assert answer.read() == b"hi\n"
+    forward.kill()
+    forward.wait()
+    fetch = "import os, urllib.request as u; print(u.build_opener(u.ProxyHandler({})).open('http://front:8080').read())"
+    if sandbox == "auto":
+        assert shell.kubectl("exec", "used", "--", "python3", "-c", fetch) == "b'hi\\n'\n"
+
+    shell.kubectl("patch", "configmap", "settings", "-p", '{"data": {"mode": "fast"}}')
+    until(lambda: shell.kubectl("exec", "used", "--", "cat", "/conf/mode") == "fast")
+
+    waiting = "jsonpath={.status.containerStatuses[0].state.waiting.reason}"
+    until(lambda: shell.kubectl("get", "pod", "lost", "-o", waiting) == "CreateContainerConfigError")
+    until(lambda: shell.kubectl("get", "pod", "foreign", "-o", waiting) == "ErrImageNeverPull")
+    told = shell.kubectl("describe", "pod", "huge", "foreign", "broken")
+    for words_of in ("Insufficient cpu", "--image special=", "permission denied"):
+        assert words_of in told, words_of
+    assert shell.kubectl("get", "pod", "used", "-o", "jsonpath={.status.containerStatuses[0].restartCount}") == "0"
+
+
+def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) -> None:
+    """Each has its own context, nodes and pods; one goes and the other does not notice."""
+    (tmp_path / "shoal.yaml").write_text(
+        "nodes:\n- {cpu: 2, memory: 2Gi, name: first, labels: {disk: fast}}\nbaseLoad: {cpu: 100m, memory: 64Mi}\n"
+    )
+    more = ("--node", "cpu=1,memory=1Gi,name=second,taints=only=me:NoSchedule")
+    shell.shoal("up", "--detach", "--name", "test", "--config", str(tmp_path / "shoal.yaml"), *more)
+    shell.shoal("up", "--detach", "--name", "other", "--node", "cpu=1,memory=1Gi")
+    contexts = [entry["name"] for entry in yaml.safe_load(shell.config.read_text())["contexts"]]
+    assert contexts == ["shoal-test", "shoal-other"]
+    nodes = shell.kubectl("get", "nodes", "-o", "name", "--context", "shoal-test").split()
+    assert nodes == ["node/first", "node/second"]
+    described = shell.kubectl("describe", "node", "first", "--context", "shoal-test")
+    assert "disk=fast" in described and "100m (5%)" in described and "hugepages-2Mi" in described
+    for context in ("shoal-test", "shoal-other"):
+        shell.kubectl("apply", "-f", "-", "--context", context, text=SLEEPER)
+        shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s", "--context", context)
+    shell.shoal("down", "--name", "other")
+    shell.kubectl("get", "pod", "sleeper", "--context", "shoal-test")
+    assert len(running("86397")) == 2  # the shell and its sleep, those of one pod
+    assert [entry["name"] for entry in yaml.safe_load(shell.config.read_text())["contexts"]] == ["shoal-test"]
 
 
 @pytest.mark.parametrize(

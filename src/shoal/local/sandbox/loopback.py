@@ -48,7 +48,7 @@ class LoopbackSandbox:
         self.api = api
         self._pods = pods
         mark = hashlib.sha256(cluster.encode()).hexdigest()[:4]
-        self._scratch = Path("/tmp") / f"shoal-{os.getuid()}" / mark  # short, see `scratch`
+        self.scratch_root = Path("/tmp") / f"shoal-{os.getuid()}" / mark  # short, see `scratch`
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._second = 1 + hashlib.sha256(cluster.encode()).digest()[0] % 250
         self._given: dict[str, Address] = {}
@@ -59,12 +59,12 @@ class LoopbackSandbox:
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
     async def start(self) -> None:
-        claim(self._scratch.parent)
+        claim(self.scratch_root.parent)
 
     async def stop(self) -> None:
         self._relayed.close()
         self._given.clear()
-        for directory in (self._scratch, self._scratch.parent):
+        for directory in (self.scratch_root, self.scratch_root.parent):
             with contextlib.suppress(OSError):  # others may still use it
                 os.rmdir(directory)
 
@@ -89,7 +89,7 @@ class LoopbackSandbox:
 
     def scratch(self, address: Address) -> Path:
         """A short directory for Ray: the paths of its sockets must fit 107 bytes."""
-        return self._scratch / address.pod_id
+        return self.scratch_root / address.pod_id
 
     def _write_peers(self) -> None:
         """Who lives where, for the `ray` entry of every pod."""
