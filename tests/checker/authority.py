@@ -86,11 +86,11 @@ def unknown_fates(records: list[Record]) -> Iterator[Violation]:
     for record in sorted(records, key=lambda one: one.order):
         if record.verb in ("get", "list") and record.outcome == "done":
             for who, key in [*open_questions]:
-                same = key == record.key if record.verb == "get" else key[0] == record.path
+                same = key == record.key if record.verb == "get" else key[0] == record.collection
                 if who == record.replica and same:
                     del open_questions[who, key]
             continue
-        if not record.is_write or record.outcome == "unsent":
+        if not record.is_write or record.outcome == "unsent" or record.is_foreign:
             continue
         question = open_questions.pop((record.replica, record.key), None)
         if question is not None and not _cannot_act_twice(record, question):

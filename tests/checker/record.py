@@ -45,8 +45,14 @@ class Record:
     """Place in the history, which is the order in which requests ended."""
 
     @property
+    def collection(self) -> str:
+        """The path without its version: an object is the same one in each."""
+        head, _, plural = self.path.rpartition("/")
+        return f"{head.rpartition('/')[0]}/{plural}"
+
+    @property
     def key(self) -> tuple[str, str, str]:
-        return self.path, self.namespace, self.name
+        return self.collection, self.namespace, self.name
 
     @property
     def is_write(self) -> bool:

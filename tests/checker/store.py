@@ -62,7 +62,8 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
     written: dict[tuple[str, str, str], Record] = {}
     maybe_deleted: dict[tuple[str, str, str], int] = {}
     for record in records:  # one that was on its way while we read may have been carried out
-        if record.verb == "delete" and record.outcome in ("done", "unknown"):
+        removes = record.verb == "delete" or record.subresource == "eviction"
+        if removes and record.outcome in ("done", "unknown"):
             for key in (record.key, *_goes_along(record)):
                 maybe_deleted[key] = min(record.began, maybe_deleted.get(key, record.began))
     crashes = [record.sequence for record in records if record.verb == "crash"]
@@ -71,7 +72,7 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
             maybe_deleted.setdefault(record.key, record.began)
         if record.verb == "deletecollection":
             for key in written:
-                if key[0] == record.path and (not record.namespace or key[1] == record.namespace):
+                if key[0] == record.collection and (not record.namespace or key[1] == record.namespace):
                     maybe_deleted.setdefault(key, record.began)
         if record.is_done_write and record.verb != "delete":
             if _removes_last_finalizer(record) or _may_be_collected(record):
@@ -83,7 +84,7 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
             items = (record.new or {}).get("items") or ()
             listed = {(one.get("namespace") or "", one.get("name")): int(one["resourceVersion"] or 0) for one in items}
             for key, write in written.items():
-                if key[0] == record.path and (not record.namespace or key[1] == record.namespace):
+                if key[0] == record.collection and (not record.namespace or key[1] == record.namespace):
                     yield from _seen(record, write, maybe_deleted, crashes, listed.get((key[1], key[2])))
 
 
@@ -166,7 +167,7 @@ def _may_be_collected(record: Record) -> bool:
 
 def _goes_along(record: Record) -> list[tuple[str, str, str]]:
     """A server takes the Endpoints of a Service away with it, without a request."""
-    return [("api/v1/endpoints", record.namespace, record.name)] if record.path == "api/v1/services" else []
+    return [("api/endpoints", record.namespace, record.name)] if record.path == "api/v1/services" else []
 
 
 def _ends_initial(event: Record) -> bool:

@@ -17,11 +17,7 @@ from shoal.kube.kubeconfig import load
 from tests.checker import assert_holds
 from tests.integration.apiserver.conftest import Embedded
 from tests.integration.kube.conftest import start  # noqa: F401 (a fixture)
-from tests.integration.kube.test_cache import (  # noqa: F401
-    test_a_permission_that_is_missing_is_named,
-    test_it_falls_back_to_lists_and_joins_kinds_that_come_later,
-    test_many_caches_share_one_connection_pool,
-)
+from tests.integration.kube.test_cache import test_many_caches_share_one_connection_pool  # noqa: F401
 from tests.integration.kube.test_client import (  # noqa: F401
     test_a_certificate_of_a_stranger_is_named,
     test_a_token_of_a_service_account,
@@ -33,6 +29,12 @@ from tests.integration.kube.test_client import (  # noqa: F401
     test_the_four_patches_and_dry_run,
     test_typed_refusals,
     test_watching_from_a_revision_and_with_initial_events,
+)
+from tests.integration.kube.test_faults_reading import (  # noqa: F401
+    test_f045_a_stored_object_that_breaks_our_code_does_not_stop_the_start,
+    test_f049_a_kind_joins_when_a_real_server_begins_to_serve_it,
+    test_f060_a_permission_that_a_real_server_denies_is_named_and_waited_for,
+    test_f062_an_object_of_a_real_server_that_does_not_decode_stops_no_other,
 )
 
 
