@@ -160,7 +160,7 @@ ray.init()
 worker = next(node for node in ray.nodes() if node['Alive'] and 'node:__internal_head__' not in node['Resources'])
 @ray.remote(num_cpus=1, max_retries=0, scheduling_strategy=Pinned(worker['NodeID'], soft=False))
 def work():
-    print('the task began', flush=True)
+    print('the task', 'began', flush=True)
     time.sleep(3)
     return 'the task ended'
 print(ray.get(work.remote()))
