@@ -16,14 +16,15 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from shoal.api.gang import PREFIX
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
-JOB_SECONDS = PREFIX + "job-seconds"
-JOB_STATUS = PREFIX + "job-status"
+SIMULATION = "simulation.shoal.dev/"
+"""Not our own prefix: controllers drop what users put under that one, and these are meant for pod templates too."""
+JOB_SECONDS = SIMULATION + "job-seconds"
+JOB_STATUS = SIMULATION + "job-status"
 """SUCCEEDED or FAILED."""
 
 DASHBOARD, AGENT = 8265, 52365

@@ -11,19 +11,18 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable
 
-from shoal.api.gang import PREFIX
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock, SystemClock
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.podstatus import StatusBook
-from shoal.local.runtime.simray import SimulatedRay, Submission, follow_job, is_head, submission
+from shoal.local.runtime.simray import SIMULATION, SimulatedRay, Submission, follow_job, is_head, submission
 from shoal.local.sandbox import Address
 
-RUN_SECONDS = PREFIX + "run-seconds"
+RUN_SECONDS = SIMULATION + "run-seconds"
 """How long the pod's containers run, from their start."""
-EXIT_CODE = PREFIX + "exit-code"
-START_SECONDS = PREFIX + "start-seconds"
+EXIT_CODE = SIMULATION + "exit-code"
+START_SECONDS = SIMULATION + "start-seconds"
 """How long until the containers run and are ready."""
 
 _SLEEP = re.compile(r"(?:^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)([smh]?)(?=$|[\s;&'\"])")
