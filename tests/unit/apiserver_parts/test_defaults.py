@@ -8,7 +8,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.local.apiserver.builtin_decode import decode
-from shoal.local.apiserver.defaults import default
+from shoal.local.apiserver.defaults import default, select_own_pods
 from shoal.local.apiserver.patch import PatchError
 
 
@@ -105,6 +105,7 @@ def test_workloads():
 def test_a_job_selects_its_own_pods_once_it_has_a_uid():
     job = filled(kinds.JOB, {"metadata": {"name": "j", "uid": "u1"}, "spec": {"template": template()}})
     assert (job["spec"]["completions"], job["spec"]["parallelism"], job["spec"]["backoffLimit"]) == (1, 1, 6)
+    select_own_pods(job)
     assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u1"}}
     labels = job["spec"]["template"]["metadata"]["labels"]
     assert (labels["job-name"], labels["batch.kubernetes.io/controller-uid"]) == ("j", "u1")

@@ -61,7 +61,7 @@ def test_each_operation(operation, path, expected):
         ([{"op": "remove", "path": "/spec/tags/5"}], 422),
         ([{"op": "test", "path": "/spec/replicas", "value": 3}], 422),
         ([{"op": "test", "path": "/spec/replicas", "value": True}], 422),
-        ([{"op": "copy", "from": "/spec/absent", "path": "/spec/x"}], 422),
+        ([{"op": "copy", "from": "/spec/tags/9", "path": "/spec/x"}], 422),
         ([{"op": "move", "from": "/spec", "path": "/spec/inner"}], 422),
         ([{"op": "remove", "path": ""}], 422),
         ([{"op": "move", "from": "", "path": "/spec"}], 422),

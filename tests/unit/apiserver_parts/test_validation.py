@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from shoal.api import kinds
-from shoal.local.apiserver.defaults import default
+from shoal.local.apiserver.defaults import default, select_own_pods
 from shoal.local.apiserver.validation import validate
 
 
@@ -21,7 +21,12 @@ def made(kind, obj):
 
 def complaints(kind, obj, old=None):
     old = made(kind, old) if old is not None else None
-    return [str(error) for error in validate(kind, made(kind, obj), old)]
+    if kind is kinds.JOB and old is not None:
+        select_own_pods(old)
+    new = made(kind, obj)
+    if kind is kinds.JOB:
+        select_own_pods(new)
+    return [str(error) for error in validate(kind, new, old)]
 
 
 def container(**more):
@@ -74,7 +79,7 @@ def test_good_objects_pass(kind, obj):
     "metadata, path, words",
     [
         ({"name": "Bad_Name"}, "metadata.name", "a lowercase RFC 1123 subdomain must consist of"),
-        ({"name": "a" * 254}, "metadata.name", "must be no more than 253 bytes"),
+        ({"name": "a" * 254}, "metadata.name", "must be no more than 253 characters"),
         ({"name": "x", "labels": {"a b": "c"}}, "metadata.labels", "name part must consist of alphanumeric characters"),
         (
             {"name": "x", "labels": {"a": "c d"}},
@@ -164,7 +169,7 @@ def test_a_running_pod_takes_few_changes():
     gated = pod(schedulingGates=[{"name": "g"}])
     assert complaints(kinds.POD, pod(nodeSelector={"a": "b"}), old=gated) == []
     [message] = complaints(kinds.POD, gated, old=pod())
-    assert message.startswith("spec.schedulingGates: Forbidden: only deletion is allowed")
+    assert message.startswith("spec.schedulingGates[0].name: Forbidden: only deletion is allowed")
 
 
 @pytest.mark.parametrize(

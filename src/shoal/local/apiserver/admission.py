@@ -16,11 +16,11 @@ from shoal.api.appwrapper_rules import wraps_the_same
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.kube.webhooks import AdmissionRequest, Verdict
-from shoal.local.apiserver import strategy
+from shoal.local.apiserver import limit_ranges, strategy
 from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, parse_rules
 from shoal.local.apiserver.call import Call, decoded
 from shoal.local.apiserver.crds import CustomKinds
-from shoal.local.apiserver.limits import apply_limit_ranges, check_quota
+from shoal.local.apiserver.limits import check_quota
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.status import Refused, bad_request, cause, forbidden, not_found
 from shoal.local.apiserver.webhooks import Webhooks, review_of
@@ -82,6 +82,9 @@ class Admission:
         if self.webhooks.validating:
             await self.webhooks.validate(call, obj, old)
         if old is None and call.resource.kind == "Pod" and not call.resource.group:
+            limits = self.registry.find("", "limitranges")
+            if limits is not None:
+                limit_ranges.check(obj, limits.collection.heads(call.namespace))
             quotas = self.registry.find("", "resourcequotas")
             if quotas is not None:
                 check_quota(
@@ -118,11 +121,14 @@ class Admission:
         spec = pod.get("spec")
         if type(spec) is not dict:
             return  # validation says so
+        if spec.get("overhead") and not spec.get("runtimeClassName"):
+            words = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            raise forbidden("", "pods", pod["metadata"].get("name", ""), words)
         self._service_account(call, pod, spec)
         self._priority(call, pod, spec)
         limits = self.registry.find("", "limitranges")
         if limits is not None:
-            apply_limit_ranges(pod, limits.collection.heads(call.namespace))
+            limit_ranges.fill(pod, limits.collection.heads(call.namespace))
             pod["status"]["qosClass"] = strategy.quality_of_service(spec)
         if self.extended_resource_toleration:
             tolerate_extended_resources(spec)

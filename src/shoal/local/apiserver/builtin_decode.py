@@ -132,11 +132,15 @@ def _field_walk(field: Field, owner: str) -> Walk:
 
 
 def _list(element: Walk, name: str) -> Walk:
+    is_object = "." in name and bool(builtin_types.fields(name[2:]))
+
     def walk(value: Any, path: Path, unknown: list[str]) -> Any:
         if type(value) is not list:
             raise _wrong(value, path, name)
         for index, item in enumerate(value):
-            changed = element(item, (path, index), unknown) if item is not None else None
+            if item is None and is_object:
+                value[index] = {}  # as Go: the empty value of its type
+            changed = element(item, (path, index), unknown) if item is not None else value[index]
             if changed is not item:
                 value[index] = changed
         return value if None not in value else [item for item in value if item is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 class Call:
     """A resource request."""
 
-    __slots__ = ("request", "resource", "route", "user", "version", "warnings")
+    __slots__ = ("owned_as", "request", "resource", "route", "user", "version", "warnings")
 
     def __init__(self, request: Request, user: User, route: Route, resource: Resource, version: Version) -> None:
         self.request = request
@@ -29,6 +30,7 @@ class Call:
         self.resource = resource
         self.version = version
         self.warnings: list[str] = []
+        self.owned_as = route.subresource  # the part of the object under which its fields are owned
 
     @property
     def namespace(self) -> str:
@@ -51,7 +53,7 @@ class Call:
                 [
                     cause(
                         "FieldValueNotSupported",
-                        f'Unsupported value: "{asked[:80]}": supported values: "All"',
+                        f'Unsupported value: ["{asked[:80]}"]: supported values: "All"',
                         "dryRun",
                     )
                 ],
@@ -62,13 +64,23 @@ class Call:
     def manager(self) -> str:
         """The field manager: as asked, else the program that calls."""
         asked = self.request.query.get("fieldManager", "")
+        options = {"patch": "PatchOptions", "update": "UpdateOptions"}.get(self.route.verb, "CreateOptions")
         if len(asked) > 128:
             raise invalid(
                 "meta.k8s.io",
-                "CreateOptions",
+                options,
                 "",
                 [cause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")],
             )
+        for position, letter in enumerate(asked):
+            if not letter.isprintable():
+                words = f"invalid character U+{ord(letter):04X} (at position {position})"
+                raise invalid(
+                    "meta.k8s.io",
+                    options,
+                    "",
+                    [cause("FieldValueInvalid", f"Invalid value: {json.dumps(asked)}: {words}", "fieldManager")],
+                )
         return asked or self.request.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
     def number(self, name: str, *, least: int = 0) -> int | None:

@@ -110,6 +110,7 @@ def _compile(schema: Json, where: str, problems: list[Problem], transitions: lis
         rule
         for index, written in enumerate(schema.get("x-kubernetes-validations") or ())
         if (rule := _Rule.compiled(written, f"{here}[{index}]", problems)) is not None
+        and not _misses(schema, rule.source, f"{here}[{index}].rule", problems, root)
     ]
     transitions += [rule.uses_old for rule in rules]
     adapt = _adapter(schema, root=root) if rules else None
@@ -195,6 +196,7 @@ class _Rule:
     def compiled(cls, written: Json, where: str, problems: list[Problem]) -> _Rule | None:
         source = str(written.get("rule") or "").strip()
         if not source:
+            problems.append(Problem(f"{where}.rule", "", ""))
             return None
         unset = None
         if written.get("optionalOldSelf"):
@@ -210,6 +212,37 @@ class _Rule:
             bound = f"cel.bind(oldSelf, optional.of(previous), {message})" if unset is not None else message
             built = _compiled(bound, f"{where}.messageExpression", problems, message)
         return cls(written, expression, unset, built) if expression is not None else None
+
+
+_CHAIN = re.compile(r"(?<![\w.])(?:self|oldSelf)((?:\s*\.\s*[A-Za-z_]\w*)+)(\s*\()?")
+_ALWAYS_THERE = frozenset(("apiVersion", "kind", "metadata"))
+
+
+def _misses(schema: Json, source: str, where: str, problems: list[Problem], root: bool) -> bool:
+    """Whether a rule reads a field that the schema does not have: found when the CRD is written, not when it runs."""
+    for match in _CHAIN.finditer(_LITERAL.sub("''", source)):
+        steps = [step.strip() for step in match[1].split(".")[1:]]
+        if match[2]:
+            steps.pop()  # the last one is a function
+        here: Any = schema
+        whole = root
+        for step in steps:
+            closed = (
+                isinstance(here, dict)
+                and here.get("type") == "object"
+                and not isinstance(here.get("additionalProperties"), (dict, bool))
+                and not here.get("x-kubernetes-preserve-unknown-fields")
+            )
+            whole = whole or bool(isinstance(here, dict) and here.get("x-kubernetes-embedded-resource"))
+            if not closed or "__" in step or (whole and step in _ALWAYS_THERE):
+                break
+            known = here.get("properties") or {}
+            if step not in known:
+                words = f"compilation failed: ERROR: <input>:1:{match.start() + 1}: undefined field '{step}'"
+                problems.append(Problem(where, source, words))
+                return True
+            here, whole = known[step], False
+    return False
 
 
 def _compiled(source: str, where: str, problems: list[Problem], written: str) -> Any:

@@ -13,6 +13,7 @@ from shoal.local.apiserver import builtin_decode, defaults, managed_fields, vali
 from shoal.local.apiserver.body import repeated_fields
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
+from shoal.local.apiserver.field_errors import invalid as invalid_field
 from shoal.local.apiserver.objects import drop_unknown_metadata
 from shoal.local.apiserver.patch import PatchError
 from shoal.local.apiserver.route import truth
@@ -78,7 +79,7 @@ class Checks:
                 [
                     cause(
                         "FieldValueNotSupported",
-                        f'Unsupported value: "{asked[:80]}": supported values: "Ignore", "Strict", "Warn"',
+                        f'Unsupported value: "{asked[:80]}": supported values: "", "Ignore", "Strict", "Warn"',
                         "fieldValidation",
                     )
                 ],
@@ -89,6 +90,7 @@ class Checks:
         errors: list[FieldError] = validation.validate(call.version.kind, obj, old, subresource=call.route.subresource)
         if call.version.schema is not None:
             errors += call.version.schema.validate(obj, old, status_only=call.route.subresource == "status")
+            errors += scale_errors(call.version.scale, obj)
         if errors:
             raise invalid(
                 call.resource.group,
@@ -99,7 +101,7 @@ class Checks:
 
     def own(self, call: Call, old: Json | None, new: Json) -> None:
         """Record who wrote which fields, for every write but apply, which does so itself."""
-        subresource = call.route.subresource
+        subresource = call.owned_as
         status = (
             new.pop("status", None) if old is None and call.version.status else None
         )  # the first status is nobody's
@@ -126,4 +128,27 @@ class Checks:
             api_version=call.version.kind.api_version,
             force=truth(call.request.query.get("force", "")),
             subresource=call.route.subresource,
+            separate_status=call.version.status,
         )
+
+
+def scale_errors(paths: Json | None, obj: Json) -> list[FieldError]:
+    """Where a kind can be scaled, its number of replicas is a whole number."""
+    path = str((paths or {}).get("specReplicasPath") or "")
+    found: object = obj
+    for step in path.split(".")[1:]:
+        if type(found) is not dict:
+            return [invalid_field(path, 0, f"{path} accessor error: {found} is of the type {_go_type(found)}, "
+                                           "expected map[string]interface{}")]  # fmt: skip
+        found = found.get(step)
+        if found is None:
+            return []
+    if not path or type(found) is int:
+        return []
+    shown = f"{found:g}" if type(found) is float else found
+    return [invalid_field(path, 0, f"{path} accessor error: {shown} is of the type {_go_type(found)}, expected int64")]
+
+
+def _go_type(value: object) -> str:
+    names = {str: "string", float: "float64", bool: "bool", list: "[]interface {}", dict: "map[string]interface {}"}
+    return names.get(type(value), "int64")

@@ -58,9 +58,12 @@ class Converter:
     async def to_storage(self, call: Call, obj: Json) -> Json:
         if call.resource.group == "events.k8s.io":
             return event_to_core(obj)
-        return (await self._many(call, [obj], call.resource.versions[call.resource.storage_version].kind.api_version))[
-            0
-        ]
+        stored = call.resource.versions[call.resource.storage_version]
+        found = (await self._many(call, [obj], stored.kind.api_version))[0]
+        if stored.schema is not None and call.resource.group != kueue_convert.GROUP:
+            stored.schema.prune(found)  # what the stored version does not know cannot be kept
+            stored.schema.default(found)
+        return found
 
     async def encoded(self, call: Call, bodies: list[bytes]) -> list[bytes]:
         """Stored bytes as bytes of the call's version."""

@@ -18,7 +18,7 @@ from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
 from shoal.local.apiserver.call import decoded
 from shoal.local.apiserver.collection import Event
-from shoal.local.apiserver.resources import Column, Registry, Resource, Version
+from shoal.local.apiserver.resources import Column, Registry, Resource, Version, version_rank
 from shoal.local.apiserver.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ def as_resource(crd: Json, storage: Storage) -> Resource:
                 one["name"],
                 one["type"],
                 one["jsonPath"],
-                one.get("description", ""),
+                one.get("description") or f"Custom resource definition column (in JSONPath format): {one['jsonPath']}",
                 one.get("format", ""),
                 one.get("priority", 0),
             )
@@ -181,7 +181,9 @@ def as_resource(crd: Json, storage: Storage) -> Resource:
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         warning = ""
         if version.get("deprecated"):
-            warning = version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated"
+            good = [one["name"] for one in spec["versions"] if one.get("served") and not one.get("deprecated")]
+            instead = f"; use {kind.group}/{min(good, key=version_rank)} {kind.kind}" if good else ""
+            warning = version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated{instead}"
         versions[version["name"]] = Version(
             kind,
             served=bool(version.get("served")) and established,

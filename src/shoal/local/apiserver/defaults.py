@@ -205,20 +205,23 @@ def job_spec(spec: Json) -> None:
 def _job(obj: Json) -> None:
     spec = _under(obj, "spec")
     job_spec(spec)
-    uid = _under(obj, "metadata").get("uid")
-    if uid and "selector" not in spec and not spec.get("manualSelector"):
-        _select_own_pods(obj, spec, str(uid))
     _defaults(spec, manualSelector=False)
     _labels_from_template(obj)
 
 
-def _select_own_pods(job: Json, spec: Json, uid: str) -> None:
-    """The selector that makes a Job's pods its own: made by the server, so that no two Jobs share a pod."""
-    name = str(job["metadata"].get("name") or "")
+def select_own_pods(job: Json) -> None:
+    """The selector that makes a new Job's pods its own: made by the server, so that no two Jobs share a pod."""
+    spec = _under(job, "spec")
+    if "selector" in spec or spec.get("manualSelector"):
+        return
+    name, uid = str(job["metadata"].get("name") or ""), str(job["metadata"].get("uid") or "")
+    shares = job["metadata"].get("labels") == ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     labels = _under(_under(_under(spec, "template"), "metadata"), "labels")
     labels.update({"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid,
                    "batch.kubernetes.io/job-name": name, "job-name": name})  # fmt: skip
     spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    if shares:  # labels that came from the template go on doing so
+        job["metadata"]["labels"] = dict(labels)
 
 
 def _cron_job(obj: Json) -> None:
@@ -275,6 +278,11 @@ def _node(obj: Json) -> None:
     status = _under(obj, "status")
     if status.get("capacity") and "allocatable" not in status:
         status["allocatable"] = dict(status["capacity"])
+    spec = obj.get("spec") or {}
+    if spec.get("podCIDRs") and not spec.get("podCIDR"):
+        spec["podCIDR"] = spec["podCIDRs"][0]
+    elif spec.get("podCIDR") and not spec.get("podCIDRs"):
+        spec["podCIDRs"] = [spec["podCIDR"]]
 
 
 def _priority_class(obj: Json) -> None:

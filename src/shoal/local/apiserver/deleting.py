@@ -30,6 +30,12 @@ DEFAULT_POD_GRACE = 30
 _ORPHANS_BY_DEFAULT = frozenset(("jobs.batch", "replicationcontrollers"))  # as Kubernetes, for old clients' sake
 
 
+_ORPHANED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
+    "set propagationPolicy=Orphan to suppress this warning"
+)
+
+
 class Preconditions(msgspec.Struct, rename="camel"):
     uid: str | None = None
     resource_version: str | None = None
@@ -58,6 +64,8 @@ class Deleter:
         if record is None:
             raise not_found(call.resource.group, call.resource.plural, call.route.name)
         removed, obj = await self.delete_record(call, record, options)
+        if call.resource.name == "jobs.batch" and options.propagation_policy is None and not options.orphan_dependents:
+            call.warnings.append(_ORPHANED)
         status = 202 if not removed and options.orphan_dependents is False else 200
         if removed and not call.resource.returns_deleted:
             return object_answer(success(call, obj))
@@ -130,14 +138,14 @@ class Deleter:
             if wanted.uid and wanted.uid != metadata["uid"]:
                 raise conflict(
                     resource.group,
-                    resource.plural,
+                    resource.kind,
                     metadata["name"],
                     f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {metadata['uid']}",
                 )
             if wanted.resource_version and wanted.resource_version != metadata["resourceVersion"]:
                 raise conflict(
                     resource.group,
-                    resource.plural,
+                    resource.kind,
                     metadata["name"],
                     "Precondition failed: ResourceVersion in "
                     f"precondition: {wanted.resource_version}, ResourceVersion in object meta: "
@@ -230,6 +238,9 @@ def read_options(call: Call) -> Options:
     """From the body, or else from the query."""
     if call.request.body:
         body: Any = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        if body.get("kind") not in (None, "", "DeleteOptions"):
+            kind, version = str(body["kind"])[:80], str(body.get("apiVersion", ""))[:80]
+            raise bad_request(f'no kind "{kind}" is registered for version "{version}"; a deletion takes DeleteOptions')
     else:
         query = call.request.query
         body = {name: query[name] for name in ("propagationPolicy",) if query.get(name)}

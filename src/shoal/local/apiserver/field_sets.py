@@ -49,7 +49,8 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
         return {
             "f:" + name: _member_fields(shape, name, item, added, inside) if type(item) in _CONTAINERS else {}
             for name, item in value.items()
-            if added or type(item) not in _CONTAINERS or _sets_something(shape.member(name), item)
+            if (added or type(item) not in _CONTAINERS or _sets_something(shape.member(name), item))
+            and not (added and not inside and name in shape.always and _is_zero(shape.member(name), item))
         }
     if type(value) is list and value:
         if shape.granularity == "keyed":
@@ -59,11 +60,18 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
                 if key is None:
                     return {}
                 below = fields_of(shape.item, item, added=added, inside=True)  # type: ignore[arg-type]
-                found[key] = {".": {}, **below}
+                found[key] = {".": {}, **below} if below else {}
             return found
         if shape.granularity == "set":
             return {value_of(item): {} for item in value}
     return {}
+
+
+def _is_zero(shape: Shape, value: Any) -> bool:
+    """What every object of a kind has from the start is nobody's until it says something."""
+    if type(value) is dict:
+        return all(name in shape.always and _is_zero(shape.member(name), item) for name, item in value.items())
+    return value == "" or (value == 0 and type(value) in (int, bool))
 
 
 def _sets_something(shape: Shape, value: Any) -> bool:

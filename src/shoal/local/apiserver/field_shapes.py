@@ -20,7 +20,7 @@ Granularity = Literal["map", "keyed", "set", "atomic"]
 class Shape:
     """How one value is divided. `member` is the shape of a named field, `item` that of a list's items."""
 
-    __slots__ = ("_closed", "_members", "_others", "always", "defaults", "granularity", "item", "keys")
+    __slots__ = ("_closed", "_members", "_others", "always", "defaults", "granularity", "is_built_in", "item", "keys")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Shape:
         self.defaults = defaults or {}  # of the keys: an item may leave out a key that has one
         self.always: frozenset[str] = frozenset()  # members that exist in every object, empty or not
         self._closed = False
+        self.is_built_in = False  # an item of a built-in kind
 
     def knows(self, name: str) -> bool:
         """Whether an object may have this member at all."""
@@ -72,7 +73,7 @@ def _of_type(type_name: str) -> Shape:
     _RECURSIVE.setdefault(type_name, shape)
     shape._members = {name: _of_field(field) for name, field in known.items()}
     shape.always = frozenset(f.name for f in known.values() if f.required or (f.shape == "one" and not f.pointer))
-    shape._closed = True
+    shape._closed = shape.is_built_in = True
     return shape
 
 

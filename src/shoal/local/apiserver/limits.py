@@ -1,7 +1,6 @@
-"""LimitRange and ResourceQuota, as far as pods at creation are concerned.
+"""ResourceQuota, as far as pods at creation are concerned: what a pod counts for, and the one that would be too many.
 
-Limit ranges fill in missing requests and limits and refuse what is outside their bounds; quotas refuse the pod that
-would exceed them. Both are pure: they get the stored objects of the pod's namespace.
+Pure: works on the stored objects of the pod's namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from shoal.local.apiserver.status import forbidden
 _PLAIN = {"cpu": "requests.cpu", "memory": "requests.memory", "ephemeral-storage": "requests.ephemeral-storage"}
 
 
-def _amounts(found: Any) -> dict[str, int]:
+def amounts_of(found: Any) -> dict[str, int]:
     """Billionths by resource; what is no quantity is left to validation."""
     amounts = {}
     for name, text in (found if type(found) is dict else {}).items():
@@ -29,75 +28,9 @@ def _amounts(found: Any) -> dict[str, int]:
     return amounts
 
 
-def _containers(pod: Json, part: str = "containers") -> list[Json]:
+def containers_of(pod: Json, part: str = "containers") -> list[Json]:
     found = (pod.get("spec") or {}).get(part)
     return [one for one in found if type(one) is dict] if type(found) is list else []
-
-
-# --- limit ranges
-
-
-def apply_limit_ranges(pod: Json, ranges: list[Record]) -> None:
-    for record in ranges:
-        limits = (decoded(record).get("spec") or {}).get("limits") or ()
-        for item in limits:
-            if item.get("type") == "Container":
-                for container in [*_containers(pod), *_containers(pod, "initContainers")]:
-                    _fill(container, item)
-                    _bound(pod, item, container.get("resources") or {}, "per Container")
-
-
-def _fill(container: Json, item: Json) -> None:
-    """Missing limits from `default`, missing requests from `defaultRequest` (or the limit)."""
-    resources = container.get("resources")
-    if type(resources) is not dict:
-        resources = container["resources"] = {}
-    for name, text in (item.get("default") or {}).items():
-        limits = resources.setdefault("limits", {})
-        if type(limits) is dict:
-            limits.setdefault(name, text)
-    limits = resources.get("limits")
-    for name, text in (item.get("defaultRequest") or item.get("default") or {}).items():
-        requests = resources.setdefault("requests", {})
-        if type(requests) is dict and name not in requests:
-            requests[name] = text
-
-
-def _bound(pod: Json, item: Json, resources: Json, where: str) -> None:
-    name = pod["metadata"].get("name", "")
-    requests, limits = _amounts(resources.get("requests")), _amounts(resources.get("limits"))
-    for resource, least in _amounts(item.get("min")).items():
-        asked = requests.get(resource, limits.get(resource))
-        if asked is None:
-            raise forbidden(
-                "",
-                "pods",
-                name,
-                f"minimum {resource} usage {where} is {item['min'][resource]}.  No request is specified",
-            )
-        if asked < least:
-            raise forbidden(
-                "",
-                "pods",
-                name,
-                f"minimum {resource} usage {where} is {item['min'][resource]}, but request is {Quantity(asked)}",
-            )
-    for resource, most in _amounts(item.get("max")).items():
-        asked = limits.get(resource)
-        if asked is None:
-            raise forbidden(
-                "", "pods", name, f"maximum {resource} usage {where} is {item['max'][resource]}.  No limit is specified"
-            )
-        if asked > most:
-            raise forbidden(
-                "",
-                "pods",
-                name,
-                f"maximum {resource} usage {where} is {item['max'][resource]}, but limit is {Quantity(asked)}",
-            )
-
-
-# --- quota
 
 
 def check_quota(pod: Json, quotas: list[Record], pods: list[Record]) -> None:
@@ -108,7 +41,7 @@ def check_quota(pod: Json, quotas: list[Record], pods: list[Record]) -> None:
     others: list[Json] | None = None
     for record in quotas:
         quota = decoded(record)
-        hard = _amounts((quota.get("spec") or {}).get("hard"))
+        hard = amounts_of((quota.get("spec") or {}).get("hard"))
         if not hard or not in_scope(pod, quota.get("spec") or {}):
             continue
         missing = [
@@ -123,7 +56,7 @@ def check_quota(pod: Json, quotas: list[Record], pods: list[Record]) -> None:
                 "pods",
                 pod["metadata"].get("name", ""),
                 f"failed quota: {record.name}: must specify {','.join(sorted(missing))} for: "
-                + ",".join(str(one.get("name", "")) for one in _containers(pod)),
+                + ",".join(str(one.get("name", "")) for one in containers_of(pod)),
             )
         if others is None:
             others = [one for one in map(decoded, pods) if is_counted(one)]
@@ -146,16 +79,16 @@ def usage_of(pod: Json) -> dict[str, int]:
     sums: dict[str, int] = {}
     for part, prefix in (("requests", "requests."), ("limits", "limits.")):
         amounts: dict[str, int] = {}
-        for container in _containers(pod):
+        for container in containers_of(pod):
             resources = container.get("resources")
-            found = _amounts(resources.get(part)) if type(resources) is dict else {}
+            found = amounts_of(resources.get(part)) if type(resources) is dict else {}
             if part == "requests" and type(resources) is dict:
-                found = {**_amounts(resources.get("limits")), **found}
+                found = {**amounts_of(resources.get("limits")), **found}
             for name, value in found.items():
                 amounts[name] = amounts.get(name, 0) + value
-        for container in _containers(pod, "initContainers"):
+        for container in containers_of(pod, "initContainers"):
             resources = container.get("resources")
-            for name, value in (_amounts(resources.get(part)) if type(resources) is dict else {}).items():
+            for name, value in (amounts_of(resources.get(part)) if type(resources) is dict else {}).items():
                 if container.get("restartPolicy") == "Always":
                     amounts[name] = amounts.get(name, 0) + value
                 else:

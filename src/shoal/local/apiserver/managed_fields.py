@@ -20,6 +20,7 @@ Json = dict[str, Any]
 MOST_UPDATERS = 10  # as Kubernetes: older update entries are folded into one
 LONGEST_MANAGER = 128
 _ANCIENT = "ancient-changes"
+_BEFORE_APPLY = "before-first-apply"
 _UNOWNED = frozenset(("name", "namespace", "uid", "creationTimestamp", "selfLink", "resourceVersion", "generation",
                       "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"))  # fmt: skip
 
@@ -48,8 +49,10 @@ def track(
         entries: list[Json] = []
     else:
         entries = (old.get("metadata") or {}).get("managedFields") or []
-        if sent is not None and not any(entry for entry in sent):
-            entries = []  # the client asks to start over: managedFields: [] or [{}]
+        if sent is not None and not subresource and sent != entries:  # [] and [{}] ask to start over
+            entries = [] if not any(sent) else sent if _are_entries(sent) else entries
+        if not entries:
+            return  # as Kubernetes: who stopped keeping book, or never began, starts again with the first apply
         changed, gone = _difference(shape, old, new, subresource)
     if changed is None and gone is None:
         if entries:
@@ -58,6 +61,17 @@ def track(
     kept = _tracked(entries, changed, gone, manager, now, api_version, subresource)
     if kept:
         metadata["managedFields"] = kept
+
+
+def _are_entries(sent: list[Json]) -> bool:
+    """Whether a client sent entries that can be taken as they are."""
+    return all(
+        entry.get("operation") in ("Apply", "Update")
+        and entry.get("fieldsType") == "FieldsV1"
+        and type(entry.get("fieldsV1")) is dict
+        and type(entry.get("apiVersion")) is str
+        for entry in sent
+    )
 
 
 def _tracked(
@@ -186,6 +200,7 @@ def apply(
     api_version: str,
     force: bool = False,
     subresource: str = "",
+    separate_status: bool = False,
 ) -> Json:
     """`live` with `config` applied by `manager`: a fresh object with its managedFields set.
 
@@ -195,6 +210,8 @@ def apply(
     if (config.get("metadata") or {}).get("managedFields"):
         raise PatchError(400, "BadRequest", "metadata.managedFields must be nil")
     config = _without_nulls(config)
+    if separate_status and subresource != "status":
+        config.pop("status", None)  # it has an address of its own
     wanted = _owned(shape, config, subresource) or {}
     _check_fields(shape, config, "", given_name(config, api_version))
     if live is None:
@@ -204,6 +221,10 @@ def apply(
             created["metadata"]["managedFields"] = [_entry(manager, "Apply", now, api_version, subresource, wanted)]
         return created
     entries = (live.get("metadata") or {}).get("managedFields") or []
+    if not entries:
+        whole = {name: value for name, value in live.items() if name != "status" or not separate_status}
+        found = _owned(shape, whole, added=True)
+        entries = [_entry(_BEFORE_APPLY, "Update", now, api_version, "", found)] if found else []
     given = {name: value for name, value in config.items() if name == "status"} if subresource == "status" else config
     merged: Json = _merge(shape, live, given)
     changed, _ = _difference(shape, live, merged, subresource)
@@ -289,6 +310,12 @@ def _check_fields(shape: Shape, value: Any, path: str, subject: str) -> None:
         seen = set()
         for index, item in enumerate(value):
             key = field_sets.key_of(shape, item)
+            if key is None and shape.item is not None and shape.item.is_built_in:
+                where = f"{path[1:]}[{index}].{shape.keys[0]}"
+                faults = [{"reason": "FieldValueRequired", "message": "Required value", "field": where}]
+                raise PatchError(
+                    422, "Invalid", f"the applied configuration is invalid: {where}: Required value", faults
+                )
             if key is None:
                 names = ", ".join(repr(name) for name in shape.keys)
                 raise _untyped(
@@ -300,6 +327,11 @@ def _check_fields(shape: Shape, value: Any, path: str, subject: str) -> None:
             seen.add(key)
             assert shape.item is not None
             _check_fields(shape.item, item, f"{path}[{key[2:]}]", subject)
+    elif type(value) is list and shape.granularity == "set":
+        values = [field_sets.value_of(item) for item in value]
+        for item in values:
+            if values.count(item) > 1:
+                raise _untyped(f"{path}: duplicate entries for key [={item[2:]}]")
 
 
 def _untyped(message: str) -> PatchError:

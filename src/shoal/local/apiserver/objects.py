@@ -107,6 +107,9 @@ def check_metadata(obj: Json, kind: str) -> Json:
     for name in ("ownerReferences", "finalizers"):
         if name in metadata and not metadata[name]:
             del metadata[name]
+    owners = metadata.get("ownerReferences") or ()
+    if len(owners) > 1:
+        metadata["ownerReferences"] = [one for index, one in enumerate(owners) if one not in owners[:index]]
     return metadata
 
 
@@ -165,6 +168,11 @@ def carry_over(new: Json, old: Json, resource: Resource, patched: bool) -> None:
             before["name"],
             f"Precondition failed: UID in precondition: {given_uid}, UID in object meta: {before['uid']}",
         )
+    marked = metadata.get("deletionTimestamp")
+    if marked and not before.get("deletionTimestamp"):
+        words = f'Invalid value: "{marked}": field is immutable'
+        causes = [cause("FieldValueInvalid", words, "metadata.deletionTimestamp")]
+        raise invalid(resource.group, resource.kind, before["name"], causes)
     for field in _KEPT:
         if field in before:
             metadata[field] = before[field]
@@ -180,7 +188,7 @@ def carry_over(new: Json, old: Json, resource: Resource, patched: bool) -> None:
 def check_revision(new: Json, old: Json, resource: Resource) -> None:
     """A body with an old resourceVersion is refused."""
     given = new["metadata"].get("resourceVersion")
-    if given and given != old["metadata"]["resourceVersion"]:
+    if given and given != "0" and given != old["metadata"]["resourceVersion"]:
         raise conflict(resource.group, resource.plural, old["metadata"]["name"], MODIFIED)
 
 
@@ -190,7 +198,10 @@ def bump_generation(new: Json, old: Json, resource: Resource, version: Version) 
         return
     ignored = {"metadata", "status", "apiVersion", "kind"} if version.status else {"metadata", "apiVersion", "kind"}
     fields = (set(new) | set(old)) - ignored
-    if any(new.get(field) != old.get(field) for field in fields):
+    changed = any(new.get(field) != old.get(field) for field in fields)
+    if resource.kind == "Deployment" and resource.group == "apps":  # as Kubernetes: its annotations count, too
+        changed = changed or new["metadata"].get("annotations") != old["metadata"].get("annotations")
+    if changed:
         new["metadata"]["generation"] = int(old["metadata"].get("generation") or 0) + 1
 
 

@@ -193,6 +193,8 @@ def same(left: Any, right: Any) -> bool:
 def _source(root: list[Any], operation: dict[str, Any], name: str) -> Any:
     parent, token = _locate(root, _pointer(operation, "from"), name)
     value = _read(parent, token)
+    if value is _MISSING and name == "copy" and type(parent) is dict and parent is not root:
+        return None  # as Kubernetes' library
     if value is _MISSING:
         raise inapplicable(f"{name} operation does not apply: doc is missing from path: {_brief(operation['from'])}")
     return value
@@ -260,9 +262,9 @@ def _number(token: str) -> int:
 
 
 def _value(operation: dict[str, Any]) -> Any:
-    if "value" not in operation:
+    if "value" not in operation and operation.get("op") != "replace":  # without one, Kubernetes replaces by null
         raise inapplicable(f"{operation.get('op')} operation has no value")
-    return operation["value"]
+    return operation.get("value")
 
 
 def _brief(value: Any) -> str:

@@ -71,6 +71,8 @@ class Presenter:
             return answer
         is_list = call.route.verb in ("list", "deletecollection")
         items = found["items"] if is_list else [found]
+        named = {"kind": call.version.kind.kind, "apiVersion": call.version.kind.api_version}
+        items = [item if "kind" in item else {**named, **item} for item in items]
         if wanted.form == "table":
             table = self._table(call, items, wanted, first=True)
             metadata = found["metadata"] if is_list else {"resourceVersion": found["metadata"]["resourceVersion"]}

@@ -28,6 +28,7 @@ MOST_SNAPSHOTS = 64
 WATCH_SECONDS = 3600
 BOOKMARK_SECONDS = 60.0
 MOST_CHUNK = 1 << 20
+_NEEDS_REVISION = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
 
 Convert = Callable[[Call, list[bytes]], Awaitable[list[bytes]]]
 
@@ -54,6 +55,9 @@ class Reader:
     # --- get
 
     async def get(self, call: Call) -> Answer:
+        asked = call.number("resourceVersion")
+        if asked and asked > self.storage.committed:
+            raise revision_too_large(asked, self.storage.committed)
         record = call.resource.collection.get(call.namespace, call.route.name)
         if record is None:
             raise not_found(call.resource.group, call.resource.plural, call.route.name)
@@ -67,6 +71,10 @@ class Reader:
         query = call.request.query
         chosen = selection(call.resource, call.version, query.get("labelSelector", ""), query.get("fieldSelector", ""))
         limit = max(call.number("limit", least=-1 << 63) or 0, 0)
+        call.number("timeoutSeconds", least=-1 << 63)
+        self._check_list_options(call)
+        if query.get("resourceVersion") == "0" and not query.get("resourceVersionMatch"):
+            limit = 0  # as Kubernetes: whoever takes any state gets all of it at once
         token = _decode_token(query["continue"]) if query.get("continue") else None
         records, revision, left = self._page(call, chosen, limit, token)
         if token is None and not left and "spec.nodeName" in query.get("fieldSelector", ""):
@@ -81,6 +89,22 @@ class Reader:
             if chosen.everything:
                 metadata["remainingItemCount"] = left
         return list_answer(call, metadata, bodies)
+
+    def _check_list_options(self, call: Call) -> None:
+        query = call.request.query
+        faults = []
+        if query.get("resourceVersionMatch") and query.get("continue"):
+            if not query.get("resourceVersion"):
+                faults.append(_NEEDS_REVISION)
+            faults.append("Forbidden: resourceVersionMatch is forbidden when continue is provided")
+        causes = [cause("FieldValueForbidden", words, "resourceVersionMatch") for words in faults]
+        if "sendInitialEvents" in query:
+            words = "Forbidden: sendInitialEvents is forbidden for list"
+            causes.append(cause("FieldValueForbidden", words, "sendInitialEvents"))
+        if causes:
+            raise invalid("meta.k8s.io", "ListOptions", "", causes)
+        if query.get("continue") and (call.number("resourceVersion") or 0) > 0:
+            raise bad_request("specifying resource version is not allowed when using continue")
 
     def _page(self, call: Call, chosen: Selection, limit: int, token: Token | None) -> tuple[list[Record], int, int]:
         """The records of one page, the list's revision, and how many are left after it."""
@@ -104,12 +128,10 @@ class Reader:
         if match and match not in ("Exact", "NotOlderThan"):
             raise _wrong_match(
                 "FieldValueNotSupported",
-                f'Unsupported value: "{match[:80]}": supported values: "Exact", "NotOlderThan"',
+                f'Unsupported value: "{match[:80]}": supported values: "Exact", "NotOlderThan", ""',
             )
         if match and asked is None:
-            raise _wrong_match(
-                "FieldValueForbidden", "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-            )
+            raise _wrong_match("FieldValueForbidden", _NEEDS_REVISION)
         current = self.storage.committed
         if asked is not None and asked > current:
             raise revision_too_large(asked, current)
@@ -239,7 +261,7 @@ class Reader:
                             break
                 if chunk:
                     yield b"".join(chunk)
-            if bookmarks and sequence == collection.end:
+            if bookmarks and timeout > 2 and sequence == collection.end:
                 yield self._bookmark(call, self.storage.committed)
         finally:
             alarm.cancel()
@@ -326,6 +348,10 @@ def list_answer(call: Call, metadata: Json, bodies: list[bytes]) -> Response:
     head = msgspec.json.encode(
         {"kind": call.resource.list_kind, "apiVersion": call.version.kind.api_version, "metadata": metadata}
     )
+    if not call.resource.custom:  # as Kubernetes: the list says what its items are
+        kind = call.version.kind
+        name = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
+        bodies = [b"{" + body[len(name) :] if body.startswith(name) else body for body in bodies]
     return json_answer(b"".join((head[:-1], b',"items":[', b",".join(bodies), b"]}")))
 
 

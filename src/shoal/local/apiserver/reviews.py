@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.authentication import Authenticator
-from shoal.local.apiserver.authorization import Action, Authorizer, denied
+from shoal.local.apiserver.authorization import Action, Authorizer
 from shoal.local.apiserver.body import decode_object
 from shoal.local.apiserver.call import Answer, Call, object_answer
 from shoal.local.apiserver.objects import check_identity, check_metadata
@@ -64,38 +64,41 @@ class Reviews:
                 review["status"] = self._access(call, call.user, spec)
             case "SubjectAccessReview" | "LocalSubjectAccessReview":
                 if not spec.user and not spec.groups:
-                    raise invalid(
-                        call.resource.group,
-                        call.resource.kind,
-                        "",
-                        [
-                            cause(
-                                "FieldValueRequired",
-                                "Required value: at least one of user or group must be specified",
-                                "spec.user",
-                            )
-                        ],
-                    )
+                    words = 'Invalid value: "": at least one of user or group must be specified'
+                    raise invalid(call.resource.group, "", "", [cause("FieldValueInvalid", words, "spec.user")])
+                self._check_place(call, spec)
                 review["status"] = self._access(call, User(spec.user, tuple(spec.groups or ()), spec.uid), spec)
             case "SelfSubjectRulesReview":
+                if not spec.namespace:
+                    raise bad_request("no namespace on request")
                 review["status"] = self._rules(call.user, spec.namespace)
             case "SelfSubjectReview":
                 review["status"] = {"userInfo": shown(call.user)}
             case _:
+                if not spec.token:
+                    raise bad_request("token is required for TokenReview in authentication")
                 review["status"] = self._token(spec)
         return object_answer(review, 201)
+
+    def _check_place(self, call: Call, spec: _Spec) -> None:
+        asked = spec.resource_attributes
+        if call.resource.kind == "LocalSubjectAccessReview" and asked and asked.namespace != call.route.namespace:
+            words = f'Invalid value: "{asked.namespace}": must match metadata.namespace'
+            causes = [cause("FieldValueInvalid", words, "spec.resourceAttributes.namespace")]
+            raise invalid(call.resource.group, "", "", causes)
 
     def _access(self, call: Call, user: User, spec: _Spec) -> Json:
         if (spec.resource_attributes is None) == (spec.non_resource_attributes is None):
             raise invalid(
                 call.resource.group,
-                call.resource.kind,
+                "",
                 "",
                 [
                     cause(
                         "FieldValueInvalid",
-                        "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified",
-                        "spec.resourceAttributes",
+                        "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be "
+                        "specified",
+                        "spec.nonResourceAttributes" if spec.resource_attributes else "spec.resourceAttributes",
                     )
                 ],
             )
@@ -107,7 +110,7 @@ class Reviews:
             assert spec.non_resource_attributes is not None
             action = Action(spec.non_resource_attributes.verb, path=spec.non_resource_attributes.path or "/")
         allowed = self.authorizer.allowed(user, action)
-        return {"allowed": True} if allowed else {"allowed": False, "reason": denied(user, action)}
+        return {"allowed": allowed}
 
     def _rules(self, user: User, namespace: str) -> Json:
         resource: list[Any] = []
@@ -123,7 +126,7 @@ class Reviews:
     def _token(self, spec: _Spec) -> Json:
         user = self.authenticator.bearer(spec.token, spec.audiences)
         if user is None:
-            return {"user": {}, "error": "the token is not known to this server, has run out, or its account is gone"}
+            return {"user": {}, "error": "invalid bearer token"}
         found: Json = {"authenticated": True, "user": shown(user)}
         if spec.audiences:
             found["audiences"] = spec.audiences

@@ -81,5 +81,5 @@ def parse(request: Request) -> Route | None:
 
 
 def truth(text: str) -> bool:
-    """A boolean query parameter: present and not false."""
-    return text.lower() in ("1", "true", "t")
+    """A boolean query parameter: given, and neither false nor nought."""
+    return text.lower() not in ("", "0", "false")

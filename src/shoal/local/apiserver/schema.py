@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
+from shoal.local.apiserver.builtin_types import fields
 from shoal.local.apiserver.cel import Rules, compile_rules
 from shoal.local.apiserver.field_errors import FieldError, Path, text
 from shoal.local.apiserver.patch import clone, same
 from shoal.local.apiserver.schema_checks import Check, compile_check
+from shoal.local.apiserver.status import bad_request
 
 __all__ = ["FieldError", "Structural"]
 
@@ -130,12 +132,26 @@ def _compile_prune(schema: Json, *, root: bool = False) -> _Prune | None:
     embedded = root or bool(schema.get("x-kubernetes-embedded-resource"))
     if embedded:
         known.update(dict.fromkeys(_META))  # metadata is checked elsewhere, by the rules of every object
+        if not root:
+            known["metadata"] = _prune_metadata
     rest = schema.get("additionalProperties")
     others = _compile_prune(rest) if isinstance(rest, dict) else None
     open_ended = keep or rest is True or isinstance(rest, dict)
     if open_ended and others is None and not any(known.values()):
         return None
     return _prune_members(known, others, open_ended)
+
+
+def _prune_metadata(value: Any, path: Path, unknown: list[str]) -> None:
+    """Of an object inside an object: what no metadata has."""
+    if type(value) is dict:
+        for name in ("labels", "annotations"):
+            found = value.get(name)
+            if found is not None and not (type(found) is dict and all(type(one) is str for one in found.values())):
+                raise bad_request(f"{text((path, name))}: must be a map of text to text")
+        for name in [name for name in value if name not in fields("meta.v1.ObjectMeta")]:
+            unknown.append(text((path, name)))
+            del value[name]
 
 
 def _prune_items(inner: _Prune) -> _Prune:

@@ -53,6 +53,7 @@ from shoal.local.apiserver.status import (
     no_such_resource,
     not_acceptable,
     out_of_space,
+    page_not_found,
     too_large,
     unauthorized,
     unavailable,
@@ -311,6 +312,9 @@ class Server:
         route, resource = call.route, call.resource
         if route.subresource:
             if route.subresource not in resource.subresources_of(call.version):
+                if resource.custom:
+                    details = {"name": route.name, "group": route.group, "kind": route.plural}
+                    raise Refused(404, "NotFound", no_such_resource().message, details=details)
                 raise no_such_resource()
         elif route.verb not in resource.verbs or (route.verb in ("update", "patch") and not route.name):
             raise method_not_allowed()
@@ -318,11 +322,9 @@ class Server:
             raise method_not_allowed()
         if resource.namespaced:
             if not route.namespace and (route.name or route.verb in ("create", "deletecollection")):
-                raise (
-                    no_such_resource()
-                    if route.name or resource.custom or resource.plural == "bindings"
-                    else method_not_allowed()
-                )
+                if resource.custom:
+                    raise page_not_found()
+                raise no_such_resource() if route.name or resource.plural == "bindings" else method_not_allowed()
         elif route.namespace and resource.plural != "namespaces":
             raise no_such_resource()
 
@@ -335,9 +337,9 @@ class Server:
             raise forbidden(route.group, route.plural, route.name, denied(user, action))
 
     def _unknown(self, route: Route) -> Refused:
-        if route.version not in self.registry.groups().get(route.group, ()):
-            return Refused(404, "NotFound", "the server could not find the requested resource", details={})
-        return no_such_resource()
+        known = self.registry.groups().get(route.group, ())
+        built_in = any(not one.custom for one in self.registry.all() if one.group == route.group)
+        return no_such_resource() if route.version in known and built_in else page_not_found()
 
     def _public(self, request: Request) -> Answer:
         if request.path.startswith("/version"):
@@ -362,9 +364,7 @@ class Server:
             return object_answer(
                 {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}
             )
-        if request.path.startswith(("/api/", "/apis/")):
-            raise no_such_resource()
-        return Response(404, {"content-type": "text/plain"}, b"404 page not found\n")
+        raise page_not_found()
 
     def _openapi(self, request: Request) -> Answer:
         if "protobuf" in request.headers.get("accept", "") and "json" not in request.headers["accept"]:

@@ -51,6 +51,8 @@ class Refused(Exception):
         return body
 
     def encoded(self) -> bytes:
+        if self.headers.get("content-type", "").startswith("text/plain"):
+            return self.message.encode()
         return msgspec.json.encode(self.status())
 
 
@@ -99,6 +101,11 @@ def not_found(group: str, plural: str, name: str) -> Refused:
 
 def no_such_resource() -> Refused:
     return Refused(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def page_not_found() -> Refused:
+    """No such group, or a custom kind that is not there: plain text, as Kubernetes answers."""
+    return Refused(404, "", "404 page not found\n", headers={"content-type": "text/plain; charset=utf-8"})
 
 
 def method_not_allowed() -> Refused:
@@ -150,8 +157,7 @@ def unsupported_media(media: str, offered: Iterable[str]) -> Refused:
     return Refused(
         415,
         "UnsupportedMediaType",
-        f"the body of the request was in an unknown format - accepted media types include: {', '.join(offered)}"
-        + (f" (got {media})" if media else ""),
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(offered)}",
     )
 
 
@@ -166,9 +172,9 @@ def invalid(group: str, kind: str, name: str, causes: list[Json]) -> Refused:
 
 
 def too_many_requests(message: str, seconds: int = 1, causes: list[Json] | None = None) -> Refused:
-    details: Json = {"retryAfterSeconds": seconds}
-    if causes:
-        details = {"causes": causes}
+    details: Json = {"causes": causes} if causes else {}
+    if seconds:
+        details["retryAfterSeconds"] = seconds
     return Refused(
         429, "TooManyRequests", message, details=details, headers={"retry-after": str(seconds)} if seconds else {}
     )

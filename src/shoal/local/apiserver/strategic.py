@@ -64,6 +64,7 @@ def _merge_object(type_name: str, doc: dict[str, Any], patch: dict[str, Any]) ->
     for name, order in orders.items():
         if isinstance(merged.get(name), list):
             key = known[name].merge_key if name in known else None
+            _check_order(patch.get(name), order, key or "", name)
             merged[name] = _ordered(merged[name], order, doc.get(name) or [], key or "")
             touched.add(name)
     return {name: value if name in touched else clone(value) for name, value in merged.items()}
@@ -166,6 +167,16 @@ def _ordered(items: list[Any], order: list[Any], live: list[Any], key: str) -> l
         left, right = place(others[0], live), place(named[0], live)
         woven.append(others.pop(0) if 0 <= left < right else named.pop(0))
     return woven + named + others
+
+
+def _check_order(patch: Any, order: list[Any], key: str, name: str) -> None:
+    """Every item that the patch sets must have its place in the order that it gives."""
+    for item in patch if isinstance(patch, list) else ():
+        if isinstance(item, dict) and (item.get(_PATCH) or key not in item):
+            continue
+        value = item.get(key) if isinstance(item, dict) else item
+        if not any((one.get(key) if isinstance(one, dict) else one) == value for one in order):
+            raise malformed(f"the order in the patch list of {name} doesn't match {_ORDER}{name}")
 
 
 def _retained(doc: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.api.meta import Json
+from shoal.local.apiserver import defaults
 from shoal.local.apiserver.collection import Collection
 from shoal.local.apiserver.resources import Resource, Version
 from shoal.local.apiserver.status import cause, invalid
@@ -23,6 +24,7 @@ SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
 NODE_PORTS = range(30000, 32768)
 _KEEPS_STATUS_ON_CREATE = frozenset(("Node",))
 _FIRST_STATUS: dict[str, Json] = {
+    "Ingress": {"loadBalancer": {}},
     "ReplicaSet": {"replicas": 0},
     "StatefulSet": {"replicas": 0, "availableReplicas": 0},
     "ReplicationController": {"replicas": 0},
@@ -31,15 +33,29 @@ _FIRST_STATUS: dict[str, Json] = {
 }
 
 
+def fold(resource: Resource, obj: Json) -> None:
+    """What is written in one place and kept in another, before anyone looks at the object."""
+    if resource.kind == "Secret" and not resource.group:
+        merge_string_data(obj)
+    elif resource.kind == "Namespace" and not resource.group:
+        labels = obj["metadata"].setdefault("labels", {})
+        labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
+
+
 def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
     """The first status is the server's, not the client's."""
     if resource.custom:
         if version.status:
             obj.pop("status", None)
         return
+    if resource.kind == "Job" and resource.group == "batch":
+        defaults.select_own_pods(obj)
     match resource.kind if resource.group in ("", "batch") else "":
         case "Pod":
             spec = obj.get("spec") or {}
+            grace = spec.get("terminationGracePeriodSeconds") if type(spec) is dict else None
+            if type(grace) is int and grace < 0:
+                spec["terminationGracePeriodSeconds"] = 1
             obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
             if type(spec) is dict and spec.get("schedulingGates"):
                 obj["status"]["conditions"] = [
@@ -59,14 +75,12 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
                 if type(finalizers) is list and "kubernetes" not in finalizers:
                     finalizers.append("kubernetes")
             obj["status"] = {"phase": "Active"}
-            labels = obj["metadata"].setdefault("labels", {})
-            labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
         case "PersistentVolumeClaim" | "PersistentVolume":
             obj["status"] = {"phase": "Pending"}
+        case "ResourceQuota":
+            obj["status"] = {}
         case "Service":
             obj["status"] = {"loadBalancer": {}}
-        case "Secret":
-            merge_string_data(obj)
         case "Event":
             for name, empty in (("source", {}), ("reportingComponent", ""), ("reportingInstance", "")):
                 obj.setdefault(name, empty)
@@ -100,7 +114,8 @@ def prepare_update(resource: Resource, version: Version, new: Json, old: Json, s
         return new
     if subresource == "finalize":
         kept = dict(old)
-        kept["metadata"] = old["metadata"]
+        kept["metadata"] = new["metadata"]
+        fold(resource, kept)
         spec = dict(old.get("spec") or {})
         wanted = new.get("spec")
         if type(wanted) is dict:
@@ -197,8 +212,8 @@ class _Service(msgspec.Struct):
     spec: _Spec = _Spec()
 
 
-def allocate_addresses(service: Json, services: Collection, chance: random.Random) -> None:
-    """A cluster IP and node ports that no other service has."""
+def allocate_addresses(service: Json, services: Collection, chance: random.Random, *, old: Json | None = None) -> None:
+    """A cluster IP and node ports that no other service has. One that it has already, validation lets nobody change."""
     spec = service.get("spec")
     if type(spec) is not dict or spec.get("type") == "ExternalName":
         return
@@ -206,7 +221,7 @@ def allocate_addresses(service: Json, services: Collection, chance: random.Rando
     asked = spec.get("clusterIP")
     if asked in (None, ""):
         spec["clusterIP"] = _free_address(taken, chance)
-    elif asked != "None":
+    elif asked != "None" and not ((old or {}).get("spec") or {}).get("clusterIP"):
         _check_address(service, asked, taken)
     spec["clusterIPs"] = [spec["clusterIP"]]
     spec.setdefault("ipFamilies", ["IPv4"])

@@ -139,15 +139,16 @@ class Subresources:
             spec = wanted.get("spec")
             replicas = (spec.get("replicas") or 0) if type(spec) is dict else 0
             if type(replicas) is not int or not 0 <= replicas < 1 << 31:
+                custom = call.resource.custom
                 raise invalid(
-                    "autoscaling",
-                    "Scale",
+                    call.resource.group if custom else "autoscaling",
+                    call.resource.kind if custom else "Scale",
                     call.route.name,
                     [
                         cause(
                             "FieldValueInvalid",
                             f"Invalid value: {replicas}: must be greater than or equal to 0",
-                            "spec.replicas",
+                            paths["specReplicasPath"] if custom else "spec.replicas",
                         )
                     ],
                 )
@@ -157,6 +158,7 @@ class Subresources:
         whole = Call(
             call.request, call.user, msgspec.structs.replace(call.route, subresource=""), call.resource, call.version
         )
+        whole.owned_as = "scale"
         answer = await self.writer.change(whole, produce)
         assert not isinstance(answer, (StreamAnswer, Upgrade))
         return object_answer(self._scale(call, msgspec.json.decode(answer.body)))
@@ -186,12 +188,17 @@ class Subresources:
         """The scheduler's word: this pod runs on that node."""
         binding = decode_object(call.request.body, call.request.headers.get("content-type", ""))
         objects.check_metadata(binding, "Binding")
+        _check_name(call, binding, "Binding")
         target = binding.get("target")
-        node = target.get("name") if type(target) is dict else None
+        target = target if type(target) is dict else {}
+        node = target.get("name")
         if not isinstance(node, str) or not node:
             raise invalid(
                 "", "Binding", call.route.name, [cause("FieldValueRequired", "Required value", "target.name")]
             )
+        if target.get("kind") not in (None, "", "Node"):
+            words = f'Unsupported value: "{str(target["kind"])[:80]}": supported values: "Node", "<empty>"'
+            raise invalid("", "Binding", call.route.name, [cause("FieldValueNotSupported", words, "target.kind")])
         uid = binding["metadata"].get("uid")
 
         def produce(old: Json | None) -> Json:
@@ -200,7 +207,7 @@ class Subresources:
             if uid and uid != metadata["uid"]:
                 raise conflict(
                     "",
-                    "pods/binding",
+                    "pods",
                     call.route.name,
                     f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}",
                 )
@@ -210,6 +217,13 @@ class Subresources:
                     "pods/binding",
                     call.route.name,
                     f"pod {call.route.name} is being deleted, cannot be assigned to a host",
+                )
+            if spec.get("schedulingGates"):
+                raise conflict(
+                    "",
+                    "pods/binding",
+                    call.route.name,
+                    f"pod {call.route.name} has non-empty .spec.schedulingGates",
                 )
             if spec.get("nodeName"):
                 raise conflict(
@@ -242,6 +256,14 @@ class Subresources:
 
     async def _evict(self, call: Call) -> Answer:
         eviction = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        if eviction.get("apiVersion") not in (None, "", "policy/v1", "policy/v1beta1"):
+            version = str(eviction["apiVersion"])[:80]
+            raise bad_request(
+                f'Eviction in version "{version.rpartition("/")[2]}" cannot be handled as a Eviction: no kind '
+                f'"Eviction" is registered for version "{version}"'
+            )
+        objects.check_metadata(eviction, "Eviction")
+        _check_name(call, eviction, "Eviction")
         try:
             options = msgspec.convert(eviction.get("deleteOptions") or {}, Options)
         except msgspec.ValidationError as error:
@@ -268,7 +290,12 @@ class Subresources:
             budget = decoded(record)
             if not label_selector((budget.get("spec") or {}).get("selector"))(pod["metadata"].get("labels") or {}):
                 continue
-            if int((budget.get("status") or {}).get("disruptionsAllowed") or 0) <= 0:
+            status = budget.get("status") or {}
+            if int(status.get("observedGeneration") or 0) < int(budget["metadata"].get("generation") or 0):
+                words = f"The disruption budget {record.name} is still being processed by the server."
+                message = "Cannot evict pod as it would violate the pod's disruption budget."
+                raise too_many_requests(message, 10, [cause("DisruptionBudget", words)])
+            if int(status.get("disruptionsAllowed") or 0) <= 0:
                 raise too_many_requests(
                     "Cannot evict pod as it would violate the pod's disruption budget.",
                     0,
@@ -280,7 +307,34 @@ class Subresources:
         wanted = (
             decode_object(call.request.body, call.request.headers.get("content-type", "")) if call.request.body else {}
         )
+        if wanted.get("apiVersion") not in (None, "", "authentication.k8s.io/v1"):
+            version = str(wanted["apiVersion"])[:80]
+            raise bad_request(
+                f'TokenRequest in version "{version}" cannot be handled as a TokenRequest: no kind "TokenRequest" is '
+                f'registered for version "{version}"'
+            )
+        self._check_bound(call, (wanted.get("spec") or {}) if type(wanted.get("spec")) is dict else {})
         return object_answer(self.tokens.request(account, wanted), 201)
+
+    def _check_bound(self, call: Call, spec: Json) -> None:
+        """A token may be bound to a pod, secret or node that is there."""
+        bound = spec.get("boundObjectRef")
+        if type(bound) is not dict:
+            return
+        kind, name = str(bound.get("kind", "")), str(bound.get("name", ""))
+        plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(kind)
+        if plural is None or bound.get("apiVersion") not in (None, "", "v1"):
+            raise bad_request(f"cannot bind token to object of type /{bound.get('apiVersion', '')}, Kind={kind}"[:200])
+        resource = self.registry.find("", plural)
+        assert resource is not None
+        record = resource.collection.head(call.namespace if resource.namespaced else "", name)
+        if record is None:
+            raise not_found("", plural, name)
+        uid = decoded(record)["metadata"]["uid"]
+        if bound.get("uid") and bound["uid"] != uid:
+            words = f"the UID in the bound object reference ({bound['uid']}) does not match the UID in record. "
+            words += "The object might have been deleted and then recreated"
+            raise conflict("", plural, name, words)
 
     async def _log(self, call: Call) -> Answer:
         pod = self._stored(call)
@@ -326,6 +380,11 @@ class Subresources:
             await terminal(pod, query, socket)
 
         return Upgrade(run, (PROTOCOL,) if call.route.subresource == "portforward" else PROTOCOLS)
+
+
+def _check_name(call: Call, body: Json, kind: str) -> None:
+    if body["metadata"].get("name") not in (None, "", call.route.name):
+        raise bad_request(f"name in URL does not match name in {kind} object")
 
 
 def _steps(path: str) -> list[str]:

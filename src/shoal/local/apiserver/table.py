@@ -53,7 +53,7 @@ def _layout(kind: Kind, printer_columns: tuple[PrinterColumn, ...] | None) -> tu
     if known is not None:
         return known
     if not printer_columns:
-        return [_name_column(), _AGE], lambda item, now: [_name(item), age(_created(item), now)]
+        return [_name_column(), _AGE._replace(type="date")], lambda item, now: [_name(item), age(_created(item), now)]
     finds = [(_find(column.path), column.type) for column in printer_columns]
     columns = [Column(c.name, c.type, c.format, c.priority, c.description) for c in printer_columns]
 

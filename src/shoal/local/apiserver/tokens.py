@@ -51,7 +51,8 @@ class Tokens:
             raise bad_request(
                 "TokenRequest cannot be decoded: spec.expirationSeconds is a number, spec.audiences a list"
             )
-        if seconds < LEAST_SECONDS:
+        if seconds < LEAST_SECONDS or seconds > 1 << 32:
+            bound = "less than 10 minutes" if seconds < LEAST_SECONDS else "larger than 2^32 seconds"
             raise invalid(
                 "authentication.k8s.io",
                 "TokenRequest",
@@ -59,7 +60,7 @@ class Tokens:
                 [
                     cause(
                         "FieldValueInvalid",
-                        f"Invalid value: {seconds}: may not specify a duration less than 10 minutes",
+                        f"Invalid value: {seconds}: may not specify a duration {bound}",
                         "spec.expirationSeconds",
                     )
                 ],

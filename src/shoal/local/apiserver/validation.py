@@ -7,6 +7,7 @@ the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,8 @@ from shoal.local.apiserver.field_errors import (
 )
 from shoal.local.apiserver.patch import same
 from shoal.local.apiserver.validation_crd import validate_crd
-from shoal.local.apiserver.validation_pods import validate_pod, validate_template_resource
+from shoal.local.apiserver.validation_limits import validate_limit_range, validate_quota, validate_taints
+from shoal.local.apiserver.validation_pods import validate_pod, validate_pod_status, validate_template_resource
 from shoal.local.apiserver.validation_workloads import (
     validate_cron_job,
     validate_daemon_set,
@@ -46,8 +48,8 @@ _PLAIN_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 def validate(kind: Kind, obj: Json, old: Json | None = None, *, subresource: str = "") -> list[FieldError]:
     """Everything that is wrong with `obj`; with `old` it is an update of that."""
     errors = validate_metadata(kind, obj.get("metadata") or {}, (old or {}).get("metadata") if old else None)
-    check = _CHECKS.get(kind.group_kind)
-    if check is not None and not subresource:
+    check = _CHECKS.get(kind.group_kind) if not subresource else _STATUS_CHECKS.get(kind.group_kind)
+    if check is not None and subresource in ("", "status"):
         errors += check(obj, old)
     return errors
 
@@ -108,6 +110,8 @@ def _owners(owners: Any) -> list[FieldError]:
                             ("name", "must not be empty"), ("uid", "must not be empty")):  # fmt: skip
             if not owner.get(name):
                 errors.append(invalid(f"{path}.{name}", owner.get(name) or "", words))
+        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+            errors.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
     leaders = [owner for owner in owners if owner.get("controller")]
     if len(leaders) > 1:
         pair = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in leaders[:2])
@@ -196,8 +200,13 @@ def _config(obj: Json, old: Json | None) -> list[FieldError]:
     for key in obj.get("binaryData") or {}:
         if key in (obj.get("data") or {}):
             errors.append(invalid(f"data[{key}]", key, f'duplicate of key present in binaryData: "{key}"'))
-    if size > MOST_DATA * 4 // 3:
-        errors.append(too_long("data", MOST_DATA))
+    if size > (MOST_DATA * 4 // 3 if obj.get("type") else MOST_DATA):  # a secret's data is written in base64
+        errors.append(too_long("data" if obj.get("type") else "[]", MOST_DATA))
+    for key in _SECRET_KEYS.get(str(obj.get("type") or ""), ()):
+        if key not in (obj.get("data") or {}):
+            errors.append(required(f"data[{key}]"))
+    if obj.get("type") == "kubernetes.io/basic-auth" and not {"username", "password"} & set(obj.get("data") or {}):
+        errors += [required("data[username]"), required("data[password]")]
     if old is not None:
         if old.get("immutable"):
             if not obj.get("immutable"):
@@ -208,6 +217,14 @@ def _config(obj: Json, old: Json | None) -> list[FieldError]:
         if obj.get("type") != old.get("type"):
             errors.append(invalid("type", obj.get("type"), "field is immutable"))
     return errors
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+}
 
 
 def _binding(obj: Json, old: Json | None) -> list[FieldError]:
@@ -237,6 +254,9 @@ def _is_cluster_wide(obj: Json) -> bool:
 
 def _role(obj: Json, old: Json | None) -> list[FieldError]:
     errors = []
+    if obj.get("aggregationRule") is not None and not (obj["aggregationRule"] or {}).get("clusterRoleSelectors"):
+        words = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        errors.append(required("aggregationRule.clusterRoleSelectors", words))
     for index, rule in enumerate(obj.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
@@ -313,6 +333,27 @@ def _budget(obj: Json, old: Json | None) -> list[FieldError]:
     spec = obj.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         return [invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
+    errors = []
+    for name in ("minAvailable", "maxUnavailable"):
+        value = spec.get(name)
+        if isinstance(value, str) and re.fullmatch("[0-9]+%", value) is None:
+            words = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
+            errors.append(invalid(f"spec.{name}", value, words + "regex used for validation is '[0-9]+%')"))
+        elif isinstance(value, int) and value < 0:
+            errors.append(invalid(f"spec.{name}", value, "must be greater than or equal to 0"))
+        elif isinstance(value, str) and int(value[:-1]) > 100:
+            errors.append(invalid(f"spec.{name}", value, "must not be greater than 100%"))
+    return errors
+
+
+def _namespace_status(obj: Json, old: Json | None) -> list[FieldError]:
+    phase = (obj.get("status") or {}).get("phase")
+    leaving = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+    if leaving and phase != "Terminating":
+        words = "may only be 'Terminating' if `deletionTimestamp` is not empty"
+        return [invalid("status.Phase", phase, words)]
+    if not leaving and phase != "Active":
+        return [invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")]
     return []
 
 
@@ -349,4 +390,12 @@ _CHECKS: dict[str, Check] = {
     kinds.MUTATING_WEBHOOK.group_kind: _webhooks,
     kinds.VALIDATING_WEBHOOK.group_kind: _webhooks,
     kinds.POD_DISRUPTION_BUDGET.group_kind: _budget,
+    kinds.RESOURCE_QUOTA.group_kind: validate_quota,
+    kinds.LIMIT_RANGE.group_kind: validate_limit_range,
+    kinds.NODE.group_kind: validate_taints,
+}
+
+_STATUS_CHECKS: dict[str, Check] = {
+    kinds.POD.group_kind: validate_pod_status,
+    kinds.NAMESPACE.group_kind: _namespace_status,
 }

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from shoal.errors import BadInput
 from shoal.local.apiserver import jsonpath, regex
 from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.cel import compile_rules
 from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from shoal.local.apiserver.schema import compiled as schema_of
 from shoal.local.apiserver.schema import digest
 
 Json = dict[str, Any]
@@ -126,9 +129,11 @@ def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[F
         scale = (version.get("subresources") or {}).get("scale")
         if scale:
             errors += _scale(scale, f"{path}.subresources.scale")
+    stored = (obj.get("status") or {}).get("storedVersions") or []
     if sum(bool(version.get("storage")) for version in versions) != 1:
         errors.append(invalid("spec.versions", sorted(seen), "must have exactly one version marked as storage version"))
-    stored = (obj.get("status") or {}).get("storedVersions") or []
+        if not stored:
+            errors.append(invalid("status.storedVersions", None, "must have at least one stored version"))
     for index, name in enumerate(stored):
         if name not in seen:
             errors.append(invalid(f"status.storedVersions[{index}]", name, "must appear in spec.versions"))
@@ -185,7 +190,11 @@ def schema_errors(schema: Json, path: str) -> list[FieldError]:
     if not errors:
         rules = compile_rules(schema)
         for problem in rules.problems if rules is not None else ():
-            errors.append(invalid(f"{path}.{problem.path}", problem.expression, problem.message))
+            where = f"{path}.{problem.path}"
+            if not problem.expression:
+                errors.append(required(where, "rule is not specified"))
+            else:
+                errors.append(invalid(where, problem.expression, problem.message))
     if not errors:
         _sound[key] = None
         if len(_sound) > _MOST_SOUND:
@@ -212,9 +221,14 @@ def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
         errors.append(
             forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
         )
-    if schema.get("additionalProperties") is False:
-        words = "additionalProperties cannot be set to false"
-        errors.append(forbidden(f"{path}.additionalProperties", words))
+    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+        words = "must be true or undefined"
+        errors.append(invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, words))
+    if schema.get("x-kubernetes-list-type") not in (None, "atomic", "set", "map"):
+        found = schema["x-kubernetes-list-type"]
+        errors.append(not_supported(f"{path}.x-kubernetes-list-type", found, ["atomic", "set", "map"]))
+    if schema.get("default") is not None and not errors:
+        errors += _default(schema, f"{path}.default")
     for name in ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems"):
         if schema.get(name):
             errors.append(forbidden(f"{path}.{name}", f"{name} is not supported"))
@@ -227,6 +241,16 @@ def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), dict):
             _node(schema[name], f"{path}.{name}", errors, depth + 1)
+
+
+def _default(schema: Json, path: str) -> list[FieldError]:
+    """A default must itself be good, and hold nothing that would be pruned."""
+    kind = schema_of({"type": "object", "properties": {"default": schema}})
+    trial = {"default": msgspec.json.decode(msgspec.json.encode(schema["default"]))}
+    errors = [msgspec.structs.replace(error, path=path) for error in kind.validate(trial)]
+    if not errors and kind.prune(trial):
+        errors.append(invalid(path, schema["default"], "must not have unknown fields"))
+    return errors
 
 
 def _details(schema: Json, path: str, errors: list[FieldError]) -> None:

@@ -19,8 +19,8 @@ _compiled = {
 }
 
 
-def _check(text: str, pattern: str, longest: int, words: str) -> list[str]:
-    found = [f"must be no more than {longest} bytes"] if len(text.encode()) > longest else []
+def _check(text: str, pattern: str, longest: int, words: str, unit: str = "bytes") -> list[str]:
+    found = [f"must be no more than {longest} {unit}"] if len(text.encode()) > longest else []
     if _compiled[pattern].fullmatch(text) is None:
         found.append(words + f", regex used for validation is '{pattern}')")
     return found
@@ -45,6 +45,7 @@ def dns_subdomain(text: str) -> list[str]:
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
         "characters, '-' or '.', and must start and end with an alphanumeric character (e.g. "
         "'example.com'",
+        unit="characters",
     )
 
 
@@ -70,9 +71,9 @@ def qualified_name(text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
     if prefix.count("/"):
         return [
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', with an optional "
-            "DNS subdomain "
-            "prefix and '/' (e.g. 'example.com/MyName')"
+            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
+            "an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+            f"'{_QUALIFIED}') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     found = []
     if slash:
@@ -80,7 +81,7 @@ def qualified_name(text: str) -> list[str]:
             ["prefix part must be non-empty"] if not prefix else [f"prefix part {c}" for c in dns_subdomain(prefix)]
         )
     if not name:
-        return [*found, "name part must be non-empty"]
+        found.append("name part must be non-empty")
     return found + [
         f"name part {complaint}"
         for complaint in _check(

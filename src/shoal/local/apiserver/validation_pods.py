@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 from shoal.api import quantity
@@ -27,6 +28,24 @@ def validate_pod(pod: Json, old: Json | None) -> list[FieldError]:
     return _update(pod.get("spec") or {}, old.get("spec") or {})
 
 
+def validate_pod_status(pod: Json, old: Json | None) -> list[FieldError]:
+    """The addresses that a node reports: real ones, at most one of each family."""
+    status = pod.get("status") or {}
+    found = [one.get("ip") for one in status.get("podIPs") or ()] or ([status["podIP"]] if status.get("podIP") else [])
+    errors: list[FieldError] = []
+    families = []
+    for index, text in enumerate(found):
+        try:
+            families.append(ipaddress.ip_address(str(text)).version)
+        except ValueError:
+            words = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+            errors.append(invalid(f"status.podIPs[{index}]", text, words))
+    if len(set(families)) < len(families):
+        words = "may specify no more than one IP for each IP family"
+        errors.append(invalid("status.podIPs", [{"IP": text} for text in found], words))
+    return errors
+
+
 def validate_template_resource(obj: Json, old: Json | None) -> list[FieldError]:
     return validate_pod_spec((obj.get("template") or {}).get("spec") or {}, "template.spec")
 
@@ -45,11 +64,8 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
     if spec.get("restartPolicy") not in _RESTART:
         errors.append(not_supported(f"{path}.restartPolicy", spec.get("restartPolicy"), list(_RESTART)))
     if spec.get("dnsPolicy") not in ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"):
-        allowed = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]
+        allowed = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
         errors.append(not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy"), allowed))
-    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
-        value = spec["terminationGracePeriodSeconds"]
-        errors.append(invalid(f"{path}.terminationGracePeriodSeconds", value, "must be greater than or equal to 0"))
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
         words = "must be between 1 and 2147483647, inclusive"
@@ -241,18 +257,32 @@ def _update(spec: Json, old: Json) -> list[FieldError]:
         if len(now) != len(before):
             words = "pod updates may not add or remove containers"
             return [forbidden(f"spec.{group}", words)]
-        for container, was in zip(now, before, strict=True):
+        for index, (container, was) in enumerate(zip(now, before, strict=True)):
             if not container.get("image"):
-                errors.append(required(f"spec.{group}.image"))
+                errors.append(required(f"spec.{group}[{index}].image"))
             container["image"] = was.get("image")
-    for name in ("activeDeadlineSeconds", "terminationGracePeriodSeconds"):
-        _restore(trial, old, name)
+    now, before = trial.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
+    if before is not None and now is None:
+        words = "must not update from a positive integer to nil value"
+        errors.append(invalid("spec.activeDeadlineSeconds", None, words))
+    elif before is not None and now > before:
+        words = "must be less than or equal to previous value"
+        errors.append(invalid("spec.activeDeadlineSeconds", now, words))
+    _restore(trial, old, "activeDeadlineSeconds")
+    if (old.get("terminationGracePeriodSeconds") or 0) < 0 and trial.get("terminationGracePeriodSeconds") == 1:
+        _restore(trial, old, "terminationGracePeriodSeconds")
     tolerations = trial.get("tolerations") or []
     if all(toleration in tolerations for toleration in old.get("tolerations") or ()):
         _restore(trial, old, "tolerations")
+    else:
+        words = "existing toleration can not be modified except its tolerationSeconds"
+        errors.append(forbidden("spec.tolerations", words))
+        _restore(trial, old, "tolerations")
     gates = [gate.get("name") for gate in old.get("schedulingGates") or ()]
-    if any(gate.get("name") not in gates for gate in trial.get("schedulingGates") or ()):
-        errors.append(forbidden("spec.schedulingGates", "only deletion is allowed, but found new scheduling gates"))
+    for index, gate in enumerate(trial.get("schedulingGates") or ()):
+        if gate.get("name") not in gates:
+            words = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            errors.append(forbidden(f"spec.schedulingGates[{index}].name", words))
     _restore(trial, old, "schedulingGates")
     if gated:  # a pod that waits behind a gate may still be told where to go, but only more narrowly
         if (old.get("nodeSelector") or {}).items() <= (trial.get("nodeSelector") or {}).items():

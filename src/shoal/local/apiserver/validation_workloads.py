@@ -46,7 +46,7 @@ def _selector(spec: Json, old: Json | None) -> list[FieldError]:
     """A selector that is there, is good, and selects what the template makes."""
     found = spec.get("selector")
     labels = (_template(spec).get("metadata") or {}).get("labels") or {}
-    if not found:
+    if found is None:
         mismatch = invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
         return [required("spec.selector"), mismatch]
     errors = selector_errors(found, "spec.selector")
@@ -92,6 +92,10 @@ def _always_running(spec: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
+def _is_nought(value: Any) -> bool:
+    return value == 0 or (isinstance(value, str) and value.rstrip("%").strip("0") == "" and value.endswith("%"))
+
+
 def validate_deployment(obj: Json, old: Json | None) -> list[FieldError]:
     spec = _spec(obj)
     errors = _not_negative(spec, "replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
@@ -103,6 +107,10 @@ def validate_deployment(obj: Json, old: Json | None) -> list[FieldError]:
     elif strategy["type"] == "Recreate" and strategy.get("rollingUpdate"):
         words = "may not be specified when strategy `type` is 'Recreate'"
         errors.append(forbidden("spec.strategy.rollingUpdate", words))
+    rolling = strategy.get("rollingUpdate") or {}
+    if rolling and _is_nought(rolling.get("maxUnavailable")) and _is_nought(rolling.get("maxSurge")):
+        words = "may not be 0 when `maxSurge` is 0"
+        errors.append(invalid("spec.strategy.rollingUpdate.maxUnavailable", rolling.get("maxUnavailable"), words))
     if (spec.get("progressDeadlineSeconds") or 600) <= (spec.get("minReadySeconds") or 0):
         words = "must be greater than minReadySeconds"
         errors.append(invalid("spec.progressDeadlineSeconds", spec.get("progressDeadlineSeconds"), words))

@@ -127,13 +127,14 @@ class Writer:
         objects.begin(obj, resource, self.clock.now(), self.chance)
         name = obj["metadata"]["name"]
         self.checks.shape(call, obj)
-        strategy.prepare_create(resource, version, obj)
+        strategy.fold(resource, obj)
         self.checks.default(call, obj)
+        if not apply:
+            self.checks.own(call, None, obj)
+        strategy.prepare_create(resource, version, obj)
         obj = await self.admission.mutate(call, obj, None)
         self.checks.validate(call, obj, None)
         await self.admission.validate(call, obj, None)
-        if not apply:
-            self.checks.own(call, None, obj)
         stored = obj if call.is_stored_version else await self.converter.to_storage(call, obj)
         if resource.collection.head(call.namespace, name) is not None:
             raise already_exists(resource.group, resource.plural, name)
@@ -142,8 +143,7 @@ class Writer:
         record = await self._put(call, name, stored)
         if call.is_stored_version:
             return json_answer(record.raw, 201)
-        obj["metadata"]["resourceVersion"] = str(record.revision)
-        return object_answer(obj, 201)
+        return object_answer(await self.converter.from_storage(call, decoded(record)), 201)
 
     # --- update
 
@@ -164,7 +164,7 @@ class Writer:
         if needs and not metadata.get("resourceVersion") and exists:
             raise invalid(
                 call.resource.group,
-                call.resource.kind,
+                call.resource.plural,
                 given,
                 [
                     cause(
@@ -225,17 +225,20 @@ class Writer:
         managed = new["metadata"].get("managedFields")
         new = strategy.prepare_update(resource, version, new, old, subresource)
         self.checks.default(call, new)
+        if not apply and subresource != "binding":
+            self.checks.own(call, old, new)
+            managed = new["metadata"].get("managedFields")
         if resource.kind == "Service" and not resource.group and subresource != "status":
-            strategy.allocate_addresses(new, resource.collection, self.chance)
+            strategy.allocate_addresses(new, resource.collection, self.chance, old=old)
         new = await self.admission.mutate(call, new, old)
         if subresource not in ("status", "binding"):
             objects.bump_generation(new, old, resource, version)
         self.checks.validate(call, new, old)
         await self.admission.validate(call, new, old)
-        if managed is not None:
+        if managed:
             new["metadata"]["managedFields"] = managed
-        if not apply:
-            self.checks.own(call, old, new)
+        else:
+            new["metadata"].pop("managedFields", None)
         if call.resource.collection.head(call.namespace, call.route.name) is not record:
             return None
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -251,15 +254,14 @@ class Writer:
         written = await self._put(call, record.name, stored)
         if call.is_stored_version:
             return json_answer(written.raw)
-        new["metadata"]["resourceVersion"] = str(written.revision)
-        return object_answer(new)
+        return object_answer(await self.converter.from_storage(call, decoded(written)))
 
     def _check_shape(self, call: Call, new: Json) -> None:
         try:
             objects.check_metadata(new, call.resource.kind)
             self.checks.shape(call, new)
         except Refused as refusal:
-            if call.route.verb == "patch" and refusal.code == 400 and "strict decoding" not in refusal.message:
+            if call.route.verb == "patch" and refusal.code == 400:
                 raise patch_unfit(refusal.message) from None  # the patch was good JSON; what it makes is no such object
             raise
 
@@ -306,7 +308,9 @@ class Writer:
             raise patch_unfit("a patch may not change apiVersion or kind")
         metadata = found.get("metadata")
         if type(metadata) is not dict:
-            raise bad_request("a patch may not remove metadata")
+            raise _nameless(call)
+        if not metadata.get("name"):
+            raise _nameless(call)
         if metadata.get("name") != call.route.name:
             raise bad_request(
                 f"the name of the object ({metadata.get('name')}) does not match the name on the URL "
@@ -357,7 +361,8 @@ class Writer:
         storage = self.storage
         revision = storage.next_revision()
         obj["metadata"]["resourceVersion"] = str(revision)
-        raw = encode(obj)
+        # What it is comes first: lists leave it out of their items by cutting it off.
+        raw = encode({"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj})
         if len(raw) > MOST_OBJECT_BYTES:
             raise Refused(
                 413,
@@ -402,6 +407,11 @@ def _timeless(metadata: Json) -> Json:
     return {**metadata, "managedFields": [{**entry, "time": None} for entry in managed]}
 
 
+def _nameless(call: Call) -> Refused:
+    words = f"the name of the object ({call.route.name} based on URL) was undeterminable: name must be provided"
+    return bad_request(words)
+
+
 def patch_unfit(message: str) -> Refused:
     """A patch whose outcome is not an object of this kind: 422, as Kubernetes answers."""
     return invalid("", "", "", [cause("FieldValueInvalid", f"Invalid value: {message}", "patch")])
@@ -411,8 +421,7 @@ def patch_refused(call: Call, error: PatchError) -> Refused:
     if error.reason == "Conflict":
         return apply_conflict(error.message, list(error.causes))
     if error.reason == "Invalid":
-        details: Json = {"name": call.route.name, "kind": call.resource.kind}
-        if call.resource.group:
-            details["group"] = call.resource.group
-        return Refused(error.code, error.reason, error.message, details=details)
+        return Refused(
+            error.code, error.reason, error.message, details={"causes": error.causes} if error.causes else {}
+        )
     return Refused(error.code, error.reason, error.message)
