@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ import pytest
 from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
-from shoal.local.runtime import files, logs, loopback, process, shim
+from shoal.local.runtime import files, logs, loopback, memorywatch, process, shim
 from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.gpus import GpuLedger, NoDevice
+from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import CgroupLimits, NoLimits
 from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.memorywatch import MemoryWatch
 from shoal.local.runtime.pod import PodRun, stop_stray
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
@@ -28,7 +31,7 @@ from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import loopback as loopback_sandbox
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from tests.faults import proven
-from tests.unit.local.conftest import Machine, pod, state, text
+from tests.unit.local.conftest import Machine, Things, pod, state, text
 from tests.unit.local.test_pods import command, until
 
 
@@ -136,6 +139,58 @@ def test_f102_a_full_disk_loses_output_and_nothing_else(tmp_path: Path) -> None:
     log.file = open(tmp_path / "log", "ab", buffering=0)  # noqa: SIM115 - space is back
     log.take("stdout", b"kept\n")
     assert (tmp_path / "log").read_bytes().endswith(b"kept\n")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(shim.__file__).read_text()
+    broken = source.replace('for given_up in (None, "reserve", "log.1", "log"):', "for given_up in (None,):")
+    assert broken != source
+    UNPROTECTED.write_text(broken)
+    monkeypatch.setattr(process, "SHIM", UNPROTECTED)
+
+
+@proven(without=keeps_no_reserve)
+async def test_f102_how_a_container_ended_is_known_although_the_disk_is_full(small_disk: Path) -> None:
+    """F102: a pod fills the disk with its log. Holds: it runs on and its exit code is kept; what comes later waits."""
+    things = Things()
+    host = Host(directory=small_disk, sandbox=LoopbackSandbox("full", None, small_disk / "pods"), sources=things)
+    host.retry_period = 0.05
+    await host.sandbox.start()
+    found = Machine(host, things)
+    script = "head -c 3000000 /dev/zero | tr '\\0' x | fold -w 100; exit 5"
+    try:
+        flood = await found.ended(pod("flood", "sh", "-c", script))
+        assert state(flood)["terminated"]["exitCode"] == 5
+        (small_disk / "rest").write_bytes(bytes(1 << 12) * _free_pages(small_disk))
+        later = found.start(pod("later", "true"))
+        await until(lambda: "No space left" in str(later.status()))
+        (small_disk / "rest").unlink()
+        await flood.remove()
+        await until(later.finished.is_set)
+        assert later.status()["phase"] == "Succeeded"
+    finally:
+        for run in found.pods:
+            run.stop(0)
+            await run.finished.wait()
+        await host.sandbox.stop()
+        forget_unprotected()
+
+
+def _free_pages(place: Path) -> int:
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_bsize >> 12
 
 
 class SteppingClock(SystemClock):
@@ -255,6 +310,49 @@ async def test_f107_the_pod_over_its_limit_is_the_one_that_dies(isolated: Machin
     ended = state(hog)["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     assert "running" in state(neighbour)
+
+
+def sees_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memorywatch, "private_memory", lambda roots: {})
+
+
+@proven(without=sees_no_memory)
+async def test_f107_memory_is_watched_where_no_group_holds_it(one_machine: Machine) -> None:
+    """F107: a pod takes more than its limit and there are no control groups. Holds: it is OOMKilled, and it alone."""
+    one_machine.host.limits, one_machine.host.memory_watch = NoLimits(), MemoryWatch(period=0.1)
+    limits = {"resources": {"limits": {"memory": "64Mi"}}}
+    neighbour = one_machine.start(pod("small", "sleep", "100", container=limits))
+    hog = "x = bytearray(200 << 20); import time; time.sleep(3)"
+    run = await one_machine.ended(pod("hog", "python3", "-c", hog, image="python", container=limits))
+    ended = state(run)["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+    assert "running" in state(neighbour)
+
+
+def never_looks_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContainerRun, "_resumed", lambda self: False)
+
+
+@proven(without=never_looks_back)
+async def test_f108_a_pod_that_ended_while_no_agent_lived_is_not_run_again(one_machine: Machine) -> None:
+    """F108: the agent dies, the pod ends, another agent comes. Holds: the end is reported, the work not repeated."""
+    notes = one_machine.host.directory / "notes"
+    notes.mkdir()
+    manifest = pod(
+        "once",
+        "sh",
+        "-c",
+        "echo ran >> /notes/log; sleep 0.5; exit 3",
+        container={"volumeMounts": [{"name": "notes", "mountPath": "/notes"}]},
+        volumes=[{"name": "notes", "hostPath": {"path": str(notes)}}],
+    )
+    first = one_machine.start(manifest)
+    await until(lambda: "running" in state(first))
+    await first.detach()
+    await until((first.directory / "containers" / "main" / "0" / "exit.json").exists)
+    second = await one_machine.ended(manifest)
+    assert state(second)["terminated"]["exitCode"] == 3
+    assert (notes / "log").read_text() == "ran\n"
 
 
 UNPROTECTED = Path(os.environ.get("TMPDIR", "/tmp")) / f"shim-without-protection-{os.getpid()}.py"

@@ -16,9 +16,8 @@ from shoal.kube.clock import SystemClock
 from shoal.local import machine
 from shoal.local.images import ImageTable
 from shoal.local.runtime import grpchealth, security
-from shoal.local.runtime.limits import CgroupLimits, NoLimits, find_limits
+from shoal.local.runtime.limits import CgroupLimits, find_limits
 from shoal.local.runtime.logs import LogOptions, read_log
-from shoal.local.runtime.memorywatch import MemoryWatch
 from shoal.local.runtime.probes import Prober
 from shoal.local.runtime.shim import Log
 from shoal.local.sandbox import nat
@@ -286,17 +285,6 @@ async def test_a_hook_that_fails_after_the_start_restarts_and_is_not_run_for_a_r
 
 
 # --- limits
-
-
-async def test_memory_over_the_limit_is_noticed_without_control_groups(one_machine: Machine) -> None:
-    one_machine.host.limits, one_machine.host.memory_watch = NoLimits(), MemoryWatch(period=0.1)
-    limits = {"resources": {"limits": {"memory": "64Mi"}}}
-    neighbour = one_machine.start(pod("small", "sleep", "100", container=limits))
-    hog = "x = bytearray(200 << 20); import time; time.sleep(100)"
-    run = await one_machine.ended(pod("hog", "python3", "-c", hog, image="python", container=limits))
-    ended = state(run)["terminated"]
-    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
-    assert "running" in state(neighbour)
 
 
 async def test_a_cpu_limit_is_held_by_the_kernel(isolated: Machine) -> None:

@@ -153,6 +153,8 @@ class ContainerRun:
                 self.host.announce(self.pod, "Warning", "Failed", f"Error: {error}")
             await self.host.clock.sleep(self.host.retry_period)
             return None
+        except OSError as error:
+            return await self._could_not_create(error)
         weight = rayenv.gate_weight(plan.argv) if self.role == "main" else 0
         if weight:
             await self.host.gate.enter(weight)
@@ -161,7 +163,10 @@ class ContainerRun:
             self._run_number += 1
             self.process = ContainerProcess(self.directory / str(self._run_number))
             self._forget_old_runs()
-            started = await self.process.start(plan)
+            try:
+                started = await self.process.start(plan)
+            except OSError as error:  # a full disk, most likely
+                return await self._could_not_create(error)
             if started:
                 self.host.announce(self.pod, "Normal", "Started", f"Started container {self.name}")
                 gate_held = False  # the watch lets go of it
@@ -173,6 +178,15 @@ class ContainerRun:
         finally:
             if gate_held:
                 self.host.gate.leave(weight)
+
+    async def _could_not_create(self, error: OSError) -> None:
+        """The machine refused what every container needs: said, and tried again."""
+        self.process = None
+        message = f"{error.strerror}: {error.filename or self.directory}"
+        if self.state.get("waiting", {}).get("message") != message:
+            self._wait("CreateContainerError", message)
+            self.host.announce(self.pod, "Warning", "Failed", f"Error: {message}")
+        await self.host.clock.sleep(self.host.retry_period)
 
     def _resumed(self) -> bool:
         """After an agent's restart: whether the newest run is still there (alive, or ended and not yet looked at)."""

@@ -157,11 +157,11 @@ class PodRun:
             self._changed()
 
     async def _prepare(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._write_record()
         pause = 0.5
         while True:
             try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                self._write_record()
                 address = await self._open_sandbox()
                 self._record.address = address
                 self._write_record()

@@ -139,6 +139,8 @@ def run(directory, notify):
     write_json(directory, "shim.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
     with open("plan.json", encoding="utf-8") as file:
         plan = json.load(file)
+    with open("reserve", "wb") as file:
+        file.write(bytes(8192))
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     for path in plan.get("cgroups", ()):
         with contextlib.suppress(OSError), open(path, "w") as file:
@@ -221,9 +223,20 @@ def run(directory, notify):
     if "exitCode" not in result and "error" not in result:
         result.update(exitCode=137, signal=9)
     result["finished"] = micros()
-    with contextlib.suppress(OSError):
-        write_json(directory, "exit.json", result)
+    write_last(directory, result)
     tell(notify, "exited")
+
+
+def write_last(directory, result):
+    """How it ended matters more than what it said: on a full disk the reserve goes for it, then the older log."""
+    for given_up in (None, "reserve", "log.1", "log"):
+        with contextlib.suppress(OSError):
+            if given_up:
+                os.unlink(os.path.join(directory, given_up))
+            write_json(directory, "exit.json", result)
+            break
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(directory, "reserve"))
 
 
 def set_oom_score(value):
