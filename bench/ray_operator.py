@@ -1,11 +1,12 @@
 """How fast the Ray operator brings up many Ray clusters, and how little it writes.
 
+    python bench/ray_operator.py                             both of these
     python bench/ray_operator.py embedded [--clusters 200]   embedded API server, scheduler, simulated nodes, 1 process
     python bench/ray_operator.py plane [--clusters 200]      real control plane, KWOK nodes, operator in its own process
 
-Every cluster is one head and two workers. Prints one JSON line: seconds from the first create until every cluster is
-ready, CPU seconds of the operator (`plane`) or of everything (`embedded`), and writes per cluster by kind. The least
-possible is 3 pods, 1 service and 2 status writes; events are counted apart.
+Every cluster is one head and two workers. Prints one JSON line each: seconds from the first create until every cluster
+is ready next to their target, CPU seconds of the operator (`plane`) or of everything (`embedded`), and writes per
+cluster by kind next to the least possible: 3 pods, 1 service and 2 status writes. Events are counted apart.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from shoal.kube.kubeconfig import load
 from shoal.kube.transport import Request, Response, Transport
 
 AT_ONCE = 32
+TARGETS = {"embedded": 8.0, "plane": 12.0}
+"""Seconds for 200 clusters. KubeRay on such a machine, same control plane: 16.9 s and 5 s of CPU."""
 
 
 class Counting:
@@ -217,29 +220,33 @@ def cpu() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", nargs="?", default="embedded", choices=("embedded", "plane", "operator"))
+    parser.add_argument("where", nargs="?", default="all", choices=("all", "embedded", "plane", "operator"))
     parser.add_argument("--clusters", type=int, default=200)
     parser.add_argument("--kubeconfig", default="")
     chosen = parser.parse_args()
     if chosen.where == "operator":
         asyncio.run(operator(chosen.kubeconfig))
         return
-    result = asyncio.run(embedded(chosen.clusters)) if chosen.where == "embedded" else plane(chosen.clusters)
-    writes = {name: round(count / chosen.clusters, 2) for name, count in sorted(result.pop("writes").items())}
+    if chosen.where in ("all", "embedded"):
+        report("embedded", chosen.clusters, asyncio.run(embedded(chosen.clusters)))
+    if chosen.where in ("all", "plane"):
+        report("plane", chosen.clusters, plane(chosen.clusters))
+
+
+def report(where: str, clusters: int, result: dict[str, Any]) -> None:
+    writes = {name: round(count / clusters, 2) for name, count in sorted(result.pop("writes").items())}
     events = sum(count for name, count in writes.items() if "events" in name)
-    print(
-        json.dumps(
-            {
-                "where": chosen.where,
-                "clusters": chosen.clusters,
-                **{key: round(value, 2) for key, value in result.items()},
-                "writes_per_cluster": round(sum(writes.values()) - events, 2),
-                "events_per_cluster": round(events, 2),
-                "least_possible": 6,
-                "by_kind": writes,
-            }
-        )
-    )
+    line = {
+        "where": where,
+        "clusters": clusters,
+        **{key: round(value, 2) for key, value in result.items()},
+        "target_seconds": TARGETS[where],
+        "writes_per_cluster": round(sum(writes.values()) - events, 2),
+        "events_per_cluster": round(events, 2),
+        "least_possible": 6,
+        "by_kind": writes,
+    }
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
