@@ -131,3 +131,31 @@ async def test_a_named_service_account_must_exist():
     await stage.settle()
     assert len(stage.objects(kinds.POD)) == 3
     await stage.stop()
+
+
+def test_an_operator_is_configured_by_its_environment():
+    settings = from_environment(
+        {
+            "SHOAL_RAY_DEFAULT_TOKEN": "true",
+            "SHOAL_RAY_NAMESPACES": "a, b",
+            "SHOAL_RAY_FEATURE_GATES": "RayClusterNetworkPolicy=true,RayJobDeletionPolicy=false",
+            "SHOAL_RAY_BATCH_SCHEDULER": "scheduler-plugins",
+            "SHOAL_RAY_SCHEDULER_NAME": "mine",
+            "SHOAL_RAY_IDLE_DELETE_SECONDS": "3600",
+            "CLUSTER_DOMAIN": "example.internal",
+        }
+    )
+    assert settings.default_auth_token
+    assert settings.namespaces == ("a", "b")
+    assert settings.gate("RayClusterNetworkPolicy") and not settings.gate("RayJobDeletionPolicy")
+    assert (settings.batch_scheduler, settings.scheduler_name) == ("scheduler-plugins", "mine")
+    assert (settings.idle_delete_after, settings.cluster_domain) == (3600, "example.internal")
+
+
+async def test_pods_go_to_the_scheduler_that_the_operator_or_the_template_names():
+    own = group("own")
+    own["template"]["spec"]["schedulerName"] = "theirs"
+    stage = await staged(Settings(scheduler_name="mine"), ray_cluster("demo", group("plain"), own))
+    chosen = {view.labels(pod)[names.GROUP]: pod["spec"]["schedulerName"] for pod in stage.objects(kinds.POD)}
+    await stage.stop()
+    assert chosen == {names.HEAD_GROUP: "mine", "plain": "mine", "own": "theirs"}
