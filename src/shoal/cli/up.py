@@ -285,7 +285,8 @@ def _detach(home: Home, no_kubeconfig: bool) -> None:
     while time.monotonic() < deadline:
         found = home.running()
         if found is not None and found[0].pid == child.pid:
-            click.echo(out.read_text().rstrip())
+            told = [line for line in out.read_text().splitlines() if not line.startswith("warning: ")]
+            click.echo("\n".join(told))  # warnings were given by this process already
             return
         if child.poll() is not None:
             raise ShoalError(f"the cluster did not start:\n{out.read_text().strip()}")
