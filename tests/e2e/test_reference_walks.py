@@ -238,11 +238,13 @@ async def test_jobs_complete_alone_and_together(cluster: RemoteCluster) -> None:
 
 
 async def test_pods_that_remain_hold_completion(cluster: RemoteCluster) -> None:
-    """One item is done (a Deployment by `Progressing`, a Job by `Complete`) and another one's pods go on."""
+    """One item is done (a Deployment by `Progressing`, a Job by `Complete`) and another one's pods go on, or find no
+    node: where sums admit, pods do not wait for each other."""
     deployments = wrapped("held", replicated("Deployment", "held-1", 1, wrapper="held"), pod("held-2"), minimum=1)
     deployments["spec"]["resources"]["GenericItems"][0]["completionstatus"] = "Progressing"
-    jobs = wrapped("held-jobs", job("ends"), job("goes-on", "infinity"))
+    jobs = wrapped("held-jobs", job("ends"), job("never-fits", "infinity", cpu="5"), needs=[needs(1, cpu="100m")])
     jobs["spec"]["resources"]["GenericItems"][0]["completionstatus"] = "Complete"
+    jobs["spec"]["resources"]["GenericItems"][1]["custompodresources"] = [needs(1, cpu="200m")]
     for made in (deployments, jobs):
         name = await submit(cluster, made)
         await cluster.until(kinds.APP_WRAPPER, name, has_state("RunningHoldCompletion"))
@@ -329,6 +331,11 @@ async def test_a_borrower_of_quota_makes_way(cluster: RemoteCluster) -> None:
     await cluster.until(kinds.APP_WRAPPER, "owns", dispatched)
     taken = await cluster.until(kinds.APP_WRAPPER, "borrows", has_state("Pending"))
     assert ("PreemptCandidate", "Preempted") in [one[:2] for one in trail(taken)]
+    lost = asks("lost", "nowhere", 0)
+    await submit(cluster, lost)
+    assert "has no leaf 'nowhere'" in (await cluster.until(kinds.APP_WRAPPER, "lost", waits))["status"]["message"]
+    await cluster.client.patch(kinds.APP_WRAPPER, "lost", "default", {"metadata": {"labels": {"context": "gold"}}})
+    await cluster.until(kinds.APP_WRAPPER, "lost", dispatched)
     unlabelled = await submit(cluster, wrapped("unlabelled", job("unlabelled", "infinity")))
     found = await cluster.until(kinds.APP_WRAPPER, unlabelled, lambda one: bool(one["metadata"].get("labels")))
     assert found["metadata"]["labels"] == {"context": "default", "service": "default"}

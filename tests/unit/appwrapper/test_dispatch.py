@@ -113,10 +113,12 @@ async def test_sums_are_enough_where_aggregate_is_chosen(quiet: Cluster) -> None
     quiet.start(appwrapper.run(quiet.client))
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("fit", config_map("a"), needs=[needs(1, cpu="6")]))
     assert "cpu" in (await quiet.until(kinds.APP_WRAPPER, "fit", waits))["status"]["message"]
-    sums = app_wrapper("sums", config_map("b"), needs=[needs(1, cpu="6")])
+    sums = app_wrapper("sums", pod("b", cpu="6"), pod("c"))
     sums["metadata"]["annotations"] = {"shoal.dev/supply": "aggregate"}
     await quiet.create(kinds.APP_WRAPPER, sums)
     await quiet.until(kinds.APP_WRAPPER, "sums", dispatched)
+    # as in MCAD, its pods do not wait for each other: one may run while another finds no node
+    assert "shoal.dev/gang-size" not in (await quiet.get(kinds.POD, "c"))["metadata"]["annotations"]
 
 
 async def test_age_overtakes_where_priority_grows(quiet: Cluster) -> None:

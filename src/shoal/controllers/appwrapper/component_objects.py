@@ -27,10 +27,10 @@ from shoal.errors import BadInput
 LABEL = "workload.codeflare.dev/appwrapper"
 
 
-def component_objects(wrapper: AppWrapper, health: NodeHealth) -> list[Json]:
+def component_objects(wrapper: AppWrapper, health: NodeHealth, *, bound_whole: bool = True) -> list[Json]:
     """Every component in list order, ready to create. Raises BadInput with the component at fault."""
     components = wrapper.spec.components or ()
-    size = gang_size(wrapper)
+    size = gang_size(wrapper) if bound_whole else 0
     made = []
     for index, component in enumerate(components):
         try:

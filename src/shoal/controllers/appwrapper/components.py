@@ -19,7 +19,7 @@ from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.component_limits import Patience, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.dispatch import is_ours, names_of
-from shoal.controllers.appwrapper.facts import admission_of, is_queued_here
+from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_queued_here
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.node_health import flagged
@@ -123,7 +123,8 @@ class Components:
         if wrapper.spec.suspend:
             return await self._to_suspending(kind, wrapper)
         try:
-            objects = component_objects(wrapper, house.settings.node_health)
+            whole = is_bound_whole(wrapper, house.settings)
+            objects = component_objects(wrapper, house.settings.node_health, bound_whole=whole)
         except BadInput as error:
             return await self._give_up(
                 kind, wrapper, wrapper.status, "CreateFailed", f"error creating components: {error}"

@@ -124,6 +124,11 @@ def supply_of(wrapper: AppWrapper, settings: AppWrapperSettings) -> Supply:
     return chosen if chosen in ("fit", "aggregate") else settings.supply  # type: ignore[return-value]
 
 
+def is_bound_whole(wrapper: AppWrapper, settings: AppWrapperSettings) -> bool:
+    """Do its pods wait for each other? As in MCAD, not where the sums of the cluster were enough to start it."""
+    return supply_of(wrapper, settings) == "fit"
+
+
 def is_queued_here(wrapper: AppWrapper) -> bool:
     """False for a v1beta2 AppWrapper that a queue of the other dialect starts and stops."""
     return not (wrapper.metadata.labels or {}).get(QUEUE_LABEL)

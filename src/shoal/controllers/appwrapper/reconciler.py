@@ -15,7 +15,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.components import Components
 from shoal.controllers.appwrapper.dispatch import Refused
-from shoal.controllers.appwrapper.facts import NEITHER, admission_of
+from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
 from shoal.controllers.appwrapper.follow import Follow
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.intake import Address
@@ -161,7 +161,8 @@ class Reconciler:
         if record.generation not in (0, wrapper.metadata.generation):
             return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
         try:
-            objects = placed(wrapper, wrapped_objects(wrapper), record, house.settings)
+            made = wrapped_objects(wrapper, bound_whole=is_bound_whole(wrapper, house.settings))
+            objects = placed(wrapper, made, record, house.settings)
         except BadInput as error:
             return await self._fail(kind, wrapper, Refused(_name(wrapper), str(error), permanent=True))
         await self._watch_kinds(objects)

@@ -37,9 +37,12 @@ def gang_key(wrapper: AppWrapper) -> str:
     return f"AppWrapper{legacy}/{wrapper.metadata.namespace}/{wrapper.metadata.name}"
 
 
-def wrapped_objects(wrapper: AppWrapper) -> list[Json]:
-    """Every wrapped object in list order, ready to create. Raises BadInput with the item and field at fault."""
-    marks = marks_of(wrapper, gang_size(wrapper))
+def wrapped_objects(wrapper: AppWrapper, *, bound_whole: bool = True) -> list[Json]:
+    """Every wrapped object in list order, ready to create. Raises BadInput with the item and field at fault.
+
+    `bound_whole`: the pods say how many they are, and our scheduler binds all of them or none.
+    """
+    marks = marks_of(wrapper, gang_size(wrapper) if bound_whole else 0)
     made = []
     for index, item in enumerate(wrapped_items(wrapper)):
         try:
