@@ -12,6 +12,12 @@ from tests.cluster import running
 from tests.unit.ray.builders import group, ray, ray_cluster, ray_job
 
 
+def without_cpus():
+    bare = group()
+    del bare["template"]["spec"]["containers"][0]["resources"]
+    return ray_cluster("demo", bare, enableInTreeAutoscaling=True)
+
+
 def in_namespace(template_namespace: str):
     moved = group()
     moved["template"]["metadata"] = {"namespace": template_namespace}
@@ -52,6 +58,12 @@ BAD = {
         ray(configuration="min_workers: 0\nprovider:\n  type: aws\n"),
         "line 3: provider.type 'aws' is not kubernetes",
         {"configuration": "min_workers: 0\n"},
+    ),
+    "an autoscaler that could not start": (
+        kinds.RAY_CLUSTER,
+        without_cpus(),
+        "worker group 'workers': Ray's autoscaler needs to know its CPUs",
+        {"workerGroupSpecs": [group()]},
     ),
     "TLS": (
         kinds.RAY_CLUSTER,

@@ -57,6 +57,7 @@ def problems_of_spec(cluster: Json, settings: Settings) -> list[str]:
             *_groups(cluster, settings),
             *_fault_tolerance(cluster, settings),
             *_autoscaling(cluster),
+            *_autoscaler_can_start(cluster),
             *_auth(cluster),
             *_gated(cluster, settings),
             *_upgrade(cluster),
@@ -285,6 +286,25 @@ def _autoscaling(cluster: Json) -> Iterator[str]:
             if view.pod_spec(group).get("restartPolicy") not in (None, "", "Never"):
                 name = view.group_name(group)
                 yield f"worker group {name!r}: restartPolicy must be Never or unset with autoscaler v2"
+
+
+def _autoscaler_can_start(cluster: Json) -> Iterator[str]:
+    """Ray's autoscaler ends at once when it finds no worker groups or a group whose CPUs nobody told."""
+    if not view.autoscaling(cluster):
+        return
+    if "workerGroupSpecs" not in view.spec(cluster):
+        yield "spec.workerGroupSpecs is missing, without which Ray's autoscaler does not start; write at least []"
+    for group in (view.head(cluster), *view.groups(cluster)):
+        resources = view.ray_container(group).get("resources") or {}
+        told = (
+            any(name.lower() == "cpu" for name in group.get("resources") or {})
+            or view.start_params(group).get("num-cpus")
+            or "cpu" in (resources.get("limits") or {})
+            or "cpu" in (resources.get("requests") or {})
+        )
+        if view.containers(group) and not told:
+            where = f"worker group {view.group_name(group)!r}" if group.get("groupName") else "spec.headGroupSpec"
+            yield f"{where}: Ray's autoscaler needs to know its CPUs; set resources.limits.cpu of the Ray container"
 
 
 def _auth(cluster: Json) -> Iterator[str]:
