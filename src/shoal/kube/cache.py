@@ -53,7 +53,10 @@ class _Removal(msgspec.Struct, frozen=True):
 
 
 class Cache(Generic[T]):
-    """Objects of one kind by key. `type` is `dict`, or a Struct extending `api.meta.Object` that names what is read."""
+    """Objects of one kind by key. `type` is `dict`, or a Struct extending `api.meta.Object` that names what is read.
+
+    Dictionaries are held without managedFields; who writes them back leaves those to the server.
+    """
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class Cache(Generic[T]):
     def note_write(self, obj: Any) -> None:
         """Take over the answer to a write of ours, so that the next look sees it before the watch brings it."""
         try:
-            converted = obj if isinstance(obj, self._type) else self._converted(obj)
+            converted = self._converted(obj)
             mark = self._mark_of(converted)
         except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
             log.debug("%s: a written object is left to the watch: %s", self.kind.resource, error)
@@ -311,7 +314,12 @@ class Cache(Generic[T]):
             self._report(Trouble("Undecodable", message, key))
 
     def _converted(self, obj: Any) -> T:
-        return self._filled(self._decoder.decode(msgspec.json.encode(obj)))
+        """An object as it would have come from the server; the caller's own stays as it is."""
+        if not isinstance(obj, self._type):
+            return self._filled(self._decoder.decode(msgspec.json.encode(obj)))
+        if isinstance(obj, dict):
+            return self._filled({**obj, "metadata": {**obj["metadata"]}})  # type: ignore[arg-type]
+        return obj
 
     def _filled(self, obj: T) -> T:
         """Items of a list come without kind and apiVersion: give every object the same texts, and bytes of its own."""
@@ -325,6 +333,7 @@ class Cache(Generic[T]):
         elif isinstance(obj, dict):
             obj["apiVersion"] = self.kind.api_version
             obj["kind"] = self.kind.kind
+            obj["metadata"].pop("managedFields", None)  # a third of many objects, and read by nobody here
         return obj
 
     def _mark_of(self, obj: Any) -> Mark:

@@ -172,6 +172,21 @@ async def test_equal_parts_of_objects_can_be_stored_once(client: Client, clock: 
     assert cache.get(Key("team", "a")).spec.node_name == "n2" and second.spec.node_name == ""
 
 
+async def test_dictionaries_are_held_without_what_nobody_reads(
+    client: Client, clock: VirtualClock, start: Start
+) -> None:
+    await client.patch(CONFIG_MAP, "a", "team", config_map("a", n="1"), patch_type="apply")
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    assert "managedFields" not in cache.get(Key("team", "a"))["metadata"]
+    written = await client.patch(CONFIG_MAP, "a", "team", config_map("a", n="2"), patch_type="apply")
+    cache.note_write(written)
+    assert cache.get(Key("team", "a"))["data"] == {"n": "2"}
+    assert "managedFields" not in cache.get(Key("team", "a"))["metadata"]
+    assert "managedFields" in written["metadata"]  # the caller's own
+
+
 def test_an_undecoded_part_keeps_only_itself_alive() -> None:
     class Templated(Object):
         spec: msgspec.Raw = msgspec.Raw(b"{}")
