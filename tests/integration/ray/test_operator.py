@@ -46,6 +46,11 @@ async def test_an_old_manifest_works_unchanged(site: Site):
     await site.until(kinds.RAY_CLUSTER, "old", state("ready"))
     shown = await site.client.get(kinds.RAY_CLUSTER_V1ALPHA1, "old", "default")
     assert shown["status"]["state"] == "ready"
+    job = {**ray_job("older", mode="HTTPMode"), "apiVersion": "ray.io/v1alpha1"}
+    await site.client.create(kinds.RAY_JOB_V1ALPHA1, job, "default")
+    begun = await site.until(kinds.RAY_JOB, "older", stage("Initializing"))
+    await site.make_ready(begun["status"]["rayClusterName"], 2)
+    await site.until(kinds.RAY_JOB_V1ALPHA1, "older", stage("Running"))
 
 
 async def test_the_autoscalers_patches_are_obeyed(site: Site):
