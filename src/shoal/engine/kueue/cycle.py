@@ -29,11 +29,13 @@ from .wish import Free, Wish
 
 
 class Cycle:
-    def __init__(self, state: State, now: int, number: int) -> None:
+    def __init__(self, state: State, now: int, number: int, since: int) -> None:
         self.state = state
         self.settings = state.settings
         self.now = now
         self.number = number
+        self.since = since
+        """The first cycle of this plan."""
         self.taken: dict[str, Victim] = {}
         """Victims chosen so far in this cycle, by UID."""
         self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
@@ -121,11 +123,7 @@ class Cycle:
 
     def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
         member, record = entry.member, entry.record
-        if (
-            member.memory is not None
-            and record.freed > member.memory_generation
-            and self.number > member.memory_cycle + 1
-        ):
+        if member.memory is not None and self._is_outdated(member, record):
             member.forget()
         if nominated is None and not member.flavors_remain:
             wish = record.wish(member, self.state.flavors, self.settings)
@@ -146,6 +144,13 @@ class Cycle:
             if smaller is not None:
                 whole, victims = smaller
         self._note(entry, whole, victims)
+
+    def _is_outdated(self, member: Member, record: QueueRecord) -> bool:
+        """Is it too long ago that flavors were looked through? As Kueue: when quota came back since, and not just now.
+        Otherwise the memory is of this plan only, so that what was decided before makes no difference."""
+        if not self.settings.exact:
+            return member.memory_cycle < self.since
+        return record.freed > member.memory_generation and self.number > member.memory_cycle + 1
 
     def _note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
         entry.assignment, entry.victims = assignment, victims

@@ -9,6 +9,8 @@ from __future__ import annotations
 from .facts import ClusterQueue, Cohort, FlavorResource, Limits, ResourceGroup
 from .tree import Node, settle
 
+NOBODY: set[str] = set()
+
 
 class Forest:
     def __init__(self) -> None:
@@ -76,6 +78,9 @@ class Forest:
     def rest(self, root: Node, queue: str) -> None:
         """This queue has nothing new to say before its tree changes."""
         self._resting.setdefault(root, set()).add(queue)
+
+    def resting(self, root: Node) -> set[str]:
+        return self._resting.get(root, NOBODY)
 
     def forget_rest(self) -> None:
         """Trees are not what they were."""

@@ -19,6 +19,7 @@ from .record import QueueRecord
 from .register import Register
 from .state import State
 from .tree import Node
+from .unheard import why_waiting
 
 MOST_REACHES = 1_000
 """Trees for which what could be reached is remembered."""
@@ -29,6 +30,7 @@ class Planner:
         self.state = state
         self.register = register
         self.cycles = 0
+        self._since = 0
         self._reaches: dict[Node, tuple[int, Reach]] = {}
 
     def cycle(self) -> Decisions:
@@ -45,6 +47,7 @@ class Planner:
         warnings: list[str] = []
         idle: dict[str, int] = {}
         budget = self.state.settings.step_budget
+        self._since = self.cycles + 1
         for _ in range(budget):
             heads = self._heads()
             if not heads:
@@ -61,6 +64,7 @@ class Planner:
             warnings.append(f"decisions did not settle within {budget} cycles; the rest waits for the next plan")
         for entry in reserved:
             waiting.pop(entry.uid, None)
+        waiting |= self._tell_unheard({entry.uid for entry in reserved} | waiting.keys())
         return Decisions(
             reserved=tuple(reserved),
             evicted=tuple(evicted.values()),
@@ -68,6 +72,19 @@ class Planner:
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
         )
+
+    def _tell_unheard(self, heard: set[str]) -> dict[str, Wait]:
+        """Newcomers that nobody looked at because they have no chance get to know why, too."""
+        unheard, self.register.unheard = self.register.unheard, {}
+        told = {}
+        for key in unheard:
+            member = self.register.members.get(key)
+            record = self.state.records.get(member.queue) if member is not None else None
+            if member is None or record is None or record.inactive or member.uid in heard:
+                continue
+            if member.uid in record.waiting and not self.register.is_asleep(member):
+                told[member.uid] = why_waiting(member, record, self.state)
+        return told
 
     def _heads(self, *, again: bool = False) -> list[Member]:
         """One head from every queue that may have something new to say; `again`: from all, whatever is known."""
@@ -88,9 +105,16 @@ class Planner:
             asked.setdefault(root, []).append(record)
         heads: list[Member] = []
         for root, records in asked.items():
+            if not again:
+                records += [record for record in self._stuck(root) if record not in records]
             with self._kept(root):
                 heads += self._heads_of(records)
         return heads
+
+    def _stuck(self, root: Node) -> list[QueueRecord]:
+        """Strict queues at rest: their heads keep what they wait for, in every cycle that concerns their tree."""
+        resting = [self.state.records[name] for name in sorted(self.state.forest.resting(root))]
+        return [record for record in resting if record.waiting.strict]
 
     def _heads_of(self, records: list[QueueRecord]) -> list[Member]:
         heads = []
@@ -125,7 +149,7 @@ class Planner:
             if len(self._reaches) >= MOST_REACHES:
                 self._reaches.clear()
             known = self._reaches[root] = (root.generation, Reach(self.state.records, self.state.settings))
-        return QueueSurvey(known[1], record)
+        return QueueSurvey(known[1], record, self.state.flavors)
 
     def _generation(self, name: str) -> int:
         return self.state.records[name].node.root().generation
@@ -133,7 +157,7 @@ class Planner:
     def _run(self, heads: list[Member]) -> tuple[Decisions, list[Entry]]:
         self.cycles += 1
         state = self.state
-        decisions, judged = Cycle(state, self.register.now, self.cycles).run(heads)
+        decisions, judged = Cycle(state, self.register.now, self.cycles, self._since).run(heads)
         for entry in judged:
             if entry.admitted:
                 continue

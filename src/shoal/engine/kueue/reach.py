@@ -7,9 +7,11 @@ no, never the other way round.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from .facts import FlavorResource, Policy, Settings
+from .demand import Member
+from .facts import Flavor, FlavorResource, Policy, Settings
 from .record import QueueRecord
 from .tree import Node
 from .wish import Frame, Free, Reachable, Wish
@@ -144,11 +146,15 @@ class Reach:
 class QueueSurvey:
     """A queue's view of what it could reach (`waiting.Survey`)."""
 
-    __slots__ = ("reach", "record")
+    __slots__ = ("flavors", "reach", "record")
 
-    def __init__(self, reach: Reach, record: QueueRecord) -> None:
+    def __init__(self, reach: Reach, record: QueueRecord, flavors: Mapping[str, Flavor]) -> None:
         self.reach = reach
         self.record = record
+        self.flavors = flavors
+
+    def wish(self, member: Member) -> Wish:
+        return self.record.wish(member, self.flavors, self.reach.settings)
 
     def reachable(self, frame: Frame, priority: int) -> Reachable:
         return self.reach.survey(self.record, frame, priority)

@@ -25,7 +25,7 @@ NOTHING: dict[int, int] = {}
 class QueueRecord:
     __slots__ = (
         "_frames", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "name", "node",
-        "reserved", "selector", "stalled_at", "waiting",
+        "reserved", "selector", "stalled_at", "told", "waiting",
     )  # fmt: skip
 
     def __init__(self, fact: ClusterQueue, node: Node) -> None:
@@ -42,6 +42,8 @@ class QueueRecord:
         """Quota came back somewhere in its tree: those set aside are to be looked through before the next head."""
         self._wishes: dict[bytes, Wish] = {}
         self._frames: dict[object, Frame] = {}
+        self.told: set[bytes] = set()
+        """Shapes of which a gang that was set aside without a look was told why."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.stalled_at = -1
@@ -76,6 +78,7 @@ class QueueRecord:
         """The queue or a flavor is not what it was."""
         self._wishes.clear()
         self._frames.clear()
+        self.told.clear()
 
     def hold(self, member: Member) -> None:
         """The gang holds its usage here from now on."""

@@ -36,6 +36,8 @@ class Register:
         """Keys of gangs that no queue takes, and why."""
         self.untold: set[str] = set()
         """Keys of gangs that are not looked at (loose, or their queue is inactive) and have not been told why."""
+        self.unheard: dict[str, None] = {}
+        """Keys of gangs that wait in a queue and about which no plan has said anything yet."""
         self.hot: set[str] = set()
         """Cluster queues that may have someone to try."""
         self._by_local: dict[QueueKey, set[str]] = {}
@@ -130,12 +132,14 @@ class Register:
             return
         if member.terms.requeue_at > self.now:
             heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
-        record.waiting.push(member, parked=self._is_asleep(member))
+        record.waiting.push(member, parked=self.is_asleep(member))
         self._waiting_in[member.uid] = record.name
         record.stalled_at = -1
         self.hot.add(record.name)
         if record.inactive:
             self.untold.add(member.key)
+        else:
+            self.unheard[member.key] = None
 
     def _take_out(self, member: Member) -> None:
         self.loose.pop(member.key, None)
@@ -160,7 +164,7 @@ class Register:
             record.stalled_at = -1
             self.hot.add(record.name)
 
-    def _is_asleep(self, member: Member) -> bool:
+    def is_asleep(self, member: Member) -> bool:
         return member.terms.backing_off or member.terms.requeue_at > self.now
 
     def _note_readiness(self, member: Member) -> None:
@@ -278,7 +282,7 @@ class Register:
         stays = {
             member.uid
             for member in record.waiting.parked_alone()
-            if self._is_asleep(member) or not self.state.namespace_matches(record, member)
+            if self.is_asleep(member) or not self.state.namespace_matches(record, member)
         }
         if record.waiting.unpark(stays=stays, survey=survey):
             self.hot.add(record.name)
@@ -317,7 +321,7 @@ class Register:
         while self._sleepers and self._sleepers[0][0] <= self.now:
             member = self.members.get(heapq.heappop(self._sleepers)[1])
             queue = self.state.records.get(member.queue) if member is not None else None
-            if member is not None and queue is not None and not self._is_asleep(member):
+            if member is not None and queue is not None and not self.is_asleep(member):
                 queue.waiting.wake(member.uid)
                 queue.stalled_at = -1
                 self.hot.add(queue.name)

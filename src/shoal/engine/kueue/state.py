@@ -75,6 +75,19 @@ class State:
         if self.settings.wait_for_pods_ready:
             self.unready.add(member.uid)
         self.forest.bump(record.node)
+        if not self.settings.exact:
+            self._call_evictors(member, record)
+
+    def _call_evictors(self, member: Member, record: QueueRecord) -> None:
+        """Somebody new could be made to leave: those set aside for want of such may try again."""
+        called = [record] if record.fact.preemption.within_cluster_queue != "Never" else []
+        if record.node.parent is not None and not record.node.within_nominal(member.usage):
+            others = (self.records.get(node.name) for node in record.node.root().queues())
+            called += [other for other in others if other and other.fact.preemption.reclaim_within_cohort != "Never"]
+        for other in called:
+            if len(other.waiting):
+                other.called = True
+                self.forest.woken.add(other.name)
 
     def note_preemption(self, entry: Entry) -> None:
         """Victims are told to leave; from now on their room is spoken for."""

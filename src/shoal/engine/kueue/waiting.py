@@ -28,6 +28,9 @@ class Survey(Protocol):
     def may_fit(self, wish: Wish, priority: int) -> bool:
         """Whether a gang of this priority may find enough for the whole of it."""
 
+    def wish(self, member: Member) -> Wish:
+        """What the gang asks for."""
+
 
 class _Shelf:
     """Shapes of one priority that missed something at the same places."""
@@ -144,6 +147,8 @@ class Waiting:
         sticky = self._members.get(self.sticky)
         if sticky is not None and not self.is_parked(sticky):
             return sticky
+        if survey is not None:
+            self._shelve_all(survey)
         best = self._first_unshelved()
         called = survey is not None and self._called
         if survey is not None and called:
@@ -168,6 +173,11 @@ class Waiting:
                 return first
             del shelf.awake[key]
         return best
+
+    def _shelve_all(self, survey: Survey) -> None:
+        """Those of whom nothing is known yet are looked at like all others: a gang without hope takes up no turn."""
+        while (first := self._first_unshelved()) is not None:
+            self.shelve(first, survey.wish(first))
 
     def _first_unshelved(self) -> Member | None:
         while self._heap:
