@@ -73,8 +73,12 @@ class Cache(Generic[T]):
         settings: FeedSettings | None = None,
         report: Callable[[Trouble], None] | None = None,
         share: bool = False,
+        requires: tuple[str, ...] = (),
     ) -> None:
-        """`share` stores equal parts of typed objects once: for caches that hold many and change slowly."""
+        """`share` stores equal parts of typed objects once: for caches that hold many and change slowly.
+
+        `requires` names fields without which nothing is read: what a server with an older CRD would drop.
+        """
         self.kind = kind
         self.synced = asyncio.Event()
         self.undecodable: dict[Key, str] = {}
@@ -103,6 +107,7 @@ class Cache(Generic[T]):
             random=random or Random(),
             settings=settings or FeedSettings(),
             report=report,
+            requires=requires,
         )
 
     # --- reading

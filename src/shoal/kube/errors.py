@@ -23,6 +23,10 @@ class Unknown(KubeError):
     """The request may or may not have been carried out (cut, timeout). Read before repeating a write."""
 
 
+class SchemaTooOld(KubeError):
+    """The server would drop fields of this kind that we depend on."""
+
+
 class StaleList(KubeError):
     """A list older than what the server already told us."""
 

@@ -20,8 +20,19 @@ from shoal.api.kind import Key, Kind
 from shoal.kube.backoff import Backoff
 from shoal.kube.client import Client, RawList, WatchEvent
 from shoal.kube.clock import Clock
-from shoal.kube.errors import ApiError, Gone, KubeError, NotFound, StaleList, TooManyRequests, Unauthorized, Unknown
+from shoal.kube.errors import (
+    ApiError,
+    Gone,
+    KubeError,
+    NotFound,
+    SchemaTooOld,
+    StaleList,
+    TooManyRequests,
+    Unauthorized,
+    Unknown,
+)
 from shoal.kube.revisions import Mark, newer, read_mark
+from shoal.kube.schemas import missing_fields
 from shoal.kube.trouble import Trouble, describe
 
 log = logging.getLogger(__name__)
@@ -78,6 +89,7 @@ class Feed:
         random: Random,
         settings: FeedSettings,
         report: Callable[[Trouble], None] | None = None,
+        requires: tuple[str, ...] = (),
     ) -> None:
         self.kind = kind
         self.counts = Counts()
@@ -100,6 +112,7 @@ class Feed:
         self._stale_lists = 0
         self._broken_lines = 0
         self._loaded = False
+        self._unchecked = requires
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -110,6 +123,8 @@ class Feed:
     async def _follow_for_ever(self) -> None:
         while True:
             try:
+                if self._unchecked:
+                    await self._check_schema()
                 if self.revision:
                     await self._watch()
                 elif self._streaming:
@@ -127,6 +142,16 @@ class Feed:
             except KubeError as error:
                 self._name_trouble(error)
                 await self._clock.sleep(self._backoff.after(error))
+
+    async def _check_schema(self) -> None:
+        missing = await missing_fields(self._client, self.kind, self._unchecked)
+        if missing:
+            raise SchemaTooOld(
+                f"the CRD of {self.kind.resource} ({self.kind.version}) on the server is older than this program: it "
+                f"drops {', '.join(missing)}. Nothing is done with this kind until it is updated: run shoal install, "
+                "or apply the CRDs of this version."
+            )
+        self._unchecked = ()
 
     # --- listing
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from shoal.api.kind import Key, Kind
-from shoal.kube.errors import ApiError, Forbidden, KubeError, NotFound, StaleList, TooManyRequests, Unauthorized
+from shoal.kube.errors import (
+    ApiError,
+    Forbidden,
+    KubeError,
+    NotFound,
+    SchemaTooOld,
+    StaleList,
+    TooManyRequests,
+    Unauthorized,
+)
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -32,6 +41,8 @@ def describe(error: KubeError, kind: Kind, namespace: str | None) -> Trouble:
             return Trouble("Unauthorized", f"{refused}. Renew the token or certificate.")
         case StaleList():
             return Trouble("StaleList", str(error))
+        case SchemaTooOld():
+            return Trouble("SchemaTooOld", str(error))
         case TooManyRequests():
             return Trouble("Throttled", f"the API server asks us to wait before reading {name}: {error}")
         case ApiError():

@@ -18,6 +18,7 @@ from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.feed import Feed, FeedSettings
 from shoal.kube.kubeconfig import load
+from shoal.kube.schemas import missing_fields
 from shoal.kube.trouble import Trouble
 from tests.controlplane.plane import ControlPlane
 from tests.faults import proven
@@ -200,6 +201,51 @@ async def test_f060_a_permission_that_a_real_server_denies_is_named_and_waited_f
     async with asyncio.timeout(10):
         await denied.cache.synced.wait()
     assert denied.cache.trouble is None
+
+
+# --- F67
+
+
+def _no_schema_is_looked_at(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Feed) -> None:
+        self._unchecked = ()
+
+    patch.setattr(Feed, "_check_schema", nothing)
+
+
+@proven(without=_no_schema_is_looked_at)
+async def test_f067_a_kind_whose_crd_drops_what_we_store_is_left_alone_until_it_is_updated(
+    client: Client, start: Start
+) -> None:
+    """F67: the CRD on the server is older than we are. Holds: the fields it drops are named and the kind is not read;
+    updated, it joins without a restart."""
+    lever = Kind("example.test", "v1", "Lever", "levers")
+    old = widget_crd(lever)
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"status": {"type": "object", "properties": {"state": text}}}}
+    old["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}
+    await client.create(CRD, old)
+    await until_described(client, lever)
+    watched = Watched(client, lever, requires=("status.state", "status.plan"), settings=FeedSettings(retry_cap=0.5))
+    start(watched.cache.run())
+    await watched.until(lambda cache: cache.trouble is not None)
+    assert [report.reason for report in watched.reports] == ["SchemaTooOld"]
+    assert "levers.example.test (v1)" in watched.reports[0].message
+    assert "drops status.plan. Nothing is done with this kind" in watched.reports[0].message
+    assert not watched.cache.synced.is_set()
+    schema["properties"]["status"]["properties"]["plan"] = {**text}  # type: ignore[index]
+    versions = [{**old["spec"]["versions"][0], "schema": {"openAPIV3Schema": schema}}]
+    await client.patch(CRD, lever.resource, None, {"spec": {"versions": versions}})
+    async with asyncio.timeout(20):
+        await watched.cache.synced.wait()
+    assert watched.cache.trouble is None
+
+
+async def until_described(client: Client, kind: Kind) -> None:
+    """A server publishes the schema of a new kind a moment after it serves it."""
+    async with asyncio.timeout(20):
+        while not await missing_fields(client, kind, ["status.nothing"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 # --- F52, F53

@@ -26,6 +26,8 @@ from shoal.kube.trouble import Trouble
 
 # Kinds that stand between a wrapped object and its pods; kinds that AppWrappers wrap join as they are met.
 _BETWEEN = (kinds.REPLICA_SET, kinds.JOB, kinds.RAY_CLUSTER)
+STORED = ("status.admission", "status.canrun", "status.state")
+"""What a decision is read back from; with a CRD that drops it nothing may be decided."""
 _LONGEST_CHAIN = 8
 
 
@@ -47,7 +49,7 @@ class World:
         self.stamps = Stamps(client, clock, stamps, lambda: self.stamps_changed(), lambda trouble: unreadable.set())
         uid = {"uid": lambda obj: (obj.metadata.uid,)}
         self.wrappers: dict[Kind, Cache[AppWrapper]] = {
-            kind: self._cache(kind, AppWrapper, uid) for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+            kind: self._cache(kind, AppWrapper, uid, STORED) for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
         }
         self.subtrees: dict[Kind, Cache[QuotaSubtree]] = {
             kind: self._cache(kind, QuotaSubtree, {}) for kind in (kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY)
@@ -166,14 +168,14 @@ class World:
             self._owner_of[change.new.metadata.uid] = owner_uid(change.new)
         self._heard(kind, change)
 
-    def _cache(self, kind: Kind, type: Any, indexes: Any) -> Cache[Any]:
+    def _cache(self, kind: Kind, type: Any, indexes: Any, requires: tuple[str, ...] = ()) -> Cache[Any]:
         absent = self._absent[kind] = asyncio.Event()
 
         def report(trouble: Trouble) -> None:
-            if trouble.reason == "KindNotInstalled" or kind in _BETWEEN:
+            if trouble.reason in ("KindNotInstalled", "SchemaTooOld") or kind in _BETWEEN:
                 absent.set()
 
-        return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report)
+        return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report, requires=requires)
 
 
 def _given(text: str) -> tuple[str, ...]:
