@@ -1,33 +1,47 @@
-"""A transport whose process dies after a chosen write: the write is done, the answer never comes, nothing follows."""
+"""A transport whose process dies after a chosen write, or that loses the answer of one and lives on."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from typing import Literal
 
+from shoal.kube.errors import Unknown
 from shoal.kube.transport import Request, Response, Stream, Transport
+
+Fate = Literal["dies", "done", "not done"]
 
 
 class MortalTransport:
-    """Writes are counted from 1; `dies_after=0` never dies."""
+    """Writes are counted from 1; `at=0` never strikes. What happens to the chosen one:
 
-    def __init__(self, inner: Transport, dies_after: int = 0) -> None:
+    `dies`: it is done, the answer never comes, nothing follows. `done`: it is done, the answer is lost. `not done`: it
+    never arrives, and no answer comes either.
+    """
+
+    def __init__(self, inner: Transport, at: int = 0, fate: Fate = "dies") -> None:
         self.inner = inner
-        self.dies_after = dies_after
+        self.at = at
+        self.fate = fate
         self.writes: list[str] = []
         self.died = asyncio.Event()
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         if self.died.is_set():
             await asyncio.Event().wait()
-        answer = await self.inner.send(request, timeout=timeout)
-        if request.method == "GET" or "/events" in request.path or request.path.endswith("reviews"):
-            return answer
-        if answer.status < 300:
+        counts = request.method != "GET" and not request.path.endswith(("/events", "reviews", "/leases"))
+        counts = counts and "/events/" not in request.path and "/leases/" not in request.path
+        if counts and self.fate == "not done" and len(self.writes) + 1 == self.at:
             self.writes.append(f"{request.method} {request.path}")
-            if len(self.writes) == self.dies_after:
+            raise Unknown("the connection was cut before")
+        answer = await self.inner.send(request, timeout=timeout)
+        if counts and answer.status < 300:
+            self.writes.append(f"{request.method} {request.path}")
+            if len(self.writes) == self.at and self.fate == "dies":
                 self.died.set()
                 await asyncio.Event().wait()
+            if len(self.writes) == self.at and self.fate == "done":
+                raise Unknown("the connection was cut after")
         return answer
 
     def stream(self, request: Request, *, idle_timeout: float | None = None) -> AbstractAsyncContextManager[Stream]:

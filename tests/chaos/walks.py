@@ -13,7 +13,17 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
 from tests.cluster import Cluster
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, waits
+from tests.unit.appwrapper.build import (
+    app_wrapper,
+    config_map,
+    dispatched,
+    has_state,
+    needs,
+    pod,
+    quota,
+    set_pod,
+    waits,
+)
 
 Walk = Callable[[Cluster], Awaitable[None]]
 
@@ -79,19 +89,85 @@ async def refuse(cluster: Cluster) -> None:
     await cluster.until_gone(kinds.CONFIG_MAP, "b")
 
 
+async def borrow(cluster: Cluster) -> None:
+    """Whoever runs on borrowed quota makes way for one within its own."""
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("root", {"cpu": "3", "memory": "1Gi"}, False)))
+    blue, green = ("blue", {"cpu": "2", "memory": "1Gi"}, False), ("green", {"cpu": "2", "memory": "1Gi"}, True)
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "root", blue, green, ("default", {}, False)))
+    for name, cpu, team in (("borrower", "3", "blue"), ("owner", "2", "green")):
+        gang = app_wrapper(name, brief_pod(name, cpu=cpu), config_map(f"of-{name}"))
+        gang["metadata"]["labels"] = {"team": team}
+        await cluster.create(kinds.APP_WRAPPER, gang)
+        await cluster.until(kinds.APP_WRAPPER, name, dispatched)
+    await cluster.until(kinds.APP_WRAPPER, "borrower", lambda one: waits(one) and has_state("Pending")(one))
+    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: "owner" in str(one.get("status")))
+
+
+async def expire(cluster: Cluster) -> None:
+    """Its run time is used up: Failed, and nothing of it stays; the next one starts."""
+    limited = {"dispatchDuration": {"limit": 1}}
+    gang = app_wrapper("gang", brief_pod("a", cpu="3"), config_map("b"), schedulingSpec=limited)
+    await cluster.create(kinds.APP_WRAPPER, gang)
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", brief_pod("next", cpu="3")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
+    await cluster.until_gone(kinds.CONFIG_MAP, "b")
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+async def complete(cluster: Cluster) -> None:
+    """Its pod succeeds: Completed, its objects stay to be read, its room is free."""
+    gang = app_wrapper("gang", brief_pod("a", cpu="3"), config_map("b"))
+    gang["spec"]["resources"]["GenericItems"][0]["completionstatus"] = "Complete"
+    await cluster.create(kinds.APP_WRAPPER, gang)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", brief_pod("next", cpu="3")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+    await set_pod(cluster, "a", "Running")
+    await set_pod(cluster, "a", "Succeeded")
+    await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Completed"))
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+async def suspend(cluster: Cluster) -> None:
+    """The other dialect: started, suspended, resumed, deleted."""
+    kind = kinds.APP_WRAPPER_V1BETA2
+    components = [{"template": brief_pod("a", cpu="1")}, {"template": config_map("b")}]
+    metadata = {"name": "gang", "namespace": "default"}
+    made = {"apiVersion": kind.api_version, "kind": "AppWrapper", "metadata": metadata}
+    await cluster.create(kind, {**made, "spec": {"components": components}})
+    await cluster.until(kind, "gang", has_phase("Running"))
+    await cluster.client.patch(kind, "gang", "default", {"spec": {"suspend": True}})
+    await cluster.until(kind, "gang", has_phase("Suspended"))
+    assert "b" not in await cluster.names(kinds.CONFIG_MAP)
+    await cluster.client.patch(kind, "gang", "default", {"spec": {"suspend": False}})
+    await cluster.until(kind, "gang", has_phase("Running"))
+    await cluster.client.delete(kind, "gang", "default")
+    await cluster.until_gone(kind, "gang")
+    await cluster.until_gone(kinds.CONFIG_MAP, "b")
+
+
+def has_phase(phase: str) -> Callable[[Json], bool]:
+    return lambda wrapper: bool(wrapper.get("status", {}).get("phase") == phase)
+
+
 WALKS: dict[str, tuple[Walk, AppWrapperSettings]] = {
     "dispatch": (dispatch, PLAIN),
     "requeue": (requeue, PLAIN),
     "preempt": (preempt, PREEMPTING),
     "delete": (delete, PLAIN),
     "refuse": (refuse, PLAIN),
+    "borrow": (borrow, PREEMPTING),
+    "expire": (expire, PLAIN),
+    "complete": (complete, PLAIN),
+    "suspend": (suspend, PLAIN),
 }
 
 
 async def end_state(cluster: Cluster) -> Json:
     """Everything that users see, without times and UIDs."""
     found: Json = {}
-    for kind in (kinds.APP_WRAPPER, kinds.POD, kinds.CONFIG_MAP):
+    for kind in (kinds.APP_WRAPPER, kinds.POD, kinds.CONFIG_MAP, kinds.QUOTA_SUBTREE):
         for obj in await cluster.client.list(kind, "default"):
             if obj["metadata"]["name"] != "kube-root-ca.crt":
                 found[f"{kind.kind}/{obj['metadata']['name']}"] = _seen(kind.kind, obj)
@@ -101,6 +177,8 @@ async def end_state(cluster: Cluster) -> Json:
 def _seen(kind: str, obj: Json) -> Json:
     metadata, status = obj["metadata"], obj.get("status") or {}
     owners = [one["name"] for one in metadata.get("ownerReferences") or ()]
+    if kind == "QuotaSubtree":
+        return status
     if kind != "AppWrapper":
         return {"labels": metadata.get("labels"), "owners": owners, "deleted": "deletionTimestamp" in metadata}
     admission = msgspec.json.decode(status.get("admission") or "{}")

@@ -27,6 +27,8 @@ from tests.checker.gang_world import (
 
 SECOND = 1_000_000
 GRACE = 90 * SECOND
+IN_FLIGHT = 10 * SECOND
+"""How long a request may be in the network after its sender is gone."""
 NEXT_STATES = {
     "": {"", "Pending", "Running", "Failed"},
     "Pending": {"Pending", "Running", "Failed"},
@@ -63,6 +65,7 @@ class _Walk:
         self._changed_at: dict[str, int] = {}
         """When somebody last changed an AppWrapper's spec or labels."""
         self._passed_over: dict[str, tuple[str, int]] = {}
+        self._withdrawn_at: dict[str, int] = {}
         self._decisions: list[tuple[str, str, str]] = []
 
     def step(self, change: Change) -> None:
@@ -80,7 +83,7 @@ class _Walk:
             self._wrapper(change, old, new, waiting)
             return
         if change.old is None and change.new is not None:
-            self._made(change.collection, change.new)
+            self._made(change, change.new)
         if change.new is None and change.old is not None:
             self._lost(change.collection, change.old)
         if change.collection == "nodes" and (
@@ -96,12 +99,22 @@ class _Walk:
 
     # --- objects
 
-    def _made(self, collection: str, obj: Json) -> None:
-        """I1, I2: an object of a gang is made under a stored admission, and once per epoch."""
+    def _made(self, change: Change, obj: Json) -> None:
+        """I1, I2: an object of a gang is made under a stored admission, and once per epoch.
+
+        A create may still be in the network when its sender has died and the gang was taken back by the next one; it
+        must not stay (I5).
+        """
         owner = self.world.owner_of(obj)
         if owner is None:
             return
-        name = f"{collection}/{obj['metadata']['name']}"
+        name = f"{change.collection}/{obj['metadata']['name']}"
+        if (
+            change.at
+            and change.at - self._withdrawn_at.get(owner.uid, -IN_FLIGHT) < IN_FLIGHT
+            and not owner.is_admitted
+        ):
+            return
         if not owner.is_admitted or not owner.admission.get("epoch"):
             self.found.append(f"I1: {name} of {owner.name} was created without a stored admission")
             return
@@ -129,6 +142,7 @@ class _Walk:
             self._passed_over.pop(new.uid, None)
             self._admitted(change, old, new, waiting)
         if was and old is not None and not new.is_admitted:
+            self._withdrawn_at[new.uid] = change.at
             self._taken_back(change, old, new)
         if old is not None and (was or old.is_stopping) and new.is_waiting and self.world.pods_of(new.uid):
             self._tell(change, "I11", f"{new.name} queues again while pods of its last run are left")
