@@ -35,6 +35,15 @@ async def test_an_idle_cluster_is_suspended_and_resumes_like_any_other(stage):
     assert (await all_ready(stage))["status"]["state"] == "ready"
 
 
+async def test_a_queues_word_on_suspension_is_left_to_the_queue(stage):
+    queued = {"labels": {"kueue.x-k8s.io/queue-name": "team"}}
+    found = await idle_cluster(stage, metadata=queued)
+    assert found["status"]["state"] == "suspended"
+    assert found["spec"].get("suspend") is not True
+    await patch(stage, idleSuspend=False)
+    assert len(stage.objects(kinds.POD)) == 3
+
+
 async def test_an_idle_cluster_is_deleted_a_week_later_and_not_before(stage):
     await idle_cluster(stage)
     stage.clock.advance(WEEK - 60)

@@ -1,8 +1,9 @@
 """Clusters that Ray's autoscaler found idle: suspended first and, much later, deleted.
 
 The autoscaler says `spec.idleSuspend: true` and no more. The operator makes an ordinary suspension of it, so that a
-person resumes it like any other, with `spec.suspend: false`. Called by the cluster reconciler; deletes only clusters
-that asked for idle termination and that nothing else owns.
+person resumes it like any other, with `spec.suspend: false`; but not where a queue decides about `suspend`, which would
+take it for an eviction. Called by the cluster reconciler; deletes only clusters that asked for idle termination and
+that nothing else owns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ async def settle(
     """The cluster to go on with, None when it was deleted, and when to look again."""
     if view.spec(cluster).get("idleSuspend") is not True:
         return cluster, None
-    if view.spec(cluster).get("suspend") is not True:
+    queued = any(label.startswith("kueue.x-k8s.io/") for label in view.labels(cluster))
+    if view.spec(cluster).get("suspend") is not True and not queued:
         return await _follow(cluster, writes, caches, recorder, settings), None
     left = _left(cluster, settings, clock)
     if left is None or left > 0:
