@@ -202,7 +202,7 @@ class Cycle:
             return
         if entry.outcome is Outcome.PREEMPT and not entry.victims:
             entry.back = back.NO_CANDIDATES
-            if entry.record.fact.preemption.reclaim_within_cohort != "Any":
+            if entry.record.fact.preemption.reclaim_within_cohort != "Any" and self._stays_first(entry):
                 self._until_end(entry.record.node, self._waited_for(entry))
             return
         if not self._still_fits(entry):
@@ -219,6 +219,11 @@ class Cycle:
             entry.hold(message, "WaitingForPodsReady", back.AFTER_NOMINATION)
         else:
             self._admit(entry)
+
+    def _stays_first(self, entry: Entry) -> bool:
+        """Will it be the head of its queue again? As Kueue, others are kept from what it waits for even if not; that
+        holds for one cycle only and makes decisions depend on who was looked at when."""
+        return self.settings.exact or entry.record.waiting.strict
 
     def _recompute(self, entry: Entry) -> bool:
         """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before.

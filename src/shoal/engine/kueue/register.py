@@ -163,6 +163,8 @@ class Register:
             record.waiting.discard(member.uid)
             record.stalled_at = -1
             self.hot.add(record.name)
+            if record.waiting.strict:
+                self._freed(record)  # what the head of a strict queue waits for is kept from others
 
     def is_asleep(self, member: Member) -> bool:
         return member.terms.backing_off or member.terms.requeue_at > self.now

@@ -293,7 +293,7 @@ def test_f028_messages_are_bounded_and_do_not_grow():
     world = World(*(Flavor(name=name) for name in names), queue("a", groups=(ResourceGroup(("cpu",), quota),)))
     world.tell(*(gang(f"full-{number}", "a", cpu=5) for number in range(64)))
     world.plan()
-    sets = tuple(PodSet(name=f"set-{number}", count=1, requests={"cpu": 1}) for number in range(18))
+    sets = tuple(PodSet(name=f"set-{number}", count=1, requests={"cpu": 1}) for number in range(64))
     world.tell(gang("wide", "a", pod_sets=sets))
     messages = set()
     for _ in range(5):
