@@ -1,40 +1,50 @@
-"""`shoal node`: nodes of a running cluster, added and removed; waiting gangs look at once."""
+"""`shoal node`: nodes of a running cluster, added and removed (waiting gangs look at once); or an agent alone."""
 
 from __future__ import annotations
 
 import asyncio
 import platform
-import signal
 from pathlib import Path
 
 import click
 
 from shoal.api.kinds import NODE, POD
+from shoal.cli.node_serve import serving, start
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
 from shoal.kube.kubeconfig import load
-from shoal.local import machine
-from shoal.local.agent import Agent, NodeKeeper, NodeShape
-from shoal.local.agent.lookup import ApiSources
+from shoal.local.agent import NodeKeeper
 from shoal.local.home import DEFAULT_NAME, Home
-from shoal.local.runtime import Runtime
-from shoal.local.runtime.host import Host
-from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.simulated import SimulatedRuntime
-from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.settings import parse_node
 
 
 @click.group(
+    invoke_without_command=True,
     short_help="Add, remove or serve nodes.",
     epilog="\b\nExamples:\n  shoal node add cpu=8,memory=16Gi,count=2\n  shoal node remove node-1"
     "\n  shoal node serve --kubeconfig FILE --node cpu=8,memory=16Gi",
 )
-def command() -> None:
-    """Nodes of a running cluster."""
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Serve this API server.")
+@serving
+@click.pass_context
+def command(
+    context: click.Context,
+    kubeconfig: Path | None,
+    agent: str,
+    nodes: tuple[str, ...],
+    runtime: str,
+    sandbox: str,
+    images: tuple[str, ...],
+) -> None:
+    """Nodes of a running cluster. With --kubeconfig and no command: as `serve`."""
+    if context.invoked_subcommand is not None:
+        return
+    if kubeconfig is None:
+        click.echo(context.get_help())
+        return
+    start(kubeconfig, agent, nodes, runtime, sandbox, images)
 
 
 @command.command()
@@ -114,50 +124,9 @@ async def _remove(home: Home, names: tuple[str, ...]) -> None:
 @click.option(
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The API server to serve."
 )
-@click.option(
-    "--name", default="shoal-agent", show_default=True, help="Name of this agent; its state is kept under it."
-)
-@click.option(
-    "--node", "nodes", multiple=True, metavar="cpu=8,memory=16Gi[,…]", help="Default: this machine's own size."
-)
-@click.option("--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default="auto", show_default=True)
-def serve(kubeconfig: Path, name: str, nodes: tuple[str, ...], sandbox: str) -> None:
+@serving
+def serve(
+    kubeconfig: Path, agent: str, nodes: tuple[str, ...], runtime: str, sandbox: str, images: tuple[str, ...]
+) -> None:
     """Run the node agent alone, against any API server: pods bound to these nodes run on this machine."""
-    shapes: list[NodeShape] = []
-    for text in nodes:
-        shapes += parse_node(text, taken=len(shapes))
-    asyncio.run(
-        _serve(
-            kubeconfig, name, shapes or [NodeShape(name=platform.node().lower(), capacity=machine.capacity())], sandbox
-        )
-    )
-
-
-async def _serve(kubeconfig: Path, name: str, shapes: list[NodeShape], wanted: str) -> None:
-    home = Home(name)
-    home.create()
-    transport = load(kubeconfig)
-    client, clock = Client(transport, manager="shoal-node"), SystemClock()
-    sandbox = choose_sandbox(wanted, home.identity, None, home.runtime / "pods")
-    keeper = NodeKeeper(client, name, sandbox.host_ip(), clock)
-    sources = ApiSources(client, lambda node: keeper.shapes[node].capacity if node in keeper.shapes else {})
-    host = Host(
-        directory=home.runtime, sandbox=sandbox, sources=sources, limits=find_limits(home.identity), clock=clock
-    )
-    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(clock)}
-    agent = Agent(client, name, runtimes, keeper, clock=clock)
-    host.announce = agent.announce
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        await keeper.register(shapes)
-        running = asyncio.create_task(agent.run())
-        click.echo(f"serving {', '.join(shape.name for shape in shapes)} (Ctrl-C stops)")
-        await asyncio.wait((running, asyncio.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
-        await agent.stop_pods(10.0)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    finally:
-        await sandbox.stop()
-        await transport.close()
+    start(kubeconfig, agent, nodes, runtime, sandbox, images)

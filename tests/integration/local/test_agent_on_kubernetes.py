@@ -1,0 +1,133 @@
+"""The node agent alone serves a real API server: simulated pods, real processes, and a Ray cluster that runs a job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shoal.api.crds import load_crds
+from shoal.api.kinds import RAY_JOB
+from shoal.controllers import ray
+from shoal.kube.client import Client
+from shoal.kube.kubeconfig import load
+from tests.controlplane.plane import ControlPlane
+
+pytestmark = pytest.mark.controlplane
+
+SHOAL = str(Path(sys.executable).with_name("shoal"))
+SAMPLES = Path(__file__).parents[1] / "ray" / "samples"
+REAL = {"kubernetes.io/hostname": "real"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    folder = tmp_path_factory.mktemp("plane") / "state"
+    started = ControlPlane(folder, controllers=True, scheduler=True).start()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="module")
+def agent(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """`shoal node --kubeconfig FILE` with one node of each runtime; afterwards nothing of it runs."""
+    home = tmp_path_factory.mktemp("home")
+    words = ["--node", "name=real,cpu=4,memory=8Gi", "--node", "name=thought,cpu=64,memory=64Gi,runtime=simulated"]
+    child = subprocess.Popen(
+        [SHOAL, "node", "--kubeconfig", str(plane.kubeconfig), *words],
+        env={**os.environ, "SHOAL_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None and "serving real, thought" in child.stdout.readline()
+        plane.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=30s")
+        yield plane
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait(30)
+    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(home).encode() in _command(pid)]
+    assert not left, f"processes of pods outlived their agent: {left}"
+
+
+def _command(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def pod(name: str, node: str, *command: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox", "command": list(command)}
+    spec = {"nodeSelector": {"kubernetes.io/hostname": node}, "restartPolicy": "Never", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def create(plane: ControlPlane, *objects: dict[str, Any]) -> None:
+    plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def phase(plane: ControlPlane, name: str, wanted: str) -> None:
+    plane.kubectl("wait", f"pod/{name}", "-n", "default", f"--for=jsonpath={{.status.phase}}={wanted}", "--timeout=30s")
+
+
+def test_pods_run_as_processes_and_as_thoughts(agent: ControlPlane) -> None:
+    create(
+        agent,
+        pod("short", "real", "sh", "-c", "test -d /proc"),
+        pod("broken", "real", "sh", "-c", "exit 3"),
+        pod("dream", "thought", "sleep", "1"),
+        pod("idle", "thought", "sleep", "infinity"),
+    )
+    for name, wanted in (("short", "Succeeded"), ("broken", "Failed"), ("dream", "Succeeded"), ("idle", "Running")):
+        phase(agent, name, wanted)
+    broken = json.loads(agent.kubectl("get", "pod", "broken", "-n", "default", "-o", "json"))
+    assert broken["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    agent.kubectl("delete", "pod", "idle", "short", "broken", "dream", "-n", "default", "--timeout=30s")
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> None:
+    """kube-scheduler binds, our agent runs the processes, our operator submits: one RayJob, head and worker."""
+    pytest.importorskip("ray", reason="real Ray is not installed")
+    for crd in load_crds():
+        if crd["spec"]["group"] == "ray.io":
+            create(agent, crd)
+    agent.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    transport = load(agent.kubeconfig)
+    client = Client(transport)
+    operator = asyncio.create_task(ray.run(client, ray.Settings(dashboard_by_pod_address=True)))
+    try:
+        manifest = yaml.safe_load((SAMPLES / "rayjob-http.yaml").read_text())
+        spec = manifest["spec"]["rayClusterSpec"]
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+            group["template"]["spec"]["nodeSelector"] = REAL
+        await client.create(RAY_JOB, manifest, "default")
+        async with asyncio.timeout(180):
+            while True:
+                status = (await client.get(RAY_JOB, "rayjob-http", "default")).get("status") or {}
+                if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
+                    break
+                await asyncio.sleep(0.5)
+        assert status["jobStatus"] == "SUCCEEDED", status
+        assert status["rayClusterStatus"]["readyWorkerReplicas"] == 1
+        await client.delete(RAY_JOB, "rayjob-http", "default")
+        await asyncio.to_thread(
+            agent.kubectl, "wait", "pods", "--all", "-n", "default", "--for=delete", "--timeout=60s"
+        )
+    finally:
+        operator.cancel()
+        await asyncio.gather(operator, return_exceptions=True)
+        await transport.close()
