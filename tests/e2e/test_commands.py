@@ -168,11 +168,13 @@ def test_what_was_there_is_there_again_and_a_killed_cluster_goes_on(shell: Shell
 
 def test_a_restarted_cluster_restarts_the_pods_that_should_run(shell: Shell) -> None:
     shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=2,memory=2Gi")
-    shell.kubectl("apply", "-f", "-", text=SLEEPER)
-    shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s")
+    once = SLEEPER.replace("name: sleeper", "name: once").replace("spec:", "spec:\n  restartPolicy: Never")
+    shell.kubectl("apply", "-f", "-", text=f"{SLEEPER}---{once}")
+    shell.kubectl("wait", "pod/sleeper", "pod/once", "--for=condition=Ready", "--timeout=30s")
     shell.shoal("down", "--name", "test")
     assert running("86397") == []
     shell.shoal("up", "--detach", "--name", "test")
+    shell.kubectl("wait", "pod/once", "--for=jsonpath={.status.phase}=Failed", "--timeout=20s")
     count = ("get", "pod", "sleeper", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
     until(lambda: shell.kubectl(*count) == "1" and running("86397"))
 

@@ -317,13 +317,13 @@ def sees_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=sees_no_memory)
-async def test_f107_memory_is_watched_where_no_group_holds_it(one_machine: Machine) -> None:
+async def test_f107_memory_is_watched_where_no_group_holds_it(plain: Machine) -> None:
     """F107: a pod takes more than its limit and there are no control groups. Holds: it is OOMKilled, and it alone."""
-    one_machine.host.limits, one_machine.host.memory_watch = NoLimits(), MemoryWatch(period=0.1)
+    plain.host.limits, plain.host.memory_watch = NoLimits(), MemoryWatch(period=0.1)
     limits = {"resources": {"limits": {"memory": "64Mi"}}}
-    neighbour = one_machine.start(pod("small", "sleep", "100", container=limits))
+    neighbour = plain.start(pod("small", "sleep", "100", container=limits))
     hog = "x = bytearray(200 << 20); import time; time.sleep(3)"
-    run = await one_machine.ended(pod("hog", "python3", "-c", hog, image="python", container=limits))
+    run = await plain.ended(pod("hog", "python3", "-c", hog, image="python", container=limits))
     ended = state(run)["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     assert "running" in state(neighbour)
@@ -334,9 +334,9 @@ def never_looks_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=never_looks_back)
-async def test_f108_a_pod_that_ended_while_no_agent_lived_is_not_run_again(one_machine: Machine) -> None:
+async def test_f108_a_pod_that_ended_while_no_agent_lived_is_not_run_again(plain: Machine) -> None:
     """F108: the agent dies, the pod ends, another agent comes. Holds: the end is reported, the work not repeated."""
-    notes = one_machine.host.directory / "notes"
+    notes = plain.host.directory / "notes"
     notes.mkdir()
     manifest = pod(
         "once",
@@ -346,11 +346,11 @@ async def test_f108_a_pod_that_ended_while_no_agent_lived_is_not_run_again(one_m
         container={"volumeMounts": [{"name": "notes", "mountPath": "/notes"}]},
         volumes=[{"name": "notes", "hostPath": {"path": str(notes)}}],
     )
-    first = one_machine.start(manifest)
+    first = plain.start(manifest)
     await until(lambda: "running" in state(first))
     await first.detach()
     await until((first.directory / "containers" / "main" / "0" / "exit.json").exists)
-    second = await one_machine.ended(manifest)
+    second = await plain.ended(manifest)
     assert state(second)["terminated"]["exitCode"] == 3
     assert (notes / "log").read_text() == "ran\n"
 

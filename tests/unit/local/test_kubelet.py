@@ -32,9 +32,9 @@ def mounted(*mounts: tuple[str, str], **more: Any) -> dict[str, Any]:
 # --- environment
 
 
-async def test_whole_sources_with_a_prefix_and_fields_of_pod_and_node(one_machine: Machine) -> None:
-    one_machine.things.config_maps["settings"] = {"data": {"MODE": "fast"}}
-    one_machine.things.secrets["keys"] = {"data": {"TOKEN": "c2VjcmV0"}}
+async def test_whole_sources_with_a_prefix_and_fields_of_pod_and_node(plain: Machine) -> None:
+    plain.things.config_maps["settings"] = {"data": {"MODE": "fast"}}
+    plain.things.secrets["keys"] = {"data": {"TOKEN": "c2VjcmV0"}}
     fields = {
         "NODE": "spec.nodeName",
         "HOST": "status.hostIP",
@@ -61,11 +61,11 @@ async def test_whole_sources_with_a_prefix_and_fields_of_pod_and_node(one_machin
         "args": ["-c", "env; echo 'word=$(BOTH)'"],
     }
     manifest = pod("envy", "sh", container=container, nodeName="node-7", serviceAccountName="robot")
-    run = await one_machine.ended(manifest)
+    run = await plain.ended(manifest)
     found = dict(line.split("=", 1) for line in (await text(run)).splitlines() if "=" in line)
     assert found["BOTH"] == found["word"] == "fast/secret/$(TOKEN)"
     assert (found["NODE"], found["UID_"], found["APP"], found["ACCOUNT"]) == ("node-7", "uid-envy", "envy", "robot")
-    assert found["HOST"] == one_machine.host.sandbox.host_ip()
+    assert found["HOST"] == plain.host.sandbox.host_ip()
     assert (found["MILLI"], found["MIB"]) == ("250", "1024")
 
 
@@ -78,8 +78,8 @@ async def test_the_working_directory_is_made_and_expanded(one_machine: Machine) 
 # --- volumes
 
 
-async def test_files_of_a_volume_follow_their_config_map(one_machine: Machine) -> None:
-    one_machine.things.config_maps["live"] = {"data": {"a": "1", "old": "x"}}
+async def test_files_of_a_volume_follow_their_config_map(plain: Machine) -> None:
+    plain.things.config_maps["live"] = {"data": {"a": "1", "old": "x"}}
     manifest = pod(
         "reader",
         "sh",
@@ -88,14 +88,14 @@ async def test_files_of_a_volume_follow_their_config_map(one_machine: Machine) -
         container=mounted(("conf", "/conf")),
         volumes=[{"name": "conf", "configMap": {"name": "live"}}],
     )
-    run = one_machine.start(manifest)
+    run = plain.start(manifest)
     await until(lambda: "running" in state(run))
-    one_machine.things.config_maps["live"] = {"data": {"a": "2", "new": "y"}}
+    plain.things.config_maps["live"] = {"data": {"a": "2", "new": "y"}}
     assert run.refers("ConfigMap", "live") and not run.refers("Secret", "live")
     await run.refresh("ConfigMap", "live")
     await run.finished.wait()
     assert (await text(run)).split() == ["a", "new"]
-    del one_machine.things.config_maps["live"]
+    del plain.things.config_maps["live"]
     await run.refresh("ConfigMap", "live")  # gone: the files stay as they were
 
 
@@ -138,8 +138,8 @@ async def test_an_empty_directory_in_memory_is_in_memory(isolated: Machine, tmp_
     assert not kept.exists()
 
 
-async def test_a_volume_that_outgrows_its_limit_evicts_the_pod(one_machine: Machine) -> None:
-    one_machine.host.eviction_period = 0.1
+async def test_a_volume_that_outgrows_its_limit_evicts_the_pod(plain: Machine) -> None:
+    plain.host.eviction_period = 0.1
     manifest = pod(
         "greedy",
         "sh",
@@ -148,7 +148,7 @@ async def test_a_volume_that_outgrows_its_limit_evicts_the_pod(one_machine: Mach
         container=mounted(("data", "/data")),
         volumes=[{"name": "data", "emptyDir": {"sizeLimit": "100Ki"}}],
     )
-    run = await one_machine.ended(manifest)
+    run = await plain.ended(manifest)
     status = run.status()
     assert (status["phase"], status["reason"]) == ("Failed", "Evicted")
     assert 'EmptyDir volume "data" exceeds the limit "100Ki"' in status["message"]
@@ -188,8 +188,8 @@ async def test_claims_outlive_pods_and_sub_paths_part_them(one_machine: Machine)
 # --- probes and hooks
 
 
-async def test_a_sidecar_is_up_before_the_next_container_starts_and_ends_after_the_others(one_machine: Machine) -> None:
-    notes = one_machine.host.directory / "notes"
+async def test_a_sidecar_is_up_before_the_next_container_starts_and_ends_after_the_others(plain: Machine) -> None:
+    notes = plain.host.directory / "notes"
     notes.mkdir()
     sidecar = {
         "name": "proxy",
@@ -218,18 +218,18 @@ async def test_a_sidecar_is_up_before_the_next_container_starts_and_ends_after_t
         initContainers=[sidecar, check],
         volumes=[{"name": "n", "hostPath": {"path": str(notes)}}],
     )
-    run = await one_machine.ended(manifest)
+    run = await plain.ended(manifest)
     assert run.status()["phase"] == "Succeeded"
     assert (notes / "log").read_text().split() == ["side-up", "main-ends", "side-ends"]
 
 
-async def test_a_startup_probe_holds_the_others_back_and_its_failure_restarts(one_machine: Machine) -> None:
+async def test_a_startup_probe_holds_the_others_back_and_its_failure_restarts(plain: Machine) -> None:
     never = {"exec": {"command": ["false"]}, "periodSeconds": 0.05, "failureThreshold": 2}
     container = {"startupProbe": never, "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 0.05}}
-    run = one_machine.start(pod("slow", "sleep", "100", policy="Always", container=container))
+    run = plain.start(pod("slow", "sleep", "100", policy="Always", container=container))
     await until(lambda: run.status()["containerStatuses"][0]["restartCount"] >= 1)
     assert not run.status()["containerStatuses"][0]["ready"]
-    assert any("Startup probe failed" in message for _, _, message in one_machine.events)
+    assert any("Startup probe failed" in message for _, _, message in plain.events)
 
 
 async def test_tcp_and_http_probes_reach_the_pod(one_machine: Machine) -> None:
@@ -271,17 +271,13 @@ async def test_a_grpc_server_is_asked_for_its_health() -> None:
         server.stop(0)
 
 
-async def test_a_hook_that_fails_after_the_start_restarts_and_is_not_run_for_a_resumed_container(
-    one_machine: Machine,
+async def test_a_hook_that_fails_after_the_start_restarts_the_container(
+    plain: Machine,
 ) -> None:
     hook = {"lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", "echo no; exit 4"]}}}}
-    run = one_machine.start(
-        pod("hooked", "sleep", "100", policy="Always", container=hook, terminationGracePeriodSeconds=0)
-    )
+    run = plain.start(pod("hooked", "sleep", "100", policy="Always", container=hook, terminationGracePeriodSeconds=0))
     await until(lambda: run.status()["containerStatuses"][0]["restartCount"] >= 1)
-    assert any(
-        reason == "FailedPostStartHook" and "exited with 4" in message for _, reason, message in one_machine.events
-    )
+    assert any(reason == "FailedPostStartHook" and "exited with 4" in message for _, reason, message in plain.events)
 
 
 # --- limits
@@ -402,8 +398,8 @@ async def test_a_log_is_followed_through_its_rotation(tmp_path: Path) -> None:
     assert b"".join(seen).split(b"\n")[:-1] == [b"first", *(b"line %d" % number for number in range(8))]
 
 
-async def test_logs_since_a_moment(one_machine: Machine) -> None:
-    run = await one_machine.ended(pod("old", "sh", "-c", "echo early; sleep 0.3; echo late"))
+async def test_logs_since_a_moment(plain: Machine) -> None:
+    run = await plain.ended(pod("old", "sh", "-c", "echo early; sleep 0.3; echo late"))
     stamps = [line.split()[0] for line in (await text(run, timestamps=True)).splitlines()]
     from shoal.api.times import parse_time
 
