@@ -165,7 +165,8 @@ class Cycle:
         member.forget()
         whole = search.run()
         victims = self._victims(member, whole)
-        return (whole, victims) if victims or whole.outcome is Outcome.FIT else (resumed, [])
+        goes_on = any(index != -1 for tried in whole.memory for index in tried.values())
+        return (whole, victims) if victims or goes_on or whole.outcome is Outcome.FIT else (resumed, [])
 
     def _shrink(self, member: Member, search: Search) -> tuple[Assignment, list[Victim]] | None:
         def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
