@@ -120,8 +120,9 @@ def _gates(text: str) -> dict[str, bool]:
 
 
 def _on(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    """As KubeRay reads its switches: only the opposite word turns one over."""
     text = environment.get(name, "").strip().lower()
-    return default if not text else text in ("true", "1", "yes")
+    return text != "false" if default else text == "true"
 
 
 def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
