@@ -43,9 +43,10 @@ async def test_three_clusters_live_work_are_hurt_and_go(whole: Whole) -> None:
     assert "NODES 3" in jobs[0]["logs"] and all("ALIVE 1" in job["logs"] for job in jobs[1:])
 
     await one_goes_and_the_others_live(whole, one, [two, *train])
-    for kind in ("worker", "head"):
-        await hurt(whole, "train", kind)
-        await whole.ready("train", 3)
+    await hurt(whole, "train", "worker", signal.SIGTERM)  # as a `ray stop` by someone else: `ray start` stays
+    await whole.ready("train", 3)
+    await hurt(whole, "train", "head", signal.SIGKILL)
+    await whole.ready("train", 3)
 
     started = [pid for pod in await whole.pods("train") for pid in whole.processes(pod)]
     assert len(started) > 20
@@ -68,12 +69,12 @@ async def one_goes_and_the_others_live(whole: Whole, victim: Json, others: list[
         assert is_ready(still) and still["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-async def hurt(whole: Whole, cluster: str, kind: str) -> None:
-    """Kill the raylet of a node from outside: the loss is shown within ten seconds."""
+async def hurt(whole: Whole, cluster: str, kind: str, number: signal.Signals) -> None:
+    """End the raylet of a node from outside: the loss is shown within ten seconds."""
     victim = next(p for p in await whole.pods(cluster) if p["metadata"]["labels"]["ray.io/node-type"] == kind)
     raylets = [pid for pid in whole.processes(victim) if b"raylet/raylet" in command(pid)]
     restarts = victim["status"]["containerStatuses"][0]["restartCount"]
-    os.kill(raylets[0], signal.SIGKILL)
+    os.kill(raylets[0], number)
 
     async def shown() -> bool:
         found = [pod for pod in await whole.pods(cluster) if pod["metadata"]["uid"] == victim["metadata"]["uid"]]

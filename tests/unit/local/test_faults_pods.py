@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
-from shoal.local.runtime import files, logs, loopback, memorywatch, process, shim
+from shoal.local.runtime import files, logs, loopback, memorywatch, process, raylife, shim
 from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.gpus import GpuLedger, NoDevice
@@ -410,6 +411,54 @@ async def test_f110_a_process_killed_from_outside_is_noticed_and_shown(one_machi
     os.kill(main, signal.SIGKILL)
     await until(lambda: run.status()["containerStatuses"][0]["restartCount"] == 1, 10)
     assert run.status()["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+
+
+def believes_ray_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*arguments: object) -> None:
+        await asyncio.sleep(30)
+
+    monkeypatch.setattr(raylife, "until_gone", never)
+
+
+FAKE_RAY = """#!{python}
+import http.server, os, signal, threading, time
+class Agent(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"success")
+agent = http.server.HTTPServer(("", 52365), Agent)
+def raylet_ends(*_):
+    threading.Thread(target=lambda: (agent.shutdown(), agent.server_close())).start()
+signal.signal(signal.SIGUSR1, raylet_ends)
+threading.Thread(target=agent.serve_forever, daemon=True).start()
+print("Ray runtime started.", flush=True)
+while True: time.sleep(1000)
+"""
+
+
+@proven(without=believes_ray_start)
+async def test_f110_a_ray_node_that_ended_behind_its_ray_start_is_noticed(isolated: Machine, tmp_path: Path) -> None:
+    """F110: someone ends a raylet by SIGTERM; `ray start` stays. Holds: shown and restarted within seconds."""
+    fake = tmp_path / "env" / "bin" / "ray"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(FAKE_RAY.format(python=sys.executable))
+    fake.chmod(0o755)
+    isolated.host.images = ImageTable({"ray": str(tmp_path / "env")})
+    isolated.host.ray_period = 0.1
+    script = "ray start --head --block"
+    run = isolated.start(pod("head", "sh", "-c", f"exec {script}", image="ray", policy="Always"))
+    container = None
+
+    def up() -> bool:
+        nonlocal container
+        container = run.container("main")
+        return container is not None and container._ray_was_up
+
+    await until(up)
+    assert container is not None and container.process is not None
+    code, _ = await container.process.enter(["sh", "-c", "kill -USR1 2"])  # what runs as the container's first process
+    assert code == 0
+    await until(lambda: run.status()["containerStatuses"][0]["restartCount"] == 1, 10)
+    assert any("Ray is gone" in message for _, _, message in isolated.events)
 
 
 def forgets_devices(monkeypatch: pytest.MonkeyPatch) -> None:

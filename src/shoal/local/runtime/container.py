@@ -14,7 +14,7 @@ from typing import Literal
 
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.local.runtime import planning, rayenv
+from shoal.local.runtime import planning, rayenv, raylife
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.logs import last_lines
 from shoal.local.runtime.probes import Prober, Verdict, follow
@@ -65,7 +65,7 @@ class ContainerRun:
         self._run_number = newest_run(self.directory)
         self._resume_tried = False
         self._failures = self._ray_retries = 0
-        self._over_memory = False
+        self._over_memory = self._ray_was_up = False
 
     # --- what others see
 
@@ -211,8 +211,9 @@ class ContainerRun:
             self.started, self.ready = bool(known.get("started")), bool(known.get("ready"))
         self._changed()
         beside = [asyncio.create_task(self._after_start(process, resumed))]
-        if gated:
-            beside.append(asyncio.create_task(self._leave_gate(process, gated)))
+        self._ray_was_up = False
+        if self.role == "main" and rayenv.gate_weight(planning.argv_of(process)):
+            beside.append(asyncio.create_task(self._live_as_ray(process, gated)))
         else:
             self._hold_cpu()
         if self.host.memory_watch is not None and planning.memory_limit(self.spec):
@@ -227,7 +228,7 @@ class ContainerRun:
             self.process = process if asyncio.current_task().cancelling() else None  # type: ignore[union-attr]
         lasted = self.host.clock.monotonic() - started
         self._failures = 0 if lasted > STEADY else self._failures
-        if gated and ended.exit_code == 1 and lasted < RAY_START_WINDOW and not self.ready:
+        if gated and ended.exit_code == 1 and lasted < RAY_START_WINDOW and not self._ray_was_up:
             self._ray_retries += 1
         else:
             self._ray_retries = RAY_START_RETRIES + 1
@@ -303,22 +304,26 @@ class ContainerRun:
         )
         process.stop(float(probe.get("terminationGracePeriodSeconds") or self._grace()))
 
-    async def _leave_gate(self, process: ContainerProcess, weight: int) -> None:
-        """Let the next Ray node start when this one answers, ends, or has had its time."""
+    async def _live_as_ray(self, process: ContainerProcess, gated: int) -> None:
+        """A Ray node from its start through the gate to its end, which nobody else would notice."""
         port = rayenv.agent_port(planning.argv_of(process))
+        clock = self.host.clock
         try:
-            async with asyncio.timeout(GATE_PATIENCE):
-                while True:
-                    with contextlib.suppress(OSError, TimeoutError):
-                        status, body = await self._prober.fetch("localhost", port, rayenv.HEALTH_PATH, {}, 2.0, False)
-                        if status == 200 and b"success" in body:
-                            return
-                    await self.host.clock.sleep(1.0)
+            async with asyncio.timeout(GATE_PATIENCE):  # others wait no longer than that
+                await raylife.until_up(self._prober, port, clock)
         except TimeoutError:
-            return
+            pass
         finally:
-            self.host.gate.leave(weight)
+            self.host.gate.leave(gated)
             self._hold_cpu()  # not before: Ray gives its own start only so much time
+        await raylife.until_up(self._prober, port, clock)
+        self._ray_was_up = True
+        await raylife.until_gone(self.host.sandbox, self.address, port, clock, self.host.ray_period)
+        said = f"Ray is gone: nothing answers on port {port} any more, although `ray start` still runs"
+        self.host.announce(self.pod, "Warning", "Unhealthy", said)
+        self.ready = False
+        self._changed()
+        process.stop(self._grace())
 
     def _hold_cpu(self) -> None:
         if milli := planning.cpu_limit(self.spec):

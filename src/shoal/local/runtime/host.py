@@ -40,6 +40,8 @@ class Host:
     restart_cap: float = 300.0
     retry_period: float = 2.0
     """How soon a container is tried again whose configuration was not complete."""
+    ray_period: float = 2.0
+    """How often a Ray node is asked whether it is still there."""
     eviction_period: float = 10.0
     """How often the sizes of limited volumes are looked at."""
     memory_watch: MemoryWatch | None = None

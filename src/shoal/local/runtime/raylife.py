@@ -1,0 +1,41 @@
+"""When a Ray node is up, and when it is gone although its `ray start` is still there.
+
+`ray start --block` stays for ever when its raylet ended by SIGTERM (a `ray stop` by someone else, a drained node), so
+its being alive says nothing. The node's agent lives and dies with the raylet: its port tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from shoal.kube.clock import Clock
+from shoal.local.runtime import rayenv
+from shoal.local.runtime.probes import Prober
+from shoal.local.sandbox import Address, Sandbox
+
+MISSES = 3
+"""Refused connections in a row until a node counts as gone."""
+
+
+async def until_up(prober: Prober, port: int, clock: Clock) -> None:
+    """Back when the node's agent says that its raylet is well."""
+    while True:
+        with contextlib.suppress(OSError, TimeoutError):
+            status, body = await prober.fetch("localhost", port, rayenv.HEALTH_PATH, {}, 2.0, False)
+            if status == 200 and b"success" in body:
+                return
+        await clock.sleep(1.0)
+
+
+async def until_gone(sandbox: Sandbox, address: Address, port: int, clock: Clock, period: float) -> None:
+    """Back when nothing listens any more. A machine that is merely slow refuses nothing."""
+    refused = 0
+    while refused < MISSES:
+        await clock.sleep(period)
+        try:
+            (await sandbox.connect(address, "localhost", port)).close()
+            refused = 0
+        except ConnectionRefusedError:
+            refused += 1
+        except OSError:
+            refused = 0
