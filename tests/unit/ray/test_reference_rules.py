@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.controllers.ray import Settings, names, pods, services, view
+from shoal.controllers.ray import Settings, from_environment, names, pods, services, view
 from tests.unit.ray.builders import group, ray_cluster
 
 
@@ -95,3 +95,10 @@ def test_workers_of_one_group_differ_only_in_their_place():
     assert view.labels(first)[names.HOST_INDEX] == "0"
     assert {**view.labels(second), names.HOST_INDEX: "0"} == view.labels(first)
     assert first["spec"] == second["spec"]
+
+
+def test_without_its_gate_workers_carry_no_index():
+    off = from_environment({}, {"RayMultiHostIndexing": False})
+    cluster = ray_cluster("demo", group(), metadata={"uid": "u"})
+    assert names.REPLICA_INDEX not in view.labels(pods.worker_pod(cluster, view.groups(cluster)[0], off))
+    assert view.labels(pods.worker_pod(cluster, view.groups(cluster)[0], Settings()))[names.REPLICA_INDEX] == "0"

@@ -12,7 +12,7 @@ from shoal.controllers.ray import auth, fault_tolerance, names, start_command, v
 from shoal.controllers.ray.autoscaler import add_autoscaler
 from shoal.controllers.ray.containers import add_volume, field, keep_env, mount, mounted_at, put_env
 from shoal.controllers.ray.probes import add_probes
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import MULTI_HOST_INDEXING, Settings
 
 WAIT_CONTAINER = "wait-gcs-ready"
 START_VARIABLE = "KUBERAY_GEN_RAY_START_CMD"
@@ -48,7 +48,8 @@ def worker_pod(
     name = view.name(cluster)
     pod = _base(cluster, group, names.WORKER, view.group_name(group))
     pod["metadata"]["generateName"] = names.worker_pod_prefix(name, view.group_name(group))
-    pod["metadata"]["labels"][names.REPLICA_INDEX] = str(replica)
+    if settings.gate(MULTI_HOST_INDEXING) or view.hosts(group) > 1:
+        pod["metadata"]["labels"][names.REPLICA_INDEX] = str(replica)
     if view.hosts(group) > 1:
         pod["metadata"]["labels"][names.REPLICA_NAME] = replica_name
         pod["metadata"]["labels"][names.HOST_INDEX] = str(host)

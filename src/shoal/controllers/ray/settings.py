@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
+DELETION_POLICY = "RayJobDeletionPolicy"
+MULTI_HOST_INDEXING = "RayMultiHostIndexing"
 GATES_ON = frozenset(
-    {"RayClusterStatusConditions", "RayJobDeletionPolicy", "RayMultiHostIndexing", "RayServiceIncrementalUpgrade"}
+    {"RayClusterStatusConditions", DELETION_POLICY, MULTI_HOST_INDEXING, "RayServiceIncrementalUpgrade"}
 )
 EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
 NETWORK_POLICY = "RayClusterNetworkPolicy"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
-DELETION_POLICY = "RayJobDeletionPolicy"
 
 CONTROLLER_NAME = "ray.io/kuberay-operator"
 
