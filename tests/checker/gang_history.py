@@ -103,6 +103,8 @@ def _created_too_early(write: Write, created: set[tuple[str, int, str]]) -> list
         return []
     if write.owner is None:
         return []  # its AppWrapper was deleted meanwhile; the collector takes it
+    if write.path.endswith(("/provisioningrequests", "/podtemplates")):
+        return []  # a gang that waits may ask for nodes; nothing of it starts by that
     status = write.owner.get("status", {})
     admission = _decoded((status.get("admission") or "{}").encode())
     is_admitted = status.get("canrun") or status.get("phase") in ("Resuming", "Running")

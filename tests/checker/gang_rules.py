@@ -108,6 +108,8 @@ class _Walk:
         owner = self.world.owner_of(obj)
         if owner is None:
             return
+        if change.collection in ("provisioningrequests", "podtemplates") and not owner.is_admitted:
+            return  # a gang that waits may ask for nodes; nothing of it starts by that
         name = f"{change.collection}/{obj['metadata']['name']}"
         if (
             change.at
