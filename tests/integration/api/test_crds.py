@@ -1,8 +1,9 @@
-"""The CRDs on a real API server: taken without a warning, and objects judged with the words that a user sees."""
+"""The CRDs on both API servers: taken without a warning, and objects judged with the words that a user sees."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from shoal.api.crds import DEFINITIONS, DIRECTORY, load_crds
 from shoal.api.kueue_convert import upgrade
+from tests.controlplane.embedded import EmbeddedPlane
 from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.controlplane
@@ -18,22 +20,31 @@ pytestmark = pytest.mark.controlplane
 SAMPLES = Path(__file__).parents[3] / "samples"
 
 
-@pytest.fixture(scope="module")
-def plane(control_plane: ControlPlane) -> ControlPlane:
-    """A server with every CRD applied from its file, as a user would, warnings being errors."""
-    control_plane.kubectl("apply", "--warnings-as-errors", "-f", str(DIRECTORY))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    control_plane.kubectl("create", "namespace", "research")
-    return control_plane
+Plane = ControlPlane | EmbeddedPlane
 
 
-def refusal(plane: ControlPlane, obj: dict[str, Any]) -> str:
+@pytest.fixture(scope="module", params=["embedded", "real"])
+def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Either server with every CRD applied from its file, as a user would, warnings being errors."""
+    own = EmbeddedPlane(tmp_path_factory.mktemp("embedded")).start() if request.param == "embedded" else None
+    plane: Plane = own or request.getfixturevalue("control_plane")
+    try:
+        plane.kubectl("apply", "--warnings-as-errors", "-f", str(DIRECTORY))
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        plane.kubectl("create", "namespace", "research")
+        yield plane
+    finally:
+        if own is not None:
+            own.stop()
+
+
+def refusal(plane: Plane, obj: dict[str, Any]) -> str:
     with pytest.raises(RuntimeError) as refused:
         plane.kubectl("create", "-f", "-", stdin=json.dumps(obj))
     return str(refused.value)
 
 
-def test_every_crd_is_structural_and_its_names_are_accepted(plane: ControlPlane) -> None:
+def test_every_crd_is_structural_and_its_names_are_accepted(plane: Plane) -> None:
     found = json.loads(plane.kubectl("get", "crd", "-o", "json"))["items"]
     assert {crd["metadata"]["name"] for crd in found} >= {definition.name for definition in DEFINITIONS}
     for crd in found:
@@ -45,13 +56,20 @@ def test_every_crd_is_structural_and_its_names_are_accepted(plane: ControlPlane)
     assert stored["quotasubtrees.quota.codeflare.dev"] == ["v1alpha1"]
 
 
-def test_the_crds_with_a_conversion_webhook_are_valid_too(plane: ControlPlane) -> None:
+def test_they_are_explained(plane: Plane) -> None:
+    told = plane.kubectl("explain", "appwrapper.spec")
+    assert "FIELDS" in told and "resources\t<Object>" in told
+    assert "DESCRIPTION" in plane.kubectl("explain", "clusterqueue.spec.cohortName")
+    assert "<integer>" in plane.kubectl("explain", "raycluster.spec.workerGroupSpecs.maxReplicas")
+
+
+def test_the_crds_with_a_conversion_webhook_are_valid_too(plane: Plane) -> None:
     for crd in load_crds("webhook", {"url": "https://127.0.0.1:1/convert"}):
         plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(crd))
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_our_samples_are_accepted_under_strict_validation(plane: ControlPlane, path: Path) -> None:
+def test_our_samples_are_accepted_under_strict_validation(plane: Plane, path: Path) -> None:
     assert "created" in plane.kubectl("create", "--validate=strict", "-f", str(path))
 
 
@@ -101,7 +119,7 @@ QUOTA = {"name": "cpu", "nominalQuota": "1"}
     ],
 )  # fmt: skip
 def test_a_bad_object_is_refused_in_words(
-    plane: ControlPlane, api_version: str, kind: str, body: dict[str, Any], words: str
+    plane: Plane, api_version: str, kind: str, body: dict[str, Any], words: str
 ) -> None:
     obj = {"apiVersion": api_version, "kind": kind, "metadata": meta("bad"), **body}
     if kind in ("ClusterQueue", "Topology"):
@@ -109,7 +127,7 @@ def test_a_bad_object_is_refused_in_words(
     assert words in refusal(plane, obj)
 
 
-def test_what_may_not_change_does_not(plane: ControlPlane) -> None:
+def test_what_may_not_change_does_not(plane: Plane) -> None:
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": meta("fixed"),
              "spec": {"clusterQueue": "a"}}  # fmt: skip
     plane.kubectl("create", "-f", "-", stdin=json.dumps(queue))
@@ -117,7 +135,7 @@ def test_what_may_not_change_does_not(plane: ControlPlane) -> None:
         plane.kubectl("patch", "localqueue", "fixed", "--type=merge", "-p", '{"spec": {"clusterQueue": "b"}}')
 
 
-def test_an_app_wrapper_of_either_version_keeps_its_fields_at_the_other(plane: ControlPlane) -> None:
+def test_an_app_wrapper_of_either_version_keeps_its_fields_at_the_other(plane: Plane) -> None:
     wrapped = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}}
     for version, spec in (
         ("v1beta1", {"priority": 3, "resources": {"GenericItems": [{"generictemplate": wrapped}]}}),
@@ -136,7 +154,7 @@ def test_an_app_wrapper_of_either_version_keeps_its_fields_at_the_other(plane: C
             assert found["spec"] == spec
 
 
-def test_without_a_webhook_a_v1beta1_queue_keeps_all_and_upgrades_on_read(plane: ControlPlane) -> None:
+def test_without_a_webhook_a_v1beta1_queue_keeps_all_and_upgrades_on_read(plane: Plane) -> None:
     queue = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "ClusterQueue",
@@ -150,7 +168,7 @@ def test_without_a_webhook_a_v1beta1_queue_keeps_all_and_upgrades_on_read(plane:
     assert spec["admissionChecksStrategy"] == {"admissionChecks": [{"name": "gpu"}]}
 
 
-def test_a_ray_is_scaled_like_anything_else(plane: ControlPlane) -> None:
+def test_a_ray_is_scaled_like_anything_else(plane: Plane) -> None:
     ray = {"apiVersion": "ray.k8s.io/v1alpha1", "kind": "Ray", "metadata": meta("scaled"), "spec": {"minWorkers": 1}}
     plane.kubectl("create", "-f", "-", stdin=json.dumps(ray))
     plane.kubectl("scale", "rays.ray.k8s.io/scaled", "--replicas=2")
@@ -158,7 +176,7 @@ def test_a_ray_is_scaled_like_anything_else(plane: ControlPlane) -> None:
     assert found["spec"] == {"minWorkers": 1, "initialWorkers": 2}
 
 
-def test_a_null_counts_as_absent(plane: ControlPlane) -> None:
+def test_a_null_counts_as_absent(plane: Plane) -> None:
     spec = {"suspend": None, "rayVersion": None, "headGroupSpec": {"template": TEMPLATE}}
     obj = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta("nulls"), "spec": spec}
     plane.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(obj))
@@ -166,7 +184,7 @@ def test_a_null_counts_as_absent(plane: ControlPlane) -> None:
     assert found["spec"] == {"headGroupSpec": {"template": TEMPLATE}}
 
 
-def test_columns_are_shown(plane: ControlPlane) -> None:
+def test_columns_are_shown(plane: Plane) -> None:
     request = {
         "apiVersion": "autoscaling.x-k8s.io/v1",
         "kind": "ProvisioningRequest",
