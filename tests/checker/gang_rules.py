@@ -370,7 +370,9 @@ def _served(world: World, now: int) -> Iterator[str]:
         elif not node:
             placed += 1
     promised = any(
-        one.is_admitted and over(one.charge, _pods_sum(world, one.uid)) for one in world.gangs() if not one.is_terminal
+        one.is_admitted and over(one.charge, _pods_sum(world, one.uid))
+        for one in world.gangs()
+        if not one.is_terminal and not world.is_idle(one)
     )
     if promised or placed:
         return  # room is kept for pods that are not there yet; which, is the engine's to know

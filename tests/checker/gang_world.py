@@ -226,6 +226,17 @@ class World:
     def pods_of(self, uid: str) -> list[Json]:
         return [pod for pod in self.live_pods() if gang_of(pod) == uid]
 
+    def is_idle(self, gang: Seen) -> bool:
+        """It runs, and every pod it wrapped has ended or is gone: it needs nothing more."""
+        items = (gang.obj["spec"].get("resources") or {}).get("GenericItems") or ()
+        names = [
+            one["generictemplate"]["metadata"]["name"] for one in items if one["generictemplate"].get("kind") == "Pod"
+        ]
+        others = any(one.get("custompodresources") and one["generictemplate"].get("kind") != "Pod" for one in items)
+        if gang.is_components or not names or others or gang.status.get("state") != "Running":
+            return False
+        return gang.is_admitted and not self.pods_of(gang.uid)
+
     def capacity(self) -> Sums:
         total: Sums = {}
         for node in self.all("nodes"):
@@ -246,7 +257,7 @@ class World:
             if phase not in ENDED and (pod.get("spec") or {}).get("nodeName") in nodes:
                 add(total, requests_of(pod))
         for one in self.gangs():
-            if one.is_admitted or one.is_stopping:
+            if (one.is_admitted and not self.is_idle(one)) or one.is_stopping:
                 there = pods.get(one.uid, {})
                 to_come = {name: max(0, value - there.get(name, 0)) for name, value in one.charge.items()}
                 bound = {pod["spec"].get("nodeName") for pod in self.pods_of(one.uid)}
@@ -277,7 +288,8 @@ class World:
 
     def members(self, tree: str, *, admitted: bool = True) -> list[tuple[str, Seen]]:
         """Leaf and gang of everyone who holds quota of this tree."""
-        return [(one.labels.get(tree, "default"), one) for one in self.gangs() if one.is_admitted is admitted]
+        found = [one for one in self.gangs() if one.is_admitted is admitted and not self.is_idle(one)]
+        return [(one.labels.get(tree, "default"), one) for one in found]
 
 
 def gang_of(pod: Json) -> str:

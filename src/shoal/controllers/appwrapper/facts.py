@@ -45,8 +45,9 @@ class Facts:
         self.creator = creator
         self._demands: dict[str, Demand] = {}
 
-    def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False) -> Gang:
-        """The gang that this AppWrapper is. `holds_objects`: it has ended, and what it had is not all gone yet."""
+    def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False, idle: bool = False) -> Gang:
+        """The gang that this AppWrapper is. `holds_objects`: it has ended, and what it had is not all gone yet. `idle`:
+        it runs, and none of its pods can ever come again."""
         record = admissions.read(wrapper.status.admission)
         demand = self._demand(wrapper)
         state = _state(wrapper, record, now)
@@ -55,6 +56,8 @@ class Facts:
         sets, problem = demand.pod_sets, demand.problem
         if state in ("admitted", "stopping") and record.generation not in (0, wrapper.metadata.generation):
             sets, problem = admissions.admitted_pod_sets(record), ""
+        if state == "admitted" and idle:
+            sets, problem = (), ""
         if state == "waiting" and not problem:
             problem = self.unstamped(wrapper)
         created = _moment(wrapper.metadata.creation_timestamp, now)

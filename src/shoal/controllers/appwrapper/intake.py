@@ -60,6 +60,8 @@ class Intake:
         self.addresses: dict[str, Address] = {}
         self.cleaned: set[str] = set()
         """UIDs of AppWrappers that ended and of whose objects none is left."""
+        self._idle: set[str] = set()
+        """UIDs of running AppWrappers that can have no pod any more."""
         self._gang_of_pod: dict[str, str] = {}
         self._leaving: dict[str, str] = {}
         """UIDs of deleted AppWrappers of which pods are left, with the key under which they still hold their room."""
@@ -82,7 +84,8 @@ class Intake:
         """Tell the engine what is stored of this AppWrapper."""
         uid = wrapper.metadata.uid
         holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
-        self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds))
+        idle = uid in self._idle
+        self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle))
         self._replan()
 
     def _tell_all(self) -> None:
@@ -96,6 +99,12 @@ class Intake:
     def mark_clean(self, wrapper: AppWrapper) -> None:
         if wrapper.metadata.uid not in self.cleaned:
             self.cleaned.add(wrapper.metadata.uid)
+            self.tell(wrapper)
+
+    def mark_idle(self, wrapper: AppWrapper, idle: bool) -> None:
+        """It needs nothing of what it was given, or (again) all of it."""
+        if idle != (wrapper.metadata.uid in self._idle):
+            self._idle ^= {wrapper.metadata.uid}
             self.tell(wrapper)
 
     def look(self, address: Address) -> None:
@@ -142,6 +151,7 @@ class Intake:
             self._wake(address, 0.0)
         self.facts.forget(uid)
         self.cleaned.discard(uid)
+        self._idle.discard(uid)
         self._replan()
 
     def _node_changed(self, change: Change) -> None:

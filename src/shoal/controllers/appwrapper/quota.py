@@ -119,7 +119,8 @@ def status_of(subtree: QuotaSubtree, tree: str, use: dict[tuple[str, str], NodeU
         if found.borrowed:
             entry["borrowed"] = {"requests": _shown(found.borrowed)}
         if found.holders:
-            entry["consumers"] = list(found.holders[:MOST_HOLDERS])
+            more = len(found.holders) - MOST_HOLDERS
+            entry["consumers"] = [*found.holders[:MOST_HOLDERS], *([f"and {more} more"] if more > 0 else ())]
         children.append(entry)
     status: Json = {"children": children} if children else {}
     if total:

@@ -14,6 +14,7 @@ from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.components import Components
+from shoal.controllers.appwrapper.dead_ends import DeadEnds
 from shoal.controllers.appwrapper.dispatch import Refused
 from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
 from shoal.controllers.appwrapper.follow import Follow
@@ -25,7 +26,7 @@ from shoal.controllers.appwrapper.quota import missing_labels
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
 from shoal.controllers.templates import templates
 from shoal.engine.model import Admit
-from shoal.errors import BadInput
+from shoal.errors import BadInput, ShoalError
 from shoal.kube.errors import Conflict, NotFound
 
 CREATE_AGAIN = 0.5
@@ -39,6 +40,7 @@ class Reconciler:
     def __init__(self, house: House) -> None:
         self.house = house
         self.follow = Follow(house)
+        self.dead_ends = DeadEnds(house)
         self.messages = Messages(house)
         self.components = Components(house, self.messages)
         self._removals: dict[str, int] = {}
@@ -69,7 +71,8 @@ class Reconciler:
             return await self._wait(kind, wrapper)
         if status.state in ("", "Pending"):
             return await self._go_on(kind, wrapper)
-        return await self.follow.run(kind, wrapper)
+        waits = [await self.follow.run(kind, wrapper), await self.dead_ends.look(wrapper.metadata.uid)]
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def forget(self, address: Address, wrapper: AppWrapper) -> bool:
         """This AppWrapper is gone; True when it may have left objects behind."""
@@ -134,6 +137,11 @@ class Reconciler:
         except (Conflict, NotFound):
             await self._withdraw(kind, wrapper)
             return None
+        if not stored.status.admission:
+            house.planner.withdraw(gang_key(wrapper))
+            raise ShoalError(
+                f"the server took the admission of {_name(wrapper)} and did not keep it; nothing is created"
+            )
         first = stored.status.controller_first_timestamp
         house.metrics.admitted((now() - parse_time(first)) / SECOND if first else 0.0)
         return await self._dispatch(kind, stored)

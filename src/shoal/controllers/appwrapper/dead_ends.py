@@ -1,0 +1,96 @@
+"""Gangs that can have no pod any more: what they wrapped has ended for good, or is gone, and nobody said so.
+
+Such an AppWrapper stays in the state that MCAD's users know, because no completion was asked for; but what it was given
+is free for others. Found at every look at a running gang, from what is stored, so that a restart finds the same.
+"""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper, wrapped_items
+from shoal.api.codec import opened
+from shoal.api.kind import Key
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.controllers.appwrapper import monitor
+from shoal.controllers.appwrapper.dispatch import is_ours
+from shoal.controllers.appwrapper.house import SECOND, House
+from shoal.controllers.templates import templates
+from shoal.errors import BadInput
+
+SEEN_AFTER = 30.0
+"""Seconds after its dispatch within which an object that is not seen yet may still come."""
+ENDS = {
+    "Job": ("Complete", "Failed"),
+    "JobSet": ("Completed", "Failed"),
+    "PyTorchJob": ("Succeeded", "Failed"),
+}
+
+
+class DeadEnds:
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    async def look(self, uid: str) -> float | None:
+        """Tell the engine whether this running gang still needs what it has; returns when to look again."""
+        house = self.house
+        wrapper = house.world.wrapper_by_uid(uid)
+        if wrapper is None or not wrapper.status.can_run:
+            return None
+        if wrapper.status.state != "Running" or any(pod.is_live for pod in house.intake.pods(uid)):
+            house.intake.mark_idle(wrapper, False)
+            return None
+        left = (
+            _moment(wrapper.status.controller_first_dispatch_timestamp) + int(SEEN_AFTER * SECOND) - house.clock.now()
+        )
+        dead = await self._is_dead(wrapper, may_come=left > 0)
+        house.intake.mark_idle(wrapper, dead)
+        return left / SECOND if left > 0 and not dead else None
+
+    async def _is_dead(self, wrapper: AppWrapper, may_come: bool) -> bool:
+        found = False
+        for item in wrapped_items(wrapper):
+            template = opened(item.generic_template)
+            if not templates(template):
+                if item.custom_pod_resources:
+                    return False  # somebody makes pods for it, and we do not know who
+                continue
+            found = True
+            if not await self._has_ended(wrapper, template, may_come):
+                return False
+        return found
+
+    async def _has_ended(self, wrapper: AppWrapper, template: Json, may_come: bool) -> bool:
+        world = self.house.world
+        kind = await self.house.objects.kinds.kind_of(str(template.get("apiVersion")), str(template.get("kind")))
+        key = Key(wrapper.metadata.namespace, str((template.get("metadata") or {}).get("name") or ""))
+        if kind is None or not kind.namespaced:
+            return False
+        if kind == kinds.POD:
+            pod = world.pods.get(key)
+            if pod is None or not is_ours(pod, wrapper):
+                return not may_come
+            return pod.status.phase in ("Succeeded", "Failed")
+        world.watch(kind)
+        cache = world.between.get(kind)
+        if cache is None or not cache.synced.is_set():
+            return False
+        obj = cache.get(key)
+        if obj is None or not is_ours(obj, wrapper):
+            return not may_come
+        return ended(kind.kind, opened(obj.status))
+
+
+def ended(kind: str, status: Json) -> bool:
+    """Will an object of this kind, in this state, never again have a pod?"""
+    if kind == "RayJob":
+        stage, outcome = str(status.get("jobDeploymentStatus")), str(status.get("jobStatus"))
+        return stage in ("Failed", "ValidationFailed") or (stage == "Complete" and outcome in ("SUCCEEDED", "FAILED"))
+    return any(one in ENDS.get(kind, ()) for one in monitor.true_conditions({"status": status}))
+
+
+def _moment(text: str | None) -> int:
+    try:
+        return parse_time(text) if text else 0
+    except BadInput:
+        return 0
