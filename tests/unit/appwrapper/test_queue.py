@@ -108,6 +108,7 @@ def writes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "_says", lambda status, quota: False)
 
 
+@pytest.mark.timeout(30)
 @proven(without=writes_again_and_again)
 async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> None:
     """F61: everyone waits or runs, and every AppWrapper is looked at again. Holds: no write at all."""
@@ -123,7 +124,8 @@ async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> N
     for address in controller.house.intake.addresses.values():
         controller.queue.enqueue(address)
     controller.plan()
-    await quiet.settled()
+    async with asyncio.timeout(10):
+        await quiet.settled()
     assert meddler.sent[before:] == []
 
 

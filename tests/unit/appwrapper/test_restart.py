@@ -40,7 +40,8 @@ async def test_f040_a_restart_changes_nothing(quiet: Cluster) -> None:
         await quiet.create(kinds.APP_WRAPPER, app_wrapper(name, config_map(name), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "runs", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "waits", waits)
-    await quiet.settled()
+    async with asyncio.timeout(10):
+        await quiet.settled()
     before = await end_state(quiet)
     running.cancel()
     await asyncio.wait({running})

@@ -23,6 +23,7 @@ from shoal.engine.kueue import (
     cycle,
     demand,
     register,
+    unheard,
 )
 from shoal.engine.kueue.cycle import Cycle
 from shoal.engine.kueue.demand import PodDemand
@@ -282,7 +283,8 @@ def test_f027_an_evicted_head_keeps_its_place():
 
 
 def texts_are_unbounded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cycle, "bounded", lambda message: message)
+    for module in (cycle, unheard):
+        patch.setattr(module, "bounded", lambda message: message)
 
 
 @proven(without=texts_are_unbounded)
@@ -293,7 +295,7 @@ def test_f028_messages_are_bounded_and_do_not_grow():
     world = World(*(Flavor(name=name) for name in names), queue("a", groups=(ResourceGroup(("cpu",), quota),)))
     world.tell(*(gang(f"full-{number}", "a", cpu=5) for number in range(64)))
     world.plan()
-    sets = tuple(PodSet(name=f"set-{number}", count=1, requests={"cpu": 1}) for number in range(64))
+    sets = tuple(PodSet(name=f"set-{number}", count=1, requests={"cpu": 1}) for number in range(18))
     world.tell(gang("wide", "a", pod_sets=sets))
     messages = set()
     for _ in range(5):
