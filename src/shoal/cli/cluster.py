@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESTART_PAUSE = 1.0
+TROUBLE_SHOWN = 60.0
 Part = Callable[[], Awaitable[None]]
 
 
@@ -69,7 +70,7 @@ class LocalCluster:
         self.clock = SystemClock()
         self.server = Server(home.api, audit_log=audit_log)
         self.port = 0
-        self.troubles: dict[str, str] = {}
+        self._troubles: dict[str, tuple[str, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, port: int = 0) -> None:
@@ -131,6 +132,11 @@ class LocalCluster:
             "pending": phases.count("Pending") + phases.count(None),
         }
 
+    def troubles(self) -> list[str]:
+        """Parts that failed and began again within the last minute."""
+        now = self.clock.monotonic()
+        return [f"{name}: {why}" for name, (why, when) in self._troubles.items() if now - when < TROUBLE_SHOWN]
+
     # --- parts
 
     def _begin(self, name: str, part: Part) -> None:
@@ -143,7 +149,7 @@ class LocalCluster:
                 await part()
                 return
             except Exception as error:
-                self.troubles[name] = str(error) or type(error).__name__
+                self._troubles[name] = (str(error) or type(error).__name__, self.clock.monotonic())
                 log.error("%s failed and starts again", name, exc_info=error)
             await self.clock.sleep(RESTART_PAUSE)
 

@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+from pathlib import Path
 
 import click
 
@@ -41,7 +42,8 @@ def command(name: str, purge: bool) -> None:
             if not gone:
                 raise ShoalError(f"pid {found[0].pid} did not stop within {PATIENCE:g} s; see {home.log}")
     asyncio.run(remove_all(home))  # what a killed process left behind
-    kubeconfigs.remove(home.context)
+    if added := home.remembered().get("kubeconfig"):
+        kubeconfigs.remove(home.context, Path(str(added)))
     home.forget_running()
     if purge:
         shutil.rmtree(memory_directory(home.identity), ignore_errors=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,8 +229,8 @@ async def _run(
     cluster = LocalCluster(home, settings, space, audit_log)
     try:
         await cluster.start(port)
-        if not no_kubeconfig:
-            kubeconfigs.add(home.kubeconfig, home.context)
+        added = kubeconfigs.add(home.kubeconfig, home.context) if not no_kubeconfig else None
+        home.remember(kubeconfig=str(added or ""))  # `shoal down` may be typed where KUBECONFIG names another file
         home.remember(settings=msgspec.to_builtins(settings))
         home.write_running(port=cluster.port, ready=True)
         click.echo(
@@ -259,7 +260,9 @@ async def _status_line(cluster: object, stop: asyncio.Event) -> None:
         line = (
             f"nodes {counts['nodes']}  pods {counts['pods']}  running {counts['running']}  pending {counts['pending']}"
         )
-        click.echo(f"\r\x1b[K{line}   (Ctrl-C stops)", nl=False)
+        troubles = "".join(f"  ! {one}" for one in cluster.troubles())  # type: ignore[attr-defined]
+        width = shutil.get_terminal_size().columns - 1
+        click.echo(f"\r\x1b[K{f'{line}   (Ctrl-C stops){troubles}'[:width]}", nl=False)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 1.0)
     click.echo()
