@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
+
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock, SystemClock
@@ -25,6 +27,9 @@ EXIT_CODE = SIMULATION + "exit-code"
 START_SECONDS = SIMULATION + "start-seconds"
 """How long until the containers run and are ready."""
 
+_READ = ("uid", "name", "namespace", "labels", "annotations")
+_PER_POD = ("nodeName", "hostname", "subdomain")
+_MOST_SPECS = 1000
 _SLEEP = re.compile(r"(?:^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)([smh]?)(?=$|[\s;&'\"])")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -205,6 +210,7 @@ class SimulatedRuntime:
         self.clock: Clock = clock or SystemClock()
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._addresses: dict[str, str] = {}
+        self._specs: dict[bytes, Json] = {}
         self._next = 0
 
     async def start(self) -> None:
@@ -214,7 +220,16 @@ class SimulatedRuntime:
         return None
 
     def create(self, pod: Json, changed: Callable[[], None]) -> SimulatedPod:
-        return SimulatedPod(self, pod, changed)
+        return SimulatedPod(self, self._slim(pod), changed)
+
+    def _slim(self, pod: Json) -> Json:
+        """What a simulated pod is asked for, with one spec for all that are alike: there may be ten thousand."""
+        spec = {name: value for name, value in pod["spec"].items() if name not in _PER_POD}
+        if len(self._specs) > _MOST_SPECS:
+            self._specs.clear()
+        shared = self._specs.setdefault(msgspec.json.encode(spec), spec)
+        metadata = {name: pod["metadata"][name] for name in _READ if name in pod["metadata"]}
+        return {"metadata": metadata, "spec": shared, "status": pod.get("status") or {}}
 
     async def old_logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         yield b"this pod was simulated; it had no output\n"
