@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from shoal.api import kinds
+from shoal.controllers.appwrapper.restless import MOST_LOOKS, Restless
+from shoal.kube.clock import VirtualClock
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
@@ -45,3 +49,32 @@ async def test_where_there_is_no_status_endpoint_the_object_itself_is_written(qu
     await quiet.until(kinds.APP_WRAPPER_LEGACY, "old", dispatched)
     assert (meddler.count("PATCH", "/old/status"), meddler.count("PATCH", "/old")) == (0, 2)
     assert "inside" in await quiet.names(kinds.CONFIG_MAP)
+
+
+async def test_a_server_that_drops_what_is_written_is_not_hammered(quiet: Cluster) -> None:
+    """Every status is answered with success and kept nowhere: nothing is made, and the server is left in peace."""
+
+    async def forgets(request: Request) -> Response | None:
+        if request.method == "PATCH" and request.path.endswith("/status"):
+            there = await quiet.client.request("GET", request.path.removesuffix("/status"))
+            return Response(200, {"content-type": "application/json"}, there.body)
+        return None
+
+    meddler = Meddler(quiet.server.transport(), before=forgets)
+    start(quiet, transport=meddler)
+    await quiet.create(kinds.APP_WRAPPER, asks("one", "1"))
+    await asyncio.sleep(0.5)
+    assert 0 < meddler.count("PATCH", "/status") < 50
+    assert "one" not in await quiet.names(kinds.CONFIG_MAP)
+
+
+async def test_who_is_looked_at_too_often_waits(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    restless = Restless(clock)
+    for _ in range(MOST_LOOKS):
+        await restless.look("calm")
+    looking = asyncio.ensure_future(restless.look("calm"))
+    await asyncio.sleep(0)
+    assert not looking.done() and "going on slowly" in caplog.text
+    await clock.advance(1.0)
+    await looking

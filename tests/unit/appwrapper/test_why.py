@@ -133,13 +133,13 @@ async def test_asked_again_the_controller_looks_again(quiet: Cluster) -> None:
     for name in ("first", "second"):
         await quiet.create(kinds.APP_WRAPPER, asks(name, "2"))
         await quiet.until(kinds.APP_WRAPPER, name, waits)
-    controller.reconciler.messages._left = -20.0  # no refresh for the next seconds
+    controller.reconciler.messages._refreshes.left = -20.0  # no refresh for the next seconds
     await quiet.client.delete(kinds.APP_WRAPPER, "first", "default")
     assert (await ask(quiet, "second"))["position"] == 2
-    controller.reconciler.messages._left = 5.0
+    controller.reconciler.messages._refreshes.left = 5.0
     fresh = await why.explain_to(quiet.client, gangs.KINDS, "second", "default", fresh=True)
     assert (fresh["position"], fresh["queueLength"]) == (1, 1)
-    assert (await ask(quiet, "second"))["explainedAt"] == fresh["explainedAt"]
+    assert (await ask(quiet, "second"))["explainedAt"] >= fresh["explainedAt"]
 
 
 def test_what_is_stored_is_bounded_and_reads_back() -> None:

@@ -19,6 +19,7 @@ from shoal.controllers.appwrapper.obtaining import Obtaining
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.quota import QuotaStatus
 from shoal.controllers.appwrapper.reconciler import Reconciler
+from shoal.controllers.appwrapper.restless import Restless
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.world import World
@@ -47,6 +48,7 @@ class AppWrapperController:
         self.planner = Planner(Engine(engine_settings(settings)))
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
+        self._restless = Restless(self.clock)
         self._changed = asyncio.Event()
         facts = Facts(settings, self.world.stamps.creator)
         writes = Writes(client, in_flight=64, clock=self.clock)
@@ -157,6 +159,7 @@ class AppWrapperController:
         return any(len(cache) for cache in self.world.subtrees.values())
 
     async def _reconcile(self, address: Address) -> float | None:
+        await self._restless.look(address)
         return await self.reconciler.reconcile(address)
 
     def _gone(self, address: Address, wrapper: AppWrapper) -> bool:

@@ -25,7 +25,7 @@ from shoal.engine.model import Preempt
 
 COUNTS_PAUSE = 2.0
 """Least seconds between two writes of one AppWrapper's pod counts."""
-COMING_UP_PAUSE = 10.0
+COMING_UP_PAUSE = 30.0
 """The same while nothing is to be told but that its pods are on their way: the next count says more."""
 
 

@@ -20,6 +20,7 @@ from shoal.engine.model import Hold
 
 WRITES_PER_SECOND = 5.0
 BURST = 10.0
+EVENTS_AT_ONCE = 50.0
 ROUND = 30.0
 """Seconds between two rounds over everyone who waits."""
 SHARE_OF_TIME = 0.02
@@ -28,11 +29,29 @@ SHARE_OF_TIME = 0.02
 replace = msgspec.structs.replace
 
 
+class Bucket:
+    """So many at once, and so many per second after that."""
+
+    def __init__(self, rate: float, most: float, now: float) -> None:
+        self._rate = rate
+        self._most = most
+        self.left = most
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        self.left = min(self._most, self.left + (now - self._at) * self._rate)
+        self._at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
 class Messages:
     def __init__(self, house: House) -> None:
         self.house = house
-        self._left = BURST
-        self._at = house.clock.monotonic()
+        self._refreshes = Bucket(WRITES_PER_SECOND, BURST, house.clock.monotonic())
+        self._events = Bucket(WRITES_PER_SECOND, EVENTS_AT_ONCE, house.clock.monotonic())
         self._try_again_at = 0.0
 
     async def publish(self, kind: Kind, wrapper: AppWrapper) -> float | None:
@@ -50,7 +69,7 @@ class Messages:
             status = self._backed_off(self.explained(wrapper, status, hold), quota)
             stored = await house.store.status(kind, wrapper, status)
             if not statuses.was_told(wrapper.status):
-                house.tell_people(stored, "Normal", "Waiting", stored.status.message)
+                self._announce(stored)
         elif self.is_stale(wrapper, hold) and self._may_refresh():
             await house.store.status(kind, wrapper, self.explained(wrapper, status, hold))
         return None
@@ -60,8 +79,7 @@ class Messages:
         house, status = self.house, wrapper.status
         if not component_status.is_waiting(status):
             waiting = component_status.waiting(self.explained(wrapper, status, hold), house.clock.now())
-            stored = await house.store.status(kind, wrapper, waiting)
-            house.tell_people(stored, "Normal", "Waiting", stored.status.message)
+            self._announce(await house.store.status(kind, wrapper, waiting))
         elif self.is_stale(wrapper, hold) and self._may_refresh():
             await house.store.status(kind, wrapper, self.explained(wrapper, status, hold))
 
@@ -91,6 +109,11 @@ class Messages:
         if stored.asked != explain.question(wrapper) or (not stored.in_full and self._may_try()):
             return True
         return explain.as_brief(stored) != explain.told(found, namespace, self._uid_of, in_full=False)
+
+    def _announce(self, wrapper: AppWrapper) -> None:
+        """An event, for those who watch events; where very many come to wait at once their statuses must do."""
+        if self._events.take(self.house.clock.monotonic()):
+            self.house.tell_people(wrapper, "Normal", "Waiting", wrapper.status.message)
 
     def _uid_of(self, key: str) -> str:
         gang = self.house.planner.engine.gang(key)
@@ -122,13 +145,7 @@ class Messages:
         return statuses.backed_off(headed, now, sender=self.house.settings.backoff_sender, quota=quota)
 
     def _may_refresh(self) -> bool:
-        moment = self.house.clock.monotonic()
-        self._left = min(BURST, self._left + (moment - self._at) * WRITES_PER_SECOND)
-        self._at = moment
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
+        return self._refreshes.take(self.house.clock.monotonic())
 
 
 def _says(status: AppWrapperStatus, quota: bool) -> bool:
