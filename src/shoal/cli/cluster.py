@@ -42,7 +42,7 @@ from shoal.local.runtime.ownership import claimed_memory, memory_directory
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.program import AttachedOutput, ContainerProgram
 from shoal.local.runtime.simulated import SimulatedRuntime
-from shoal.local.sandbox import Sandbox
+from shoal.local.sandbox import Sandbox, outside
 from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.sandbox.ownspace import OwnSpace
 from shoal.local.scheduler import Scheduler
@@ -295,6 +295,8 @@ def spare_descriptors() -> None:
 
 
 def quiet_environment() -> None:
-    """A proxy meant for the outside world must not stand between us and our pods."""
+    """A proxy meant for the outside world must not stand between us and our pods; pods may still go out through it."""
+    if proxy := os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY"):
+        os.environ[outside.KEPT] = proxy
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         os.environ.pop(name, None)

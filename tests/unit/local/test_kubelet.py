@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.cluster import quiet_environment
 from shoal.kube.clock import SystemClock
 from shoal.local import machine
 from shoal.local.images import ImageTable
@@ -20,7 +21,7 @@ from shoal.local.runtime.limits import CgroupLimits, find_limits
 from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.probes import Prober
 from shoal.local.runtime.shim import Log
-from shoal.local.sandbox import nat
+from shoal.local.sandbox import nat, outside
 from tests.unit.local.conftest import Machine, pod, state, text
 from tests.unit.local.test_pods import until
 
@@ -483,3 +484,12 @@ def test_why_pods_have_no_route_out_is_said(tmp_path: Path, monkeypatch: pytest.
     assert "no route" in nat.obstacle()
     written = nat.rules("abc", "shoalabc", "10.64.0.0/16")
     assert 'ip saddr 10.64.0.0/16 oifname != "shoalabc" masquerade' in written and "drop" in written
+
+
+def test_pods_go_out_through_the_machines_proxy_although_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", outside.KEPT):
+        monkeypatch.setenv(name, "")
+    assert outside.machine_proxy() is None
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    quiet_environment()
+    assert "HTTPS_PROXY" not in os.environ and outside.machine_proxy() == ("proxy.example", 3128)

@@ -15,13 +15,16 @@ from shoal.local.sandbox.outward import Outward
 from shoal.local.sandbox.relay import relay_streams
 
 PORT = 34127
+KEPT = "SHOAL_MACHINE_PROXY"
+"""Where the machine's proxy is kept when our own process must not use it."""
 _LONGEST_HEAD = 16 << 10
 _PATIENCE = 30.0
 
 
 def machine_proxy() -> tuple[str, int] | None:
     """The proxy that this machine was told to use, if any."""
-    parts = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
+    names = (KEPT, "https_proxy", "HTTPS_PROXY")
+    parts = urlsplit(next((os.environ[name] for name in names if os.environ.get(name)), ""))
     return (
         (parts.hostname, parts.port or 3128)
         if parts.hostname and parts.scheme == "http" and not parts.username
