@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shoal.local.home import Home
 from tests.checker import assert_holds, from_audit
 from tests.controlplane import build
+from tests.e2e import invariants
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 
@@ -32,8 +34,13 @@ class Machine:
         return self.shoal("up", "--name", self.name, "--detach", "--audit-log", str(self._audit), *arguments)
 
     def down(self, *arguments: str) -> str:
-        """Stop it, and judge the whole history of its API server."""
+        """Stop it, and judge what it did to processes and the whole history of its API server."""
+        home = Home(self.name, self.home / "shoal")
+        started = invariants.whole_tree(home)
+        if home.running() is not None:
+            invariants.hold_while_running(home, self.get("pods", "-A")["items"])
         said = self.shoal("down", "--name", self.name, *arguments)
+        invariants.hold_afterwards(home, started)
         judge(self._audit)
         return said
 

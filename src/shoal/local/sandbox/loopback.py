@@ -54,7 +54,6 @@ class LoopbackSandbox:
         self._given: dict[str, Address] = {}
         self.service_addresses: dict[str, str] = {}
         self._relayed = ServiceRelays(self._listen_for_service, self._reach)
-        self._next_service = 1
         self._next_host = 1
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
@@ -118,12 +117,19 @@ class LoopbackSandbox:
 
     async def publish(self, views: list[ServiceView]) -> None:
         wanted = [view.cluster_ip for view in views if view.relayed]
-        self.service_addresses = {ip: self.service_addresses.get(ip) or self._service_address() for ip in wanted}
+        self.service_addresses = {ip: vip for ip, vip in self.service_addresses.items() if ip in wanted}
+        for ip in wanted:
+            self.service_addresses.setdefault(ip, self._service_address())
         await self._relayed.publish(wanted_relays(views, self.service_addresses))
 
     def _service_address(self) -> str:
-        self._next_service += 1
-        return f"127.{self._second}.{253 + self._next_service // 250 % 2}.{1 + self._next_service % 250}"
+        """Above those of pods."""
+        taken = set(self.service_addresses.values())
+        places = (f"127.{self._second}.{third}.{last}" for third in (253, 254) for last in range(1, 255))
+        free = next((place for place in places if place not in taken), None)
+        if free is None:
+            raise NoAddress("no loopback address left for another Service; remove some")
+        return free
 
     async def _listen_for_service(self, address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), backlog=128)
