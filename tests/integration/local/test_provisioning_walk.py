@@ -88,3 +88,22 @@ def test_what_no_pool_can_hold_fails_with_the_reason(machine: Machine) -> None:
     failed = [c for c in machine.get("provisioningrequest", "giant")["status"]["conditions"] if c["type"] == "Failed"]
     assert "no pool can hold these pods" in failed[0]["message"]
     assert machine.names("nodes") == ["cpu-0"]
+
+
+def test_a_node_of_a_pool_is_described_as_any_other(machine: Machine) -> None:
+    apply(machine, gpu_pod("one"))
+    machine.wait("pod/one", "condition=Ready", seconds=30)
+    told = " ".join(machine.kubectl("describe", "node", "gpu-0").split())
+    for line in (
+        "Taints: nvidia.com/gpu=present:NoSchedule",
+        "HolderIdentity: gpu-0",
+        "KubeletReady",
+        "Capacity: cpu: 4 ephemeral-storage: 100Gi hugepages-1Gi: 0",
+        "memory: 16Gi nvidia.com/gpu: 1 pods: 110 Allocatable: cpu: 4",
+        "Non-terminated Pods: (1 in total)",
+        "default one 1 (25%) 1 (25%)",
+        "nvidia.com/gpu 1 1",
+    ):
+        assert line in told, f"{line!r} is missing in {told}"
+    other = machine.get("node", "cpu-0")["status"]["addresses"]
+    assert machine.get("node", "gpu-0")["status"]["addresses"][0] == other[0]

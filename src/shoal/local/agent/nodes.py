@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import platform
+import uuid
 from collections.abc import Iterable
 from typing import Literal
 
@@ -22,6 +23,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import would_change
+from shoal.local.runtime.identity import boot_id
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 HEARTBEAT = 10.0
 _WRITES_PER_SECOND = 20.0
+_MACHINES = uuid.UUID("5a0a1000-0000-4000-8000-000000000000")
+"""Nodes of one machine look like machines of their own; the same name always like the same one."""
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,9 +113,9 @@ def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str)
         "conditions": conditions,
         "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": shape.name}],
         "nodeInfo": {
-            "machineID": "",
-            "systemUUID": "",
-            "bootID": "",
+            "machineID": uuid.uuid5(_MACHINES, shape.name).hex,
+            "systemUUID": str(uuid.uuid5(_MACHINES, shape.name)),
+            "bootID": boot_id(),
             "kernelVersion": os.uname().release,
             "osImage": "this machine",
             "containerRuntimeVersion": f"{shape.runtime}://1",
@@ -137,8 +141,8 @@ class NodeKeeper:
 
     def __init__(self, client: Client, agent: str, address: str, clock: Clock) -> None:
         self._client = client
-        self._agent = agent
-        self._address = address
+        self.agent = agent
+        self.address = address
         self._clock = clock
         self.shapes: dict[str, NodeShape] = {}
 
@@ -154,7 +158,7 @@ class NodeKeeper:
         await asyncio.gather(*(one(shape) for shape in wanted))
 
     async def _register(self, shape: NodeShape, annotations: dict[str, str]) -> None:
-        body = node_object(shape, self._agent, self._address, self._clock)
+        body = node_object(shape, self.agent, self.address, self._clock)
         if annotations:
             body["metadata"]["annotations"] = annotations
         status = {"status": body["status"]}
@@ -191,19 +195,20 @@ class NodeKeeper:
             names = list(self.shapes)
             for name in names:
                 try:
-                    await self._renew(name)
+                    await self.renew(name)
                 except KubeError as error:
                     log.debug("the lease of node %s was not renewed: %s", name, error)
                 if len(names) > 100:
                     await self._clock.sleep(1.0 / _WRITES_PER_SECOND)
             await self._clock.sleep(HEARTBEAT)
 
-    async def _renew(self, name: str) -> None:
+    async def renew(self, name: str) -> None:
+        """Say that a node lives."""
         now = micro_text(self._clock.now())
         try:
             await self._client.patch(LEASE, name, LEASE_NAMESPACE, {"spec": {"renewTime": now}})
         except NotFound:
-            spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+            spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "acquireTime": now, "renewTime": now}
             body = {
                 "apiVersion": LEASE.api_version,
                 "kind": "Lease",

@@ -15,7 +15,7 @@ from shoal.api.node_pools import BROUGHT_FOR
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import KubeError
-from shoal.local.agent.nodes import POOL, NodeKeeper, NodeShape
+from shoal.local.agent.nodes import MANAGED, POOL, NodeKeeper, NodeShape
 from shoal.local.settings import Pool
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ class Pools:
         for node in nodes:
             name, pool = node["metadata"]["name"], pool_of(node)
             self.coming.pop(name, None)
+            if (node["metadata"].get("labels") or {}).get(MANAGED) == self._keeper.agent and not pool:
+                self._keeper.address = address_of(node) or self._keeper.address
             if pool in self._there:
                 self._there[pool].add(name)
         for wanted in booked:
@@ -102,10 +104,17 @@ class Pools:
         while True:
             try:
                 await self._keeper.register([shape], {BROUGHT_FOR: owner} if owner else None)
+                await self._keeper.renew(name)
                 return
             except KubeError as error:
                 log.warning("node %s of pool %s was not created: %s", name, pool.name, error)
                 await self._clock.sleep(RETRY)
+
+
+def address_of(node: Json) -> str:
+    """Where the agent of this node is: its pool nodes are there too."""
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), "")
 
 
 def pool_of(node: Json) -> str:
