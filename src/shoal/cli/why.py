@@ -88,7 +88,8 @@ async def _asked(client: Client, kind: Kind, obj: Json) -> Json:
     from shoal.api.gang import ASKED
     from shoal.controllers.appwrapper import explain
 
-    if not explain.is_waiting(typed(obj, AppWrapper)):
+    before = typed(obj, AppWrapper)
+    if not explain.is_waiting(before) or not before.status.explanation:
         return obj
     name, namespace, question = obj["metadata"]["name"], obj["metadata"]["namespace"], secrets.token_hex(8)
     sent: Json = await client.patch(kind, name, namespace, {"metadata": {"annotations": {ASKED: question}}})
@@ -145,6 +146,7 @@ async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
     if not status:
         found["message"] = "no controller has looked at it yet; is one running? (shoal up, or shoal controller)"
     elif (obj.get("spec") or {}).get("suspend"):
+        found["state"] = state.lower()
         found["message"] = "spec.suspend is true; it starts when that is cleared"
     if "resumeAt" in found:
         found["resumeAt"] = micro_text(found["resumeAt"])

@@ -64,11 +64,16 @@ def condition(type: str, field: str = "status") -> str:
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
-_APP_WRAPPER_COLUMNS = (
+_LEGACY_COLUMNS = (
     Column("State", ".status.state"),
     Column("QueueState", ".status.queuejobstate"),
     Column("Reason", ".status.message"),
-    Column("Phase", ".status.phase", priority=1),
+    AGE,
+)
+_APP_WRAPPER_COLUMNS = (  # of both dialects: whichever version kubectl asks for, it lists objects of either
+    *_LEGACY_COLUMNS[:2],
+    Column("Status", ".status.phase"),
+    _LEGACY_COLUMNS[2],
     Column("Quota Reserved", condition("QuotaReserved"), priority=1),
     Column("Resources Deployed", condition("ResourcesDeployed"), priority=1),
     Column("Unhealthy", condition("Unhealthy"), priority=1),
@@ -109,7 +114,7 @@ def _mcad(group: str) -> tuple[Definition, ...]:
             short_names=() if legacy else ("aw",),
             legacy=legacy,
             versions=versions,
-            columns=_APP_WRAPPER_COLUMNS,
+            columns=_LEGACY_COLUMNS if legacy else _APP_WRAPPER_COLUMNS,
         ),
         Definition(
             group=group,

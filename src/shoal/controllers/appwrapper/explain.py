@@ -155,7 +155,9 @@ def unnamed(wrapper: AppWrapper) -> bool:
 
 def is_waiting(wrapper: AppWrapper) -> bool:
     status = wrapper.status
-    return not status.can_run and (status.state or "Pending") == "Pending" and status.phase in ("", "Suspended")
+    if status.can_run or wrapper.spec.suspend:
+        return False
+    return (status.state or "Pending") == "Pending" and status.phase in ("", "Suspended")
 
 
 def _is_hopeless(waiting: Told) -> bool:
