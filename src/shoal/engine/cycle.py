@@ -255,9 +255,14 @@ class Cycle:
                 own = state.waiting.kind_of(gang.uid)
                 if own is not None:
                     push(own, state.policy.lane(gang), 0)
-            else:
-                self._decide(gang)
+            elif self._evicts(self._decide(gang)):
+                self._reopen()  # quota is free that was not: whoever was refused may try again
+                for other, its_lane in state.waiting.fronts():
+                    push(other, its_lane, 0)
             push(kind, lane, position)
+
+    def _evicts(self, outcome: Start | Wanting | Blocked) -> bool:
+        return isinstance(outcome, Start) and bool(outcome.victims) and bool(self.state.forest.trees)
 
     def _stands_alone(self, gang: Gang, kind: Kind) -> bool:
         """Do other pods' anti-affinity terms concern its labels? Then its kind cannot be judged by it."""

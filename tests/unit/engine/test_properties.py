@@ -72,6 +72,26 @@ def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):
         assert without_order(mine) == without_order(again)
 
 
+@given(SEEDS, st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_with_quota_trees_incremental_equals_rebuilt_given_the_seats(seed, preemption):
+    """Borrowing, pushing up, sliding down, eviction of borrowers: seats are facts, and who yielded to whom is given (it is
+    kept in memory only, as is the seat that somebody waits for while others are being stopped)."""
+    world = quota_world(seed, preemption=preemption)
+    for _ in range(60):
+        if world.dice.random() < 0.4:
+            world.submit(labels={"team": world.dice.choice(["a", "b", "default", "none"])})
+        if world.dice.random() < 0.05:
+            world.tell(subtree("team", "root", quota("c", cpu=world.dice.randint(0, 4), memory="8Gi"), key="c"))
+        world.step()
+        if world.engine._state.victims:
+            continue
+        yielded = copy.deepcopy(world.engine._state.yielded_to)
+        again = world.rebuilt(yielded).plan(world.now)
+        mine = copy.deepcopy(world.engine).plan(world.now)
+        assert without_order(mine) == without_order(again)
+
+
 @given(SEEDS, st.sampled_from(POLICIES), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_without_outside_change_decisions_come_to_rest(seed, policy, preemption):
