@@ -22,6 +22,7 @@ from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.probes import Prober
 from shoal.local.runtime.shim import Log
 from shoal.local.sandbox import nat, outside
+from shoal.local.sandbox.dns import resolv_conf
 from tests.unit.local.conftest import Machine, pod, state, text
 from tests.unit.local.test_pods import until
 
@@ -405,6 +406,22 @@ async def test_logs_since_a_moment(plain: Machine) -> None:
     from shoal.api.times import parse_time
 
     assert await text(run, since=parse_time(stamps[1])) == "late\n"
+
+
+async def test_a_deadline_counts_from_when_the_pod_began_whoever_watched_it(plain: Machine) -> None:
+    manifest = pod("late", "sleep", "100", activeDeadlineSeconds=30, terminationGracePeriodSeconds=0)
+    manifest["status"] = {"startTime": "2020-01-01T00:00:00Z"}
+    run = await plain.ended(manifest)
+    assert (run.status()["phase"], run.status()["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+def test_names_are_asked_for_as_the_pod_wants() -> None:
+    assert resolv_conf("ns").splitlines()[1] == "search ns.svc.cluster.local svc.cluster.local cluster.local"
+    own = {"nameservers": ["192.0.2.1"], "searches": ["corp"], "options": [{"name": "ndots", "value": "1"}]}
+    alone = resolv_conf("ns", {"dnsPolicy": "None", "dnsConfig": own})
+    assert alone == "nameserver 192.0.2.1\nsearch corp\noptions ndots:1\n"
+    both = resolv_conf("ns", {"dnsConfig": own}).splitlines()
+    assert both[:2] == ["nameserver 127.0.0.1", "nameserver 192.0.2.1"] and "ndots:1" in both[3]
 
 
 # --- images and devices

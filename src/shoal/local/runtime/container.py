@@ -168,6 +168,9 @@ class ContainerRun:
             except OSError as error:  # a full disk, most likely
                 return await self._could_not_create(error)
             if started:
+                known = f'Container image "{self.spec.get("image", "")}" already present on machine'
+                self.host.announce(self.pod, "Normal", "Pulled", known)
+                self.host.announce(self.pod, "Normal", "Created", f"Created container {self.name}")
                 self.host.announce(self.pod, "Normal", "Started", f"Started container {self.name}")
                 gate_held = False  # the watch lets go of it
                 return await self._watch(gated=weight)

@@ -143,8 +143,12 @@ class PodRun:
             self._make_containers()
             self._changed()
             self._keep_volumes()
-            if await self._run_inits():
-                await self._run_mains()
+            async with asyncio.timeout(self._book.time_left()):
+                if await self._run_inits():
+                    await self._run_mains()
+        except TimeoutError:
+            self._book.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+            await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
         except ShoalError as error:
             self._book.fail("Failed", str(error))
             self.host.announce(self.pod, "Warning", "Failed", str(error))
@@ -228,7 +232,7 @@ class PodRun:
             if container.role == "sidecar":
                 await container.began.wait()  # the next one may need it
                 continue
-            code = await task
+            code = await asyncio.shield(task)
             self._changed()
             if code != 0:
                 return False
@@ -238,14 +242,8 @@ class PodRun:
     async def _run_mains(self) -> None:
         for container in self._mains:
             self._tasks[container.name] = asyncio.create_task(container.run())
-        seconds = self.pod["spec"].get("activeDeadlineSeconds")
         mains = [self._tasks[container.name] for container in self._mains]
-        try:
-            async with asyncio.timeout(float(seconds) if seconds else None):
-                await asyncio.gather(*mains)
-        except TimeoutError:
-            self._book.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-            await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
+        await asyncio.gather(*(asyncio.shield(task) for task in mains))  # a deadline stops them in their own way
 
     # --- its volumes while it runs
 
@@ -338,7 +336,7 @@ class PodRun:
     def _write_hosts(self, address: Address) -> None:
         if not self.hosts_file.exists():
             self.hosts_file.write_text(own_names(self.pod, address))
-            names = resolv_conf(self.pod["metadata"].get("namespace", "default"))
+            names = resolv_conf(self.pod["metadata"].get("namespace", "default"), self.pod["spec"])
             (self.directory / "resolv.conf").write_text(names)
         self.hosts_changed(self)
 

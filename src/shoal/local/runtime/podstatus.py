@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shoal.api.meta import Json
-from shoal.api.times import seconds_text
+from shoal.api.times import parse_time, seconds_text
 from shoal.kube.clock import Clock
 from shoal.local.sandbox import Address
 
@@ -46,12 +46,21 @@ class StatusBook:
         self._conditions: dict[str, Json] = {
             condition["type"]: condition for condition in known.get("conditions") or () if condition["type"] in _OURS
         }
+        self._resumed = "startTime" in known
         self._failure: tuple[str, str] | None = None
         self._waiting: tuple[str, str] = ("ContainerCreating", "")
         self.initialized = not (pod["spec"].get("initContainers") or ())
 
     def fail(self, reason: str, message: str) -> None:
         self._failure = (reason, message)
+
+    def time_left(self) -> float | None:
+        """Seconds until the pod's deadline, counted from when it began, also under an earlier agent."""
+        seconds = self._pod["spec"].get("activeDeadlineSeconds")
+        if not seconds:
+            return None
+        passed = (self._clock.now() - parse_time(self._began)) / 1e6 if self._resumed else 0.0
+        return max(0.0, float(seconds) - max(0.0, passed))
 
     def waiting(self, reason: str, message: str) -> None:
         self._waiting = (reason, message)

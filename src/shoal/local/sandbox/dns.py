@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from shoal.api.meta import Json
 from shoal.local.runtime.names import DOMAIN
 from shoal.local.sandbox.outward import Direct, Outward
 
@@ -106,7 +107,22 @@ def upstream_server() -> str | None:
     return None
 
 
-def resolv_conf(namespace: str) -> str:
-    """A pod's /etc/resolv.conf."""
-    domains = f"{namespace}.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}"
-    return f"nameserver 127.0.0.1\nsearch {domains}\noptions ndots:5 timeout:2 attempts:2\n"
+def resolv_conf(namespace: str, spec: Json | None = None) -> str:
+    """A pod's /etc/resolv.conf, by its policy and with what it adds."""
+    policy, added = (spec or {}).get("dnsPolicy"), (spec or {}).get("dnsConfig") or {}
+    servers, searches, options = ["127.0.0.1"], [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN], {"ndots": "5"}
+    if policy == "None":
+        servers, searches, options = [], [], {}
+    elif policy == "Default":
+        searches, options = [], {}
+    servers += added.get("nameservers") or ()
+    searches += added.get("searches") or ()
+    options |= {"timeout": "2", "attempts": "2"} if policy != "None" else {}
+    options |= {option["name"]: str(option.get("value") or "") for option in added.get("options") or ()}
+    lines = [f"nameserver {server}" for server in servers]
+    if searches:
+        lines.append(f"search {' '.join(searches)}")
+    if options:
+        words = [f"{name}:{value}" if value else name for name, value in options.items()]
+        lines.append(f"options {' '.join(words)}")
+    return "\n".join(lines) + "\n"
