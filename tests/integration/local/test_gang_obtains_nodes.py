@@ -56,3 +56,37 @@ def test_a_deleted_gang_takes_its_request_along(machine: Machine) -> None:
     until(lambda: machine.names("provisioningrequests"))
     machine.kubectl("delete", "appwrapper", "brief")
     until(lambda: machine.names("provisioningrequests,podtemplates") == [])
+
+
+def test_a_wrapped_ray_cluster_gets_its_head_on_what_is_there_and_its_workers_on_new_nodes(machine: Machine) -> None:
+    def group(role: str, **extra: str) -> dict[str, Any]:
+        amounts = {"cpu": "1", "memory": "2Gi", **extra}
+        container = {
+            "name": role,
+            "image": "rayproject/ray:2.60.0",
+            "resources": {"requests": amounts, "limits": amounts},
+        }
+        tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}] if extra else []
+        return {"rayStartParams": {}, "template": {"spec": {"containers": [container], "tolerations": tolerations}}}
+
+    workers = {"groupName": "gpus", "replicas": 2, "minReplicas": 2, "maxReplicas": 2}
+    cluster = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "fleet"},
+        "spec": {
+            "rayVersion": "2.60.0",
+            "headGroupSpec": group("ray-head"),
+            "workerGroupSpecs": [{**workers, **group("ray-worker", **{"nvidia.com/gpu": "1"})}],
+        },
+    }
+    body = wrapper("fleet", 0)
+    body["spec"]["resources"]["GenericItems"] = [{"replicas": 1, "generictemplate": cluster}]
+    apply(machine, body)
+    state(machine, "fleet", "Running")
+    machine.wait("raycluster/fleet", "jsonpath={.status.state}=ready", seconds=30)
+    where = {
+        pod["metadata"]["labels"]["ray.io/node-type"]: pod["spec"]["nodeName"] for pod in machine.get("pods")["items"]
+    }
+    assert where["head"] == "cpu-0" and where["worker"].startswith("gpu-")
+    until(lambda: machine.names("provisioningrequests,podtemplates") == [])
