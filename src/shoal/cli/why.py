@@ -214,7 +214,10 @@ def _print(told: dict[str, Any]) -> None:
     increase = told.get("leastIncrease")
     if increase:
         amounts = ", ".join(f"{value} {name}" for name, value in increase["amounts"].items())
-        _say(f"  would start with more quota at {increase['place']}: {amounts}")
+        if increase["place"] == "nodes":
+            _say(f"  would start with one more node that has free: {amounts}")
+        else:
+            _say(f"  would start with more quota at {increase['place']}: {amounts}")
     if told.get("clusterTooSmall"):
         _say("  would not start even if everything else ended: the nodes do not suffice; add larger ones, or more")
     if told.get("resumeAt") and parse_time(told["resumeAt"]) > now:

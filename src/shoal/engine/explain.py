@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.engine.fit import Placement, demand_of
-from shoal.engine.increase import least_increase
-from shoal.engine.model import Explanation, Gang, Shortfall
+from shoal.engine.increase import least_increase, least_node
+from shoal.engine.model import Explanation, Gang, QuotaIncrease, Shortfall
 from shoal.engine.state import State, wants_room
 from shoal.engine.supply import explanation_of, few, find_room, obtaining
 from shoal.engine.victims import shortest_list
@@ -33,7 +33,7 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
         position=position(state, gang, now),
         queue_length=len(state.waiting),
         holders=found.holders or _holders(state, found.shortfalls),
-        least_increase=least_increase(state.forest, state.consumer(gang)) if _is_by_quota(found) else None,
+        least_increase=_least_increase(state, gang, found),
         release=_release(state, gang) if found.shortfalls else (),
     )
 
@@ -75,6 +75,19 @@ def _has_quota(state: State, gang: Gang) -> bool:
 
 def _is_by_quota(explanation: Explanation) -> bool:
     return any(shortfall.kind == "quota" for shortfall in explanation.shortfalls)
+
+
+def _least_increase(state: State, gang: Gang, found: Explanation) -> QuotaIncrease | None:
+    """Of one quota, where quota is what keeps it out and nodes have room; else of the nodes. One alone must do."""
+    if _is_by_quota(found):
+        with state.ledger.without([gang.uid]):
+            if not isinstance(find_room(gang, state.ledger, say_why=False), Placement):
+                return None
+        return least_increase(state.forest, state.consumer(gang))
+    if found.shortfalls and gang.supply == "fit" and gang.uid not in state.pools.asked:
+        with state.ledger.without([gang.uid]):
+            return least_node(gang, state.ledger)
+    return None
 
 
 def position(state: State, gang: Gang, now: int) -> int:

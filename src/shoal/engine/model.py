@@ -242,7 +242,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaIncrease(msgspec.Struct, frozen=True):
-    """The least increase of one quota that would admit the gang."""
+    """The least increase of one quota that would admit the gang; at `nodes`, what one more node would have to offer."""
 
     place: str
     amounts: Amounts
