@@ -7,7 +7,6 @@ others go on; stopping ends every pod's processes before the API server closes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,7 +37,7 @@ from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.memorywatch import MemoryWatch
-from shoal.local.runtime.ownership import claimed_memory, memory_directory
+from shoal.local.runtime.ownership import memory_directory
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.program import AttachedOutput, ContainerProgram
 from shoal.local.runtime.simulated import SimulatedRuntime
@@ -117,8 +116,6 @@ class LocalCluster:
         if hasattr(self, "sandbox"):
             await self.sandbox.stop()
             find_limits(self.home.identity).release()
-            with contextlib.suppress(OSError):  # pods that resume may have something in it
-                memory_directory(self.home.identity).rmdir()
         await self.server.stop()
 
     def counts(self) -> dict[str, int]:
@@ -176,7 +173,7 @@ class LocalCluster:
             images=ImageTable(self.settings.images),
             limits=limits,
             memory_watch=None if limits.enforces_memory else MemoryWatch(self.clock),
-            memory=claimed_memory(self.home.identity),
+            memory=memory_directory(self.home.identity),
             clock=self.clock,
         )
         runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(self.clock)}

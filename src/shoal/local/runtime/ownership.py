@@ -26,13 +26,3 @@ def claim(directory: Path) -> None:
 def memory_directory(cluster: str) -> Path:
     """Where volumes of this cluster lie that are to be kept in memory."""
     return SHARED_MEMORY / f"shoal-{os.getuid()}-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
-
-
-def claimed_memory(cluster: str) -> Path | None:
-    """The same, made and ours; None where there is no shared memory to be had."""
-    directory = memory_directory(cluster)
-    try:
-        claim(directory)
-    except (OSError, ShoalError):
-        return None
-    return directory

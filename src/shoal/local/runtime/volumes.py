@@ -6,6 +6,7 @@ nothing here may write outside that directory, whatever they are called.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -14,9 +15,10 @@ from pathlib import Path
 
 from shoal.api import quantity
 from shoal.api.meta import Json
-from shoal.errors import BadInput
+from shoal.errors import BadInput, ShoalError
 from shoal.local.runtime.environment import config_data, expand, field_value, resource_value, secret_data
 from shoal.local.runtime.files import Files, choose, sync
+from shoal.local.runtime.ownership import claim
 from shoal.local.runtime.sources import ConfigError, MountError, Sources
 
 Mount = Json
@@ -97,7 +99,7 @@ class Volumes:
             source = self._paths.get(mount["name"])
             if source is None:
                 raise ConfigError(f'volume "{mount["name"]}" is mounted but not declared')
-            if os.path.normpath(mount["mountPath"]) == "/dev/shm":
+            if _is_shared_memory(mount):
                 continue  # shared memory stays the machine's: Ray's object store lives there
             sub_path = mount.get("subPath") or expand(mount.get("subPathExpr") or "", environment or {})
             found.append(
@@ -114,6 +116,8 @@ class Volumes:
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._memory is not None:
             shutil.rmtree(self._memory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # other pods may have something there
+                self._memory.parent.rmdir()
 
     def _declared(self) -> list[Json]:
         return list(self._pod["spec"].get("volumes") or ())
@@ -133,14 +137,27 @@ class Volumes:
             path = self._claims / safe_name(namespace) / safe_name(volume[kind]["claimName"])
             return self._open_directory(path)
         if kind in _EMPTY:
-            if (volume.get(kind) or {}).get("medium") == "Memory" and self._memory is not None:
-                path = self._memory / safe_name(volume["name"])
-            return self._open_directory(path)
+            return self._open_directory(self._in_memory(volume) or path)
         if kind not in _WRITTEN:
             raise ConfigError(f"volumes of type {kind} are not to be had on one machine; use hostPath or a claim")
         path.mkdir(parents=True, exist_ok=True)
         sync(path, await self._files(volume))
         return path
+
+    def _in_memory(self, volume: Json) -> Path | None:
+        """Where a volume goes that is to be kept in memory, and can be. One mounted at /dev/shm alone is not used."""
+        if (volume.get("emptyDir") or {}).get("medium") != "Memory" or self._memory is None:
+            return None
+        spec = self._pod["spec"]
+        everyone = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+        mounts = [mount for container in everyone for mount in container.get("volumeMounts") or ()]
+        if all(_is_shared_memory(mount) for mount in mounts if mount["name"] == volume["name"]):
+            return None
+        try:
+            claim(self._memory.parent)
+        except (OSError, ShoalError):
+            return None
+        return self._memory / safe_name(volume["name"])
 
     def _open_directory(self, path: Path) -> Path:
         """A directory that any user of the pod may write to, as the kubelet makes them."""
@@ -213,6 +230,10 @@ class Volumes:
         if name != "kube-root-ca.crt" or await self._sources.config_map(namespace, name) is not None:
             return {}
         return {"ca.crt": self._sources.certificate().encode()}
+
+
+def _is_shared_memory(mount: Json) -> bool:
+    return os.path.normpath(mount["mountPath"]) == "/dev/shm"
 
 
 def references(volume: Json) -> set[tuple[str, str]]:
