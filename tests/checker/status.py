@@ -53,7 +53,8 @@ def vain_writes(records: list[Record]) -> Iterator[Violation]:
     """I21: no update or patch leaves the object equal. Server-side apply only says what shall be."""
     seen: dict[tuple[str, int], list[Record]] = {}
     for record in records:
-        shown = [one for one in seen.get((record.uid, record.revision), ()) if one.order < record.order]
+        earlier = [one for one in seen.get((record.uid, record.revision), ()) if one.order < record.order]
+        shown = [one for one in earlier if one.ended <= record.began]  # else it may have seen this very write
         changes = record.is_done_write and record.verb in ("update", "patch") and not record.is_foreign
         changes = changes and record.query.get("force") != "true"
         if changes and shown:

@@ -84,7 +84,10 @@ class RayReconciler:
 
     async def _store_configuration(self, ray: Json, translation: Translation) -> None:
         wanted = launcher.config_map(ray, translation)
-        if not await self._writes.create(kinds.CONFIG_MAP, wanted, ray):
+        if await self._writes.create(kinds.CONFIG_MAP, wanted, ray):
+            return
+        held = await self._writes.client.get(kinds.CONFIG_MAP, view.name(wanted), view.namespace(wanted))
+        if held.get("data") != wanted["data"]:
             change = {"data": wanted["data"]}
             await self._writes.client.patch(kinds.CONFIG_MAP, view.name(wanted), view.namespace(wanted), change)
 
