@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -221,6 +222,34 @@ async def test_f123_huge_requests_are_refused_before_they_are_read(socket: Socke
         "POST", "/api/v1/namespaces/default/configmaps", data=big, Content_Type="application/json"
     )
     assert status in (413, 422), answer[:200]
+
+
+@proven(without=_unlimited)
+async def test_f123_a_body_without_an_end_is_cut_off(socket: Socket) -> None:
+    """F123: a body of unknown length goes on and on. Holds: refused at the limit; what came is not piled up."""
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1 << 16
+            yield b"x" * (1 << 16)
+
+    tracemalloc.start()
+    try:
+        async with socket.session.post(
+            f"{socket.base}/api/v1/namespaces/default/configmaps",
+            data=endless(),
+            headers={"Authorization": f"Bearer {socket.token}", "Content-Type": "application/json"},
+        ) as answer:
+            assert answer.status == 413
+    except aiohttp.ClientError:
+        assert sent < 32 << 20  # cut off while it was sending
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 24 << 20
+    assert (await socket.ask("GET", "/api/v1/namespaces"))[0] == 200
 
 
 @pytest.mark.parametrize(

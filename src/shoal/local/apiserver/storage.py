@@ -174,6 +174,8 @@ class Storage:
             revision += UNCLEAN_STEP
         db.execute("UPDATE meta SET revision = ?, clean = 0", (revision,))
         db.execute("COMMIT")
+        # That we run is in the file itself, so that losing the whole log, too, is seen as an unclean stop.
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.revision = self.committed = self.floor = revision
         newest: dict[tuple[str, str, str], int] = {}
         for id, resource, namespace, name, at, value in db.execute(

@@ -13,7 +13,7 @@ from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
 from shoal.local.builtin.deployments import template_hash
-from shoal.local.builtin.workbench import Workbench, watch_orphans, watch_own, watch_owned
+from shoal.local.builtin.workbench import Workbench, run_sets
 
 REVISION = "controller-revision-hash"
 _TOLERATED = (
@@ -34,12 +34,8 @@ class DaemonSets:
         self.controller: Controller[Key] = Controller("daemonsets", self.reconcile, workers=2, clock=bench.clock)
 
     async def run(self) -> None:
-        watch_own(self.controller, self._sets)
-        watch_owned(self.controller, self._bench.pods, kinds.DAEMON_SET)
-        watch_orphans(self.controller, self._bench.pods, self._sets, pods.matches)
         self._nodes.subscribe(self._on_node)
-        await self._bench.census.ready.wait()
-        await self.controller.run()
+        await run_sets(self._bench, self.controller, kinds.DAEMON_SET, self._sets, pods.matches)
 
     def _on_node(self, change: Change) -> None:
         if change.kind == "changed" and _place(change.old) == _place(change.new):

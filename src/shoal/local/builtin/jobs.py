@@ -201,6 +201,7 @@ class Jobs:
         return doomed
 
     def _bodies(self, job: Json, mine: list[Json], held: list[Json], tally: Tally, missing: int) -> list[Json]:
+        missing = min(missing, pods.MOST_AT_ONCE)
         if not rules.is_indexed(job):
             return [self._body(job, None, 0) for _ in range(missing)]
         taken = {rules.index_of(pod) for pod in held} | tally.completed | tally.given_up

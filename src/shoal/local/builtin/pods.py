@@ -17,6 +17,9 @@ from shoal.local.builtin.workbench import Workbench, reference_to
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
+MOST_AT_ONCE = 500  # as Kubernetes: a set of millions grows by so many a turn, and never all of them in memory
+
+
 def from_template(kind: Kind, owner: Json, template: Json, name: str) -> Json:
     """A pod body: the template's labels, annotations and spec, owned by `owner`."""
     metadata = template.get("metadata") or {}

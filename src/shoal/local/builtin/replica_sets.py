@@ -7,7 +7,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
-from shoal.local.builtin.workbench import Workbench, number, watch_orphans, watch_own, watch_owned
+from shoal.local.builtin.workbench import Workbench, number, run_sets
 
 
 class ReplicaSets:
@@ -17,11 +17,7 @@ class ReplicaSets:
         self.controller: Controller[Key] = Controller("replicasets", self.reconcile, workers=8, clock=bench.clock)
 
     async def run(self) -> None:
-        watch_own(self.controller, self._sets)
-        watch_owned(self.controller, self._bench.pods, kinds.REPLICA_SET)
-        watch_orphans(self.controller, self._bench.pods, self._sets, pods.matches)
-        await self._bench.census.ready.wait()
-        await self.controller.run()
+        await run_sets(self._bench, self.controller, kinds.REPLICA_SET, self._sets, pods.matches)
 
     async def reconcile(self, key: Key) -> float | None:
         owner = self._sets.get(key)
@@ -38,7 +34,7 @@ class ReplicaSets:
             name = owner["metadata"]["name"]
             template = owner["spec"].get("template") or {}
             bodies = [pods.from_template(kinds.REPLICA_SET, owner, template, self._bench.fresh(f"{name}-"))
-                      for _ in range(wanted - len(active))]  # fmt: skip
+                      for _ in range(min(wanted - len(active), pods.MOST_AT_ONCE))]  # fmt: skip
             await self._bench.create_pods(owner, bodies)
         elif len(active) > wanted:
             doomed = sorted(active, key=pods.least_wanted)[: len(active) - wanted]

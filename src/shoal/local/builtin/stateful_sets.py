@@ -15,7 +15,7 @@ from shoal.kube.errors import AlreadyExists, NotFound
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
 from shoal.local.builtin.deployments import template_hash
-from shoal.local.builtin.workbench import Workbench, number, reference_to, watch_orphans, watch_own, watch_owned
+from shoal.local.builtin.workbench import Workbench, number, reference_to, run_sets
 
 REVISION = "controller-revision-hash"
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
@@ -29,11 +29,7 @@ class StatefulSets:
         self.controller: Controller[Key] = Controller("statefulsets", self.reconcile, workers=4, clock=bench.clock)
 
     async def run(self) -> None:
-        watch_own(self.controller, self._sets)
-        watch_owned(self.controller, self._bench.pods, kinds.STATEFUL_SET)
-        watch_orphans(self.controller, self._bench.pods, self._sets, pods.matches)
-        await self._bench.census.ready.wait()
-        await self.controller.run()
+        await run_sets(self._bench, self.controller, kinds.STATEFUL_SET, self._sets, pods.matches)
 
     async def reconcile(self, key: Key) -> float | None:
         owner = self._sets.get(key)
@@ -54,10 +50,14 @@ class StatefulSets:
         ordered = spec.get("podManagementPolicy") != "Parallel"
         first = number((spec.get("ordinals") or {}).get("start"))
         wanted = range(first, first + number(spec.get("replicas"), 1))
+        made = 0
         for place in wanted:
             pod = mine.get(place)
             if pod is None:
                 await self._make(owner, place, revision)
+                made += 1
+                if made == pods.MOST_AT_ONCE:
+                    return  # their events bring us back
             elif pods.is_terminal(pod) and not pods.is_deleting(pod):
                 await self._bench.delete_pods(owner, [pod])
             elif pods.is_active(pod) and pods.is_ready(pod):

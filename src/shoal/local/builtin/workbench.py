@@ -148,6 +148,21 @@ def watch_orphans(controller: Controller[Key], pods: Cache[Json], owners: Cache[
     pods.subscribe(on_change)
 
 
+async def run_sets(
+    bench: Workbench,
+    controller: Controller[Key],
+    kind: Kind,
+    owners: Cache[Json],
+    matches: Callable[[Json, Json], bool],
+) -> None:
+    """How every controller of sets of pods begins: its sets, their pods, and pods that may become theirs."""
+    watch_own(controller, owners)
+    watch_owned(controller, bench.pods, kind)
+    watch_orphans(controller, bench.pods, owners, matches)
+    await bench.census.ready.wait()
+    await controller.run()
+
+
 def controller_of(obj: Json) -> Json | None:
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
 
