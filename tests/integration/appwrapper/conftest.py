@@ -48,7 +48,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
             },
         }
         started.kubectl("create", "-f", "-", stdin=json.dumps(load_of_the_system))
-        for crd in load_crds(legacy=False):
+        for crd in load_crds():
             started.kubectl("create", "-f", "-", stdin=json.dumps(crd))
         started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         teach_the_collector(started)
@@ -82,7 +82,7 @@ async def remote(plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
     try:
         yield cluster
     finally:
-        for kind in (kinds.APP_WRAPPER, kinds.QUOTA_SUBTREE):
+        for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.QUOTA_SUBTREE):
             for obj in await cluster.client.list(kind, "default"):
                 try:
                     await cluster.client.delete(kind, obj["metadata"]["name"], "default")

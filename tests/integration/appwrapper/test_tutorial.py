@@ -54,7 +54,7 @@ async def test_two_ray_clusters_one_after_the_other(remote: RemoteCluster, plane
     assert re.search(r"^  cpu +6050m \(75%\)", rows, re.M), rows
     memory = re.search(r"^  memory +(\S+) \(84%\)", rows, re.M)
     assert memory is not None and amount("memory", memory.group(1)) == amount("memory", "6824650Ki"), rows
-    described = plane.kubectl("describe", "appwrapper", late)
+    described = plane.kubectl("describe", "appwrappers.workload.codeflare.dev", late)
     assert re.search(r"^ +Reason: +AppWrapperNotRunnable\.$", described, re.M), described
     assert len(re.findall(r"^  Admission:", described, re.M)) <= 1
 
@@ -62,6 +62,31 @@ async def test_two_ray_clusters_one_after_the_other(remote: RemoteCluster, plane
     check_dispatched(await remote.until(kinds.APP_WRAPPER, late, dispatched), again=True)
     await remote.until_gone(kinds.RAY_CLUSTER, name)
     await until_running(remote, late, 2)
+
+
+async def test_the_legacy_group_with_an_autoscaler_beside_the_head(remote: RemoteCluster, plane: ControlPlane) -> None:
+    """The older tutorial: head 2/2, worker 1/1; renamed, it waits and nothing is made; then it follows."""
+    first = sample("legacy-autoscaler.yaml")
+    name, wrapper = first["metadata"]["name"], kinds.APP_WRAPPER_LEGACY
+    await remote.create(wrapper, first)
+    check_dispatched(await remote.until(wrapper, name, dispatched))
+    await until_running(remote, name, 2)
+    pods = ray_pods(await remote.client.list(kinds.POD, "default"), name)
+    assert sorted(len(one["spec"]["containers"]) for one in pods) == [1, 2]
+    check_dispatched(await remote.get(wrapper, name))
+
+    second = yaml.safe_load(
+        (SAMPLES / "legacy-autoscaler.yaml").read_text().replace(f"name: {name}", f"name: {name}-1")
+    )
+    await remote.create(wrapper, second)
+    check_waiting(await remote.until(wrapper, f"{name}-1", waits), holder=f"AppWrapper.mcad/default/{name}")
+    assert await remote.names(kinds.RAY_CLUSTER) == [name]
+    assert ray_pods(await remote.client.list(kinds.POD, "default"), f"{name}-1") == []
+    described = plane.kubectl("describe", "appwrappers.mcad.ibm.com", f"{name}-1")
+    assert re.search(r"^  Queuejobstate: +Backoff$", described, re.M), described
+
+    await remote.client.delete(wrapper, name, "default")
+    check_dispatched(await remote.until(wrapper, f"{name}-1", dispatched), again=True)
 
 
 def check_dispatched(wrapper: Json, again: bool = False) -> None:
@@ -85,7 +110,7 @@ def check_dispatched(wrapper: Json, again: bool = False) -> None:
     check_times(status)
 
 
-def check_waiting(wrapper: Json) -> None:
+def check_waiting(wrapper: Json, holder: str = "AppWrapper/default/") -> None:
     status = wrapper["status"]
     assert "canrun" not in status
     assert {name: status.get(name) for name in ("filterignore", "queuejobstate", "state", "sender")} == {
@@ -100,7 +125,7 @@ def check_waiting(wrapper: Json) -> None:
         ("HeadOfLine", "FrontOfQueue.", ""),
         ("Backoff", "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper."),
     ]
-    assert "cpu" in status["message"] and "AppWrapper/default/" in status["message"]
+    assert "cpu" in status["message"] and holder in status["message"]
     check_times(status)
 
 
