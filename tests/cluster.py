@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -22,6 +24,7 @@ from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.local.apiserver import Server
+from tests.checker import assert_holds, from_audit
 
 PATIENCE = 20.0
 
@@ -127,10 +130,26 @@ def _crds() -> list[bytes]:
 
 
 @asynccontextmanager
-async def running(*, with_builtin: bool = True) -> AsyncIterator[Cluster]:
-    """An in-memory cluster with our CRDs and, unless refused, the controllers that Kubernetes itself brings."""
+async def running(*, with_builtin: bool = True, judged: bool = False) -> AsyncIterator[Cluster]:
+    """An in-memory cluster with our CRDs and, unless refused, the controllers that Kubernetes itself brings.
+
+    `judged` holds the invariants against all that was asked of its server, once it has ended without an error.
+    """
+    if judged:
+        with TemporaryDirectory() as folder:
+            log = f"{folder}/audit.log"
+            async with _running(with_builtin, log) as cluster:
+                yield cluster
+            assert_holds(from_audit(Path(log), agents=("shoal",)))
+    else:
+        async with _running(with_builtin, None) as cluster:
+            yield cluster
+
+
+@asynccontextmanager
+async def _running(with_builtin: bool, audit_log: str | None) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
-        server = Server(None)
+        server = Server(None, audit_log=audit_log)
         await server.start()
         stack.push_async_callback(server.stop)
         cluster = Cluster(server)

@@ -47,7 +47,7 @@ class FastClock:
 
 @pytest.mark.parametrize("seed", range(1, 9))
 async def test_gangs_survive_a_storm(seed: int) -> None:
-    async with running() as cluster:
+    async with running(judged=True) as cluster:
         await cluster.add_node("node-1", cpu="4", memory="8Gi")
         clock = FastClock()
         watched = Watched(cluster.server.transport())

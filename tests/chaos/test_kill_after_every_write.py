@@ -97,7 +97,7 @@ async def walk_once(
     name: str, at: int = 0, fate: Fate = "dies", how: type[Life] = Life
 ) -> tuple[dict[str, object], Life]:
     walk, settings = WALKS[name]
-    async with running() as cluster:
+    async with running(judged=True) as cluster:
         await cluster.add_node("node-1", cpu="4", memory="8Gi")
         life = how(cluster, settings, at, fate)
         cluster.start(life.run())
