@@ -181,6 +181,11 @@ def test_a_restarted_cluster_restarts_the_pods_that_should_run(shell: Shell) -> 
 
 USED = """
 apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: books}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
 data: {mode: slow}
@@ -204,7 +209,7 @@ kind: Pod
 metadata: {name: used}
 spec:
   terminationGracePeriodSeconds: 1
-  volumes: [{name: conf, configMap: {name: settings}}, {name: data, emptyDir: {}}]
+  volumes: [{name: conf, configMap: {name: settings}}, {name: data, persistentVolumeClaim: {claimName: books}}]
   containers:
   - name: c
     image: python
@@ -271,6 +276,7 @@ def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox
     shell.kubectl("patch", "configmap", "settings", "-p", '{"data": {"mode": "fast"}}')
     until(lambda: shell.kubectl("exec", "used", "--", "cat", "/conf/mode") == "fast")
 
+    assert shell.kubectl("get", "pvc", "books", "-o", "jsonpath={.status.phase}") == "Bound"
     waiting = "jsonpath={.status.containerStatuses[0].state.waiting.reason}"
     until(lambda: shell.kubectl("get", "pod", "lost", "-o", waiting) == "CreateContainerConfigError")
     until(lambda: shell.kubectl("get", "pod", "foreign", "-o", waiting) == "ErrImageNeverPull")

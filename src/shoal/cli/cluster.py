@@ -164,7 +164,7 @@ class LocalCluster:
 
     def _make_agent(self, sandbox: Sandbox) -> Agent:
         certificate = self.server.identity.ca.certificate.decode()
-        sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate)
+        sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate, binds_claims=True)
         limits = find_limits(self.home.identity)
         host = Host(
             directory=self.home.runtime,

@@ -32,12 +32,16 @@ class Things:
     def __init__(self) -> None:
         self.config_maps: dict[str, Json] = {}
         self.secrets: dict[str, Json] = {}
+        self.claims = {"books"}
 
     async def config_map(self, namespace: str, name: str) -> Json | None:
         return self.config_maps.get(name)
 
     async def secret(self, namespace: str, name: str) -> Json | None:
         return self.secrets.get(name)
+
+    async def claim(self, namespace: str, name: str) -> bool:
+        return name in self.claims
 
     async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
         return f"token-of-{account}"

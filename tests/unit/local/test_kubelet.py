@@ -165,6 +165,7 @@ async def test_a_volume_that_outgrows_its_limit_evicts_the_pod(plain: Machine) -
         ({"hostPath": {"path": "/etc", "type": "Socket"}}, "is not a socket"),
         ({"configMap": {"name": "absent"}}, 'configmap "absent" not found'),
         ({"secret": {"secretName": "absent"}}, 'secret "absent" not found'),
+        ({"persistentVolumeClaim": {"claimName": "absent"}}, 'persistentvolumeclaim "absent" not found'),
     ],
 )
 async def test_a_volume_that_cannot_be_had_says_so_and_is_tried_again(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.api.kind import Kind
-from shoal.api.kinds import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
+from shoal.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE_ACCOUNT
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError, NotFound
@@ -15,7 +15,10 @@ from shoal.local.runtime.sources import ConfigError
 
 
 class ApiSources:
-    """`api` is where pods reach the server, `certificate` its CA; `sizes` tells a node's allocatable."""
+    """`api` is where pods reach the server, `certificate` its CA; `sizes` tells a node's allocatable.
+
+    `binds_claims` where nobody else provides persistent volumes: a claim is bound when a pod first uses it.
+    """
 
     def __init__(
         self,
@@ -23,17 +26,35 @@ class ApiSources:
         sizes: Callable[[str], dict[str, str]],
         api: tuple[str, int] | None = None,
         certificate: str = "",
+        binds_claims: bool = False,
     ) -> None:
         self._client = client
         self._sizes = sizes
         self._api = api
         self._certificate = certificate
+        self._binds_claims = binds_claims
 
     async def config_map(self, namespace: str, name: str) -> Json | None:
         return await self._get(CONFIG_MAP, namespace, name)
 
     async def secret(self, namespace: str, name: str) -> Json | None:
         return await self._get(SECRET, namespace, name)
+
+    async def claim(self, namespace: str, name: str) -> bool:
+        found = await self._get(PERSISTENT_VOLUME_CLAIM, namespace, name)
+        if found is None:
+            return False
+        if self._binds_claims and (found.get("status") or {}).get("phase") != "Bound":
+            wanted = found.get("spec") or {}
+            size = ((wanted.get("resources") or {}).get("requests") or {}).get("storage", "0")
+            status = {"phase": "Bound", "accessModes": wanted.get("accessModes") or [], "capacity": {"storage": size}}
+            try:
+                await self._client.patch(
+                    PERSISTENT_VOLUME_CLAIM, name, namespace, {"status": status}, subresource="status"
+                )
+            except KubeError as error:
+                raise ConfigError(f"claim {name} cannot be bound: {error}") from error
+        return True
 
     async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
         spec: Json = {"expirationSeconds": max(600, seconds)}

@@ -24,6 +24,10 @@ class Sources(Protocol):
 
     async def secret(self, namespace: str, name: str) -> Json | None: ...
 
+    async def claim(self, namespace: str, name: str) -> bool:
+        """Whether there is such a persistent volume claim; it is bound from then on."""
+        ...
+
     async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
         """A bearer token of a service account."""
         ...

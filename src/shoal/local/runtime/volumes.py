@@ -134,8 +134,10 @@ class Volumes:
         if kind == "hostPath":
             return _host_path(volume["hostPath"])
         if kind == "persistentVolumeClaim":
-            path = self._claims / safe_name(namespace) / safe_name(volume[kind]["claimName"])
-            return self._open_directory(path)
+            name = safe_name(volume[kind]["claimName"])
+            if not await self._sources.claim(namespace, name):
+                raise ConfigError(f'persistentvolumeclaim "{name}" not found')
+            return self._open_directory(self._claims / safe_name(namespace) / name)
         if kind in _EMPTY:
             return self._open_directory(self._in_memory(volume) or path)
         if kind not in _WRITTEN:
