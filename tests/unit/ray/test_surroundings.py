@@ -102,6 +102,14 @@ async def test_f118_the_node_agent_is_told_whose_token_and_the_pods_stay_as_publ
     assert all("RAY_AUTH" not in str(one["spec"]) for one in made)
 
 
+def test_a_token_that_the_manifest_brings_itself_is_left_to_it():
+    body = ray_cluster()
+    mine = {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": "demo", "key": "auth_token"}}}
+    body["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"] = [mine]
+    assert not auth.needs_secret(body, Settings(token_by_agent=True))
+    assert auth.needs_secret(ray_cluster(), Settings(token_by_agent=True))
+
+
 def test_a_cluster_may_say_no_token():
     body = ray_cluster(authOptions={"mode": "disabled"})
     ray = pods.head_pod(body, Settings(default_auth_token=True))["spec"]["containers"][0]

@@ -28,14 +28,21 @@ def uses_token(cluster: Json, settings: Settings) -> bool:
     if isinstance(options, dict):
         return (options.get("mode") or "token") == "token"
     if settings.token_by_agent:
-        return True
+        return not _set_by_hand(cluster)
     version = view.ray_version(cluster)
     return settings.default_auth_token and version is not None and version >= TOKEN_SINCE
 
 
 def given_by_agent(cluster: Json, settings: Settings) -> bool:
     """True where the node agent hands over the token; a cluster with options of its own has it in its pods."""
-    return settings.token_by_agent and not isinstance(view.spec(cluster).get("authOptions"), dict)
+    own = isinstance(view.spec(cluster).get("authOptions"), dict)
+    return settings.token_by_agent and not own and not _set_by_hand(cluster)
+
+
+def _set_by_hand(cluster: Json) -> bool:
+    """Manifests from before `authOptions` set Ray's variables themselves, and bring the Secret."""
+    ray = view.ray_container(view.head(cluster))
+    return any(view.env_value(ray, variable) is not None for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"))
 
 
 def uses_kubernetes_token(cluster: Json) -> bool:

@@ -108,12 +108,13 @@ class Writes:
 
 
 def _merge(old: Json, changes: Json) -> Json:
-    """Merge-patch semantics: members of a map that are gone must be named with null."""
+    """Merge-patch semantics: members of a map that are gone must be named with null, however deep the map lies."""
     patch: Json = {}
     for key, value in changes.items():
         before = old.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
-            patch[key] = {**value, **{member: None for member in before if member not in value}}
+            gone: Json = dict.fromkeys(member for member in before if member not in value)
+            patch[key] = _merge(before, {**value, **gone})
         else:
             patch[key] = value
     return patch

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -85,7 +86,12 @@ def _make(directory: Path) -> None:
 
 
 def own_stand_in(argv: list[str], image: Image, container: Json) -> list[str]:
-    """Commands that this machine does better itself: an echo server without a command, a wait for Ray's GCS."""
+    """Commands that this machine does better itself: an echo server without a command, a wait for Ray's GCS.
+
+    A login shell would read this machine's profile and lose the PATH of a Ray image, so it becomes an ordinary one.
+    """
+    if image.family == "ray":
+        argv = without_login(argv)
     if image.family == "echo" and not container.get("command"):
         ports = container.get("ports") or [{"containerPort": 8080}]
         said = next((word.partition("=")[2] for word in argv if word.startswith(("-text=", "--text="))), "")
@@ -94,6 +100,20 @@ def own_stand_in(argv: list[str], image: Image, container: Json) -> list[str]:
     if waited is not None and rayenv.gate_weight(argv) == 0:
         return [sys.executable, "-I", "-S", str(Path(rayentry.__file__)), "wait", waited[0], str(waited[1])]
     return argv
+
+
+def without_login(argv: list[str]) -> list[str]:
+    """`bash -lc …` as `bash -c …`."""
+    if not argv or os.path.basename(argv[0]) not in ("bash", "sh"):
+        return argv
+    kept = [argv[0]]
+    for index, word in enumerate(argv[1:], 1):
+        if word == "--" or not word.startswith("-"):
+            return [*kept, *argv[index:]]
+        if word == "--login" or re.fullmatch(r"-l+", word):
+            continue
+        kept.append(re.sub("l", "", word) if re.fullmatch(r"-[a-zA-Z]+", word) else word)
+    return kept
 
 
 def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> dict[str, str]:
