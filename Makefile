@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-fast test-integration test-e2e lint format bench faults faults-proof crds requirements clean
+.PHONY: help setup demo test test-fast test-chaos test-integration test-e2e lint format bench faults faults-proof crds requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -25,16 +25,20 @@ $(READY): requirements.txt pyproject.toml
 demo: setup ## the main job on this machine: queue two Ray clusters, run one, hand over to the next
 	@$(BIN)/python demo/demo.py
 
-test: lint test-fast test-integration test-e2e ## everything: lint, unit, real control plane, real Ray
+test: lint test-fast test-chaos test-integration test-e2e ## everything: lint, unit, deaths and storms, real control plane, real Ray
 
 test-fast: setup ## unit and in-process tests only (under a minute)
 	@echo "— unit and in-process tests"
-	@$(BIN)/python -m pytest -q -n 2 tests/unit tests/checker tests/chaos tests/conformance
+	@$(BIN)/python -m pytest -q -n 2 tests/unit tests/checker tests/conformance
+
+test-chaos: setup ## controllers killed after every write, servers that fail; in-process, seeded
+	@echo "— deaths and storms"
+	@$(BIN)/python -m pytest -q -n 2 tests/chaos
 
 test-integration: setup ## against the real kube-apiserver and etcd (built once into the cache)
 	@$(BIN)/python -m tests.controlplane.build
 	@echo "— integration tests on the real control plane"
-	@$(BIN)/python -m pytest -q tests/integration
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integration
 
 test-e2e: setup ## real Ray in real processes
 	@echo "— end-to-end tests with real Ray"
@@ -57,7 +61,8 @@ faults: setup ## write docs/faults.md from the fault tests' own docstrings
 	@$(BIN)/python -m tests.faults_table
 
 faults-proof: setup ## run each fault test with its protection removed; every one must fail
-	@$(BIN)/python -m pytest -q --faults-proof tests
+	@$(BIN)/python -m tests.controlplane.build
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout 120 --faults-proof tests
 
 crds: setup ## write the CRDs from the types
 	@$(BIN)/python -m shoal.api.crds

@@ -18,12 +18,19 @@ from shoal.kube.history import History, RecordingTransport
 from shoal.kube.kubeconfig import load
 from tests.checker import assert_holds
 from tests.controlplane.plane import ControlPlane
+from tests.integration.conftest import judged
 
 WIDGET = Kind("example.test", "v1", "Widget", "widgets")
 Start = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One for all modules here: they use namespaces and names of their own, and leave it working."""
+    yield from judged(ControlPlane(tmp_path_factory.mktemp("plane") / "state", audit=True))
+
+
+@pytest.fixture(scope="package")
 def hands() -> Iterator[ThreadPoolExecutor]:
     """A thread that stays: what it starts dies with it, and it must not block the loop meanwhile."""
     with ThreadPoolExecutor(1) as pool:
