@@ -24,5 +24,5 @@ def claim(directory: Path) -> None:
 
 
 def memory_directory(cluster: str) -> Path:
-    """Where volumes of this cluster lie that are to be kept in memory."""
-    return SHARED_MEMORY / f"shoal-{os.getuid()}-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    """Where volumes of this cluster lie that are to be kept in memory. The same from inside a user namespace."""
+    return SHARED_MEMORY / f"shoal-{hashlib.sha256(cluster.encode()).hexdigest()[:12]}"
