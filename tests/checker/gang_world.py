@@ -229,12 +229,15 @@ class World:
     def is_idle(self, gang: Seen) -> bool:
         """It runs, and every pod it wrapped has ended or is gone: it needs nothing more."""
         items = (gang.obj["spec"].get("resources") or {}).get("GenericItems") or ()
-        names = [
-            one["generictemplate"]["metadata"]["name"] for one in items if one["generictemplate"].get("kind") == "Pod"
-        ]
-        others = any(one.get("custompodresources") and one["generictemplate"].get("kind") != "Pod" for one in items)
-        if gang.is_components or not names or others or gang.status.get("state") != "Running":
+        made = [one["generictemplate"] for one in items if one["generictemplate"].get("kind") in ("Pod", "Job")]
+        others = any(one.get("custompodresources") and one["generictemplate"] not in made for one in items)
+        if gang.is_components or not made or others or gang.status.get("state") != "Running":
             return False
+        jobs = {obj["metadata"]["name"]: obj for obj in self.all("jobs") if gang_of(obj) == gang.uid}
+        for job in jobs.values():
+            conditions = (job.get("status") or {}).get("conditions") or ()
+            if not any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions):
+                return False
         return gang.is_admitted and not self.pods_of(gang.uid)
 
     def capacity(self) -> Sums:

@@ -17,7 +17,7 @@ from shoal.engine.model import Admit, Gang, Hold, Plan, PodSet, Preempt, Reseat
 log = logging.getLogger(__name__)
 replace = msgspec.structs.replace
 
-VICTIMS_DEADLINE = 30_000_000
+VICTIMS_DEADLINE = 5_000_000
 """Microseconds for which an eviction that cannot be stored holds up those it is not for."""
 
 
@@ -112,10 +112,11 @@ class Planner:
     def is_clearing(self, key: str, uid: str, now: int) -> bool:
         """Must the admission of this gang wait until an eviction is stored?
 
-        The victims of its own, always; anyone's that was decided with it or before, for a while: the room it was given
-        may be theirs. Whoever restarts in between must find the victims gone, never both.
+        The victims of its own, always; under quota anyone's that was decided with it or before, for a while: the quota
+        it was given may be theirs (room is not: victims hold it until their pods are gone). Whoever restarts in between
+        must find the victims gone, never both.
         """
-        decided = self._decided.get(key, 0)
+        decided = self._decided.get(key, 0) if self.engine.trees else -1
         return any(
             one.preemptor_uid == uid
             or (self._decided.get(victim, 0) <= decided and now < self._decided.get(victim, 0) + VICTIMS_DEADLINE)

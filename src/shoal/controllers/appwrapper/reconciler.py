@@ -115,6 +115,8 @@ class Reconciler:
         admit = house.planner.admit(key, uid)
         if admit is not None:
             if house.planner.is_clearing(key, uid, house.clock.now()):
+                if not wrapper.status.queue_job_state:
+                    await self.messages.publish(kind, wrapper)  # a first status does not wait for anybody
                 return VICTIMS_FIRST  # who makes way wakes us; this is for one whose write does not get through
             return await self._admit(kind, wrapper, admit)
         return await self.messages.publish(kind, wrapper)

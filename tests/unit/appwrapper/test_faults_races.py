@@ -1,0 +1,464 @@
+"""Races of admission and preemption, drift of quota, and what only storage may remember."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapperStatus
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, dead_ends
+from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.planner import Planner
+from shoal.engine.forest import Forest
+from shoal.engine.ledger import Ledger
+from shoal.engine.state import State
+from shoal.kube.runtime import Controller
+from shoal.kube.transport import Request, Response
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.appwrapper.build import (
+    app_wrapper,
+    config_map,
+    dispatched,
+    has_state,
+    job,
+    needs,
+    of_gang,
+    pod,
+    quota,
+    set_pod,
+    trail,
+    waits,
+)
+from tests.unit.appwrapper.meddler import Before, Meddler, refusal
+from tests.unit.appwrapper.test_faults_dispatch import (
+    cleans_nothing,
+    impatient,
+    start,
+    starts_while_pods_end,
+    writes_without_preconditions,
+)
+
+PREEMPTING = AppWrapperSettings(preemption=True)
+
+
+def labelled(obj: Json, **labels: str) -> Json:
+    obj["metadata"]["labels"] = labels
+    return obj
+
+
+async def plant(cluster: Cluster, root: str = "3") -> None:
+    """root { blue 2, green 2 (hard), default 0 }."""
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("root", {"cpu": root}, False)))
+    blue, green = ("blue", {"cpu": "2"}, False), ("green", {"cpu": "2"}, True)
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "root", blue, green, ("default", {"cpu": "0"}, False)))
+
+
+@proven(without=starts_while_pods_end)
+async def test_f011_a_gang_whose_pods_are_made_again_and_again_is_in_one_state(quiet: Cluster) -> None:
+    """F11: too few pods run, and a child controller makes a new pod while the gang is being taken back. Holds: exactly
+    one live state, the room is held until the last of those pods is gone, and only then does it queue again."""
+    start(quiet)
+    again = {"timeInSeconds": 0, "growthType": "none"}
+    scheduling = {"minAvailable": 1, "requeuing": again}
+    gang = app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="3")], schedulingSpec=scheduling)
+    wrapper = await quiet.create(kinds.APP_WRAPPER, gang)
+    await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
+    late = await quiet.create(kinds.POD, of_gang(wrapper, pod("made-again", cpu="3")))
+    await quiet.until_gone(kinds.CONFIG_MAP, "a")
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "next", waits)
+    await quiet.settled()
+    status = (await quiet.get(kinds.APP_WRAPPER, "gang"))["status"]
+    assert (status["state"], status.get("canrun", False)) == ("Running", False)
+    assert msgspec.json.decode(status["admission"])["stopping"] == "MinPodsNotRunning"
+    await quiet.client.delete(kinds.POD, late["metadata"]["name"], "default", grace_seconds=0)
+    await quiet.until(kinds.APP_WRAPPER, "gang", lambda one: one["status"].get("numberOfRequeueings", 0) >= 1)
+
+
+@proven(without=cleans_nothing)
+async def test_f012_another_webhook_refuses_an_object(quiet: Cluster) -> None:
+    """F12: the gang is admitted, and somebody's webhook denies one of its objects. Holds: the refusal is quoted,
+    nothing of the gang stays, and its room goes to the next at once."""
+
+    async def before(request: Request) -> Response | None:
+        if request.method == "POST" and request.path.endswith("/pods") and b'"denied"' in request.body:
+            return refusal(403, "Forbidden", 'admission webhook "policy.example" denied the request: not on Sundays')
+        return None
+
+    start(quiet, Meddler(quiet.server.transport(), before))
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), pod("denied", cpu="4")))
+    failed = await quiet.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
+    assert "not on Sundays" in failed["status"]["message"]
+    await quiet.until_gone(kinds.CONFIG_MAP, "a")
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", pod("next", cpu="4")))
+    await quiet.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+def forgets_whom_it_yielded_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "outranks", lambda self, other, uid: False)
+    impatient(monkeypatch)
+
+
+@proven(without=forgets_whom_it_yielded_to)
+async def test_f015_two_that_could_evict_each_other_come_to_rest(quiet: Cluster) -> None:
+    """F15: a borrower of high priority and one within its own quota may each evict the other. Holds: one eviction, then
+    rest."""
+    start(quiet, settings=AppWrapperSettings(preemption=True))
+    await plant(quiet)
+    borrower = app_wrapper("borrower", config_map("b"), needs=[needs(1, cpu="3")], priority=5)
+    await quiet.create(kinds.APP_WRAPPER, labelled(borrower, team="blue"))
+    await quiet.until(kinds.APP_WRAPPER, "borrower", dispatched)
+    owner = app_wrapper("owner", config_map("o"), needs=[needs(1, cpu="1")])
+    await quiet.create(kinds.APP_WRAPPER, labelled(owner, team="green"))
+    await quiet.until(kinds.APP_WRAPPER, "owner", dispatched)
+    await quiet.until(kinds.APP_WRAPPER, "borrower", lambda one: waits(one) and has_state("Pending")(one))
+    async with asyncio.timeout(5):
+        await quiet.settled()
+    owner = await quiet.get(kinds.APP_WRAPPER, "owner")
+    assert dispatched(owner) and "PreemptCandidate" not in [one[0] for one in trail(owner)]
+
+
+def forgets_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statuses, "making_room_for", lambda status, uid: status)
+    impatient(monkeypatch)
+
+
+@proven(without=forgets_for_whom)
+async def test_f016_room_that_victims_leave_one_by_one_is_kept_for_the_preemptor(quiet: Cluster) -> None:
+    """F16: two victims leave at different times while smaller gangs wait. Holds: nobody else gets what the first one
+    left; the preemptor starts when the second is gone."""
+    start(quiet, settings=PREEMPTING)
+    for name in ("low-1", "low-2"):
+        await quiet.create(kinds.APP_WRAPPER, app_wrapper(name, pod(name, cpu="2")))
+        await quiet.until(kinds.APP_WRAPPER, name, dispatched)
+        await set_pod(quiet, name, "Running")
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("high", pod("high", cpu="4"), priority=5))
+    for name in ("low-1", "low-2"):
+        await quiet.until(kinds.POD, name, lambda one: "deletionTimestamp" in one["metadata"])
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("small", pod("small", cpu="1")))
+    await quiet.client.delete(kinds.POD, "low-1", "default", grace_seconds=0)
+    await quiet.until(kinds.APP_WRAPPER, "low-1", has_state("Pending"))
+    await quiet.until(kinds.APP_WRAPPER, "small", waits)
+    await quiet.settled()
+    assert await quiet.names(kinds.POD) == ["low-2"]
+    await quiet.client.delete(kinds.POD, "low-2", "default", grace_seconds=0)
+    await quiet.until(kinds.APP_WRAPPER, "high", dispatched)
+
+
+def never_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Controller, "_failed", lambda self, key, error: 1e6)
+    impatient(monkeypatch)
+
+
+def no_eviction_of(name: str, tried: asyncio.Event, mended: asyncio.Event) -> Before:
+    """The server cannot store that this gang is taken back, until it is mended."""
+
+    async def before(request: Request) -> Response | None:
+        mine = request.path.endswith(f"/{name}/status") and b"PreemptCandidate" in request.body
+        if mine and not mended.is_set():
+            tried.set()
+            return refusal(500, "InternalError", "broken")
+        return None
+
+    return before
+
+
+@proven(without=never_tries_again)
+async def test_f017_an_api_error_during_a_preemption_blocks_nobody(quiet: Cluster) -> None:
+    """F17: the server refuses to store the victim's eviction for a while. Holds: the preemptor is not admitted before
+    it is stored, others who fit go on meanwhile, and the eviction is tried again until it is done."""
+    mended, tried = asyncio.Event(), asyncio.Event()
+
+    await quiet.add_node("elsewhere", cpu="1")
+    start(quiet, Meddler(quiet.server.transport(), no_eviction_of("low", tried, mended)), PREEMPTING)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", config_map("low"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "low", dispatched)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("high", pod("high", cpu="3"), priority=5))
+    await asyncio.wait_for(tried.wait(), 10)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("small", pod("small", cpu="1")))
+    await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
+    assert "high" not in await quiet.names(kinds.POD)
+    mended.set()
+    await quiet.until(kinds.APP_WRAPPER, "high", dispatched)
+    await quiet.until(kinds.APP_WRAPPER, "low", has_state("Pending"))
+
+
+def admits_before_the_victim_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Planner, "is_clearing", lambda self, key, uid, now: False)
+
+
+@proven(without=admits_before_the_victim_is_stored)
+async def test_f017_an_admission_is_stored_after_the_evictions_it_rests_on(quiet: Cluster) -> None:
+    """F17: a borrower without pods makes way, and the write that says so fails. Holds: whoever gets its quota is not
+    admitted before the eviction is stored, so that a restart never finds both."""
+    mended, tried = asyncio.Event(), asyncio.Event()
+
+    settings = AppWrapperSettings(preemption=True, supply="aggregate")
+    start(quiet, Meddler(quiet.server.transport(), no_eviction_of("borrower", tried, mended)), settings)
+    await plant(quiet)
+    borrower = app_wrapper("borrower", config_map("b"), needs=[needs(1, cpu="3")])
+    await quiet.create(kinds.APP_WRAPPER, labelled(borrower, team="blue"))
+    await quiet.until(kinds.APP_WRAPPER, "borrower", dispatched)
+    owner = app_wrapper("owner", config_map("o"), needs=[needs(1, cpu="1")])
+    await quiet.create(kinds.APP_WRAPPER, labelled(owner, team="green"))
+    await asyncio.wait_for(tried.wait(), 10)
+    await quiet.settled()
+    assert "canrun" not in (await quiet.get(kinds.APP_WRAPPER, "owner"))["status"]
+    mended.set()
+    await quiet.until(kinds.APP_WRAPPER, "owner", dispatched)
+
+
+@proven(without=writes_without_preconditions)
+async def test_f025_a_condition_that_someone_else_adds_is_kept(quiet: Cluster) -> None:
+    """F25: another controller adds a condition while ours writes the status. Holds: ours is refused, read again and
+    written anew; both are there."""
+    foreign = {"type": "ScaledUp", "status": "True", "reason": "Elsewhere", "message": "by another controller"}
+    added = asyncio.Event()
+
+    async def before(request: Request) -> Response | None:
+        if request.method == "PATCH" and b'"canrun":true' in request.body and not added.is_set():
+            added.set()
+            there = await quiet.get(kinds.APP_WRAPPER, "gang")
+            conditions = [*(there.get("status") or {}).get("conditions", []), foreign]
+            change = {"status": {"conditions": conditions}}
+            await quiet.client.patch(kinds.APP_WRAPPER, "gang", "default", change, subresource="status")
+        return None
+
+    start(quiet, Meddler(quiet.server.transport(), before))
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a")))
+    wrapper = await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
+    assert added.is_set()
+    assert "ScaledUp" in [one[0] for one in trail(wrapper)]
+    assert [one[0] for one in trail(wrapper) if one[0] != "ScaledUp"] == [
+        "Init",
+        "Queueing",
+        "HeadOfLine",
+        "Dispatched",
+    ]
+
+
+def keeps_every_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statuses, "KEPT_CONDITIONS", 10**9)
+
+
+@proven(without=keeps_every_condition)
+def test_f028_a_status_does_not_grow_with_every_round() -> None:
+    """F28: a gang is taken back five hundred times, each time with another text. Holds: conditions are bounded, the
+    first one stays, and no text holds an older one."""
+    moments = iter(range(10**15, 10**16, 1000))
+    status = statuses.first_seen(AppWrapperStatus(), 0, lambda: next(moments))
+    for number in range(500):
+        status = statuses.admitted(status, admissions.Admission(generation=1), lambda: next(moments))
+        status = statuses.preempt_candidate(
+            status, lambda: next(moments), reason=f"Cause{number}", message=f"round {number}", sender="x"
+        )
+        status = statuses.back_in_queue(status, lambda: next(moments))
+    assert len(status.conditions or ()) <= 50
+    assert (status.conditions or ())[0].type == "Init"
+    assert status.message == "round 499"
+    assert len(msgspec.json.encode(status)) < 20_000
+
+
+def counts_dead_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_ends, "ended", lambda kind, status: False)
+    impatient(monkeypatch)
+
+
+@proven(without=counts_dead_ones)
+async def test_f032_a_job_that_failed_for_good_holds_nothing(quiet: Cluster) -> None:
+    """F32: the wrapped Job has failed for good, no pod of it can ever come, and no completion was asked for. Holds: the
+    AppWrapper stays Running, as MCAD's does, and what it was given is free; after a restart, too."""
+    running = quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("dead", job("dead", 1, cpu="3")))
+    await quiet.until(kinds.APP_WRAPPER, "dead", dispatched)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "next", waits)
+    await quiet.until(kinds.JOB, "dead", lambda one: one.get("status", {}).get("active") == 1)
+    (made,) = await quiet.names(kinds.POD)
+    await quiet.client.patch(kinds.JOB, "dead", "default", {"spec": {"backoffLimit": 0}})
+    await set_pod(quiet, made, "Failed")
+    await quiet.until(kinds.APP_WRAPPER, "next", dispatched)
+    assert has_state("Running")(await quiet.get(kinds.APP_WRAPPER, "dead"))
+    running.cancel()
+    await asyncio.wait({running})
+    await quiet.client.delete(kinds.APP_WRAPPER, "next", "default")
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("last", config_map("l"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "last", dispatched)
+
+
+@pytest.mark.parametrize(
+    "kind, status, expected",
+    [
+        ("Job", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
+        ("Job", {"conditions": [{"type": "Failed", "status": "False"}]}, False),
+        ("RayJob", {"jobDeploymentStatus": "ValidationFailed"}, True),
+        ("RayJob", {"jobDeploymentStatus": "Complete", "jobStatus": "RUNNING"}, False),
+        ("RayJob", {"jobDeploymentStatus": "Running", "jobStatus": "FAILED"}, False),
+        ("JobSet", {"conditions": [{"type": "Failed", "status": "True"}]}, True),
+        ("Deployment", {"conditions": [{"type": "Failed", "status": "True"}]}, False),
+        ("RayCluster", {"state": "failed"}, False),
+    ],
+)
+def test_what_can_have_no_pod_any_more(kind: str, status: Json, expected: bool) -> None:
+    assert dead_ends.ended(kind, status) is expected
+
+
+def counts_no_pods_of_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Ledger._charge_pod
+    monkeypatch.setattr(
+        Ledger, "_charge_pod", lambda self, fact: None if fact.gang else original(self, fact), raising=True
+    )
+    impatient(monkeypatch)
+
+
+@proven(without=counts_no_pods_of_gangs)
+async def test_f034_a_gang_that_grew_counts_by_the_larger_of_promise_and_pods(cluster: Cluster) -> None:
+    """F34: an operator adds a pod to a running gang and takes it away again. Holds: while it is there its room is
+    taken, together with what was promised; afterwards exactly what was promised."""
+    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="1")]))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    for name in ("first", "more"):
+        await cluster.create(kinds.POD, of_gang(wrapper, pod(name, cpu="1")))
+        await set_pod(cluster, name, "Running")
+    await cluster.settled()
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+    await cluster.client.delete(kinds.POD, "more", "default", grace_seconds=0)
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+def lets_go_of_the_relabelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Forest.restore
+
+    def careless(self: Forest, consumer: Any, seats: Any) -> None:
+        if any(self._trees[name].leaf(group) is None for name, group in consumer.groups.items()):
+            self.release(consumer.uid)
+        else:
+            original(self, consumer, seats)
+
+    monkeypatch.setattr(Forest, "restore", careless)
+    impatient(monkeypatch)
+
+
+@proven(without=lets_go_of_the_relabelled)
+async def test_f035_a_running_gang_cannot_leave_its_quota_by_a_label(cluster: Cluster) -> None:
+    """F35: the owner of a running gang changes its quota label to one that does not exist. Holds: it stays charged to
+    the tree, and nobody gets its share as well."""
+    await plant(cluster)
+    gang = app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="2")])
+    await cluster.create(kinds.APP_WRAPPER, labelled(gang, team="green"))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await cluster.client.patch(kinds.APP_WRAPPER, "gang", "default", {"metadata": {"labels": {"team": "nowhere"}}})
+    await cluster.settled()
+    other = app_wrapper("other", config_map("o"), needs=[needs(1, cpu="2")])
+    await cluster.create(kinds.APP_WRAPPER, labelled(other, team="green"))
+    waiting = await cluster.until(kinds.APP_WRAPPER, "other", waits)
+    assert "team/root" in waiting["status"]["message"]
+
+
+@proven(without=counts_no_pods_of_gangs)
+async def test_f035_a_pod_that_claims_a_gang_stays_charged(cluster: Cluster) -> None:
+    """F35: somebody's own pod carries the mark of another gang. Holds: its room is taken as any pod's."""
+    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("own", cpu="1")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(cluster, "own", "Running")
+    await cluster.create(kinds.POD, of_gang(wrapper, pod("stowaway", cpu="2")))
+    await set_pod(cluster, "stowaway", "Running")
+    await cluster.settled()
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="2")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+
+
+@proven(without=counts_no_pods_of_gangs)
+async def test_f036_pods_are_charged_as_the_server_stored_them(cluster: Cluster) -> None:
+    """F36: a webhook put a sidecar of 2 cpu into a pod that was promised 1. Holds: 3 are taken."""
+    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="1")]))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    injected = of_gang(wrapper, pod("x", cpu="1"))
+    injected["spec"]["containers"].append({**pod("y", cpu="2")["spec"]["containers"][0], "name": "sidecar"})
+    await cluster.create(kinds.POD, injected)
+    await set_pod(cluster, "x", "Running")
+    await cluster.settled()
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="2")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+
+
+def lists_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.controllers.appwrapper.quota.MOST_HOLDERS", 10**9)
+
+
+@proven(without=lists_everyone)
+async def test_f038_a_list_of_consumers_ends_with_their_number(cluster: Cluster) -> None:
+    """F38: more gangs sit at a quota node than a status may list. Holds: the status is written, the list is cut and
+    says how many more there are."""
+    await plant(cluster)
+    for number in range(23):
+        tiny = app_wrapper(f"g{number:02}", config_map(f"c{number}"), needs=[needs(1, cpu="10m")])
+        await cluster.create(kinds.APP_WRAPPER, labelled(tiny, team="green"))
+    for number in range(23):
+        await cluster.until(kinds.APP_WRAPPER, f"g{number:02}", dispatched)
+    stored = await cluster.until(
+        kinds.QUOTA_SUBTREE, "team-root", lambda one: "230m" in str((one.get("status") or {}).get("children"))
+    )
+    consumers = next(one for one in stored["status"]["children"] if one["name"] == "green")["consumers"]
+    assert len(consumers) == 21 and consumers[-1] == "and 3 more"
+
+
+def remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = admissions.ended
+
+    def bare(admission: admissions.Admission) -> admissions.Admission:
+        return msgspec.structs.replace(original(admission), setbacks=0, resume_at=0)
+
+    monkeypatch.setattr(statuses, "ended", bare)
+
+
+@proven(without=remembers_nothing)
+async def test_f046_back_off_and_attempts_survive_a_restart(quiet: Cluster) -> None:
+    """F46: a gang whose pods could not be bound backs off, and the controller is restarted. Holds: the count of
+    setbacks and the moment before which it is not tried again are stored; the new controller keeps to them."""
+    settings = AppWrapperSettings(bind_seconds=0.2, backoff_seconds=60)
+    running = quiet.start(AppWrapperController(quiet.client, settings).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("x", cpu="1")))
+    wrapper = await quiet.until(
+        kinds.APP_WRAPPER, "gang", lambda one: has_state("Pending")(one) and "PreemptCandidate" in str(one["status"])
+    )
+    running.cancel()
+    await asyncio.wait({running})
+    quiet.start(AppWrapperController(quiet.client, settings).run())
+    await quiet.settled(turns=60)
+    after = await quiet.get(kinds.APP_WRAPPER, "gang")
+    stored = msgspec.json.decode(after["status"]["admission"])
+    assert (stored["setbacks"], stored["epoch"]) == (1, 1)
+    assert stored["resumeAt"] == msgspec.json.decode(wrapper["status"]["admission"])["resumeAt"]
+    assert await quiet.names(kinds.POD) == []
+
+
+async def test_who_must_leave_before_it_has_started_is_never_created(quiet: Cluster) -> None:
+    """An admitted gang whose objects cannot be created yet is preempted: it goes without having been there."""
+    blocked = asyncio.Event()
+
+    async def before(request: Request) -> Response | None:
+        mine = request.method == "POST" and request.path.endswith("/configmaps") and b'"of-low"' in request.body
+        if mine and not blocked.is_set():
+            return refusal(503, "ServiceUnavailable", "not yet ready to handle request")
+        return None
+
+    start(quiet, Meddler(quiet.server.transport(), before), PREEMPTING)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", config_map("of-low"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "low", lambda one: one.get("status", {}).get("canrun", False))
+    await quiet.create(
+        kinds.APP_WRAPPER, app_wrapper("high", config_map("of-high"), needs=[needs(1, cpu="3")], priority=5)
+    )
+    await quiet.until(kinds.APP_WRAPPER, "high", dispatched)
+    blocked.set()
+    await quiet.until(kinds.APP_WRAPPER, "low", lambda one: waits(one) and has_state("Pending")(one))
+    assert "of-low" not in await quiet.names(kinds.CONFIG_MAP)
