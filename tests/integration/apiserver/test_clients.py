@@ -51,6 +51,7 @@ async def test_our_client_over_https(embedded: Embedded) -> None:
     await client.create(POD, POD_BODY, "default")
     assert (await asyncio.wait_for(anext(events), 5)).type == "ADDED"
     await client.delete(POD, "p", "default")
+    assert (await asyncio.wait_for(anext(events), 5)).type == "MODIFIED"  # marked
     assert (await asyncio.wait_for(anext(events), 5)).type == "DELETED"
     await events.aclose()  # type: ignore[attr-defined]
     await transport.close()
