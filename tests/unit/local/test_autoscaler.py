@@ -326,3 +326,26 @@ def test_conditions_keep_their_times_until_their_status_changes() -> None:
     assert second[0]["lastTransitionTime"] == first[0]["lastTransitionTime"] and second[0]["message"] == "later"
     third = requests.with_conditions(request, 9_000_000, Provisioned=(True, "Done", ""))
     assert third[0]["lastTransitionTime"] != first[0]["lastTransitionTime"]
+
+
+async def test_a_node_that_is_about_to_go_takes_nobody_new_and_stays_for_who_came_before(cluster: Cluster) -> None:
+    """The taint goes on first. A pod that was bound at that very moment keeps its node, and the taint comes off."""
+    settings = Settings(pools=(GPU,), idle_seconds=0.2)
+    await cluster.node("gpu-0", capacity=GPU.capacity, labels={"shoal.dev/pool": "gpu"})
+    taints = {"spec": {"taints": [autoscaler.LEAVING]}}
+    await cluster.client.patch(NODE, "gpu-0", None, taints)
+    await cluster.pod("late", nodeName="gpu-0")
+    await cluster.begin(cluster.agent, Autoscaler(cluster.client, settings, "test"))
+    await cluster.see(NODE, "gpu-0", None, lambda node: not node["spec"].get("taints"))
+    await cluster.client.delete(POD, "late", "default", grace_seconds=0)
+    await cluster.until(lambda: _none(cluster))
+
+
+async def test_pods_of_daemon_sets_keep_no_node(cluster: Cluster) -> None:
+    settings = Settings(pools=(GPU,), idle_seconds=0.2)
+    await cluster.node("gpu-0", capacity=GPU.capacity, labels={"shoal.dev/pool": "gpu"})
+    made = await cluster.pod("log-collector", nodeName="gpu-0")
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "some-uid", "controller": True}
+    await cluster.client.patch(POD, made["metadata"]["name"], "default", {"metadata": {"ownerReferences": [owner]}})
+    await cluster.begin(Autoscaler(cluster.client, settings, "test"))
+    await cluster.until(lambda: _none(cluster))

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 DEBOUNCE = 0.1
 LONGEST_REST = 60.0
+LEAVING = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+"""Taint of a node that is about to be removed, as a cluster autoscaler writes it."""
 
 
 class Autoscaler:
@@ -298,19 +300,37 @@ class Autoscaler:
             self._recorder.event(pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: pool {grown}")
 
     async def _shrink(self) -> None:
-        """Nodes of pools that hold nothing and nobody for a while go away, down to the pool's least."""
+        """Nodes of pools that hold nothing and nobody for a while go away, down to the pool's least.
+
+        In two looks: first a taint keeps new pods off, then, if still nobody came, the node goes.
+        """
         now = self._clock.monotonic()
         booked = {place.node for place in self._booked()}
         self._idle_since = {name: at for name, at in self._idle_since.items() if self._nodes.get(Key("", name))}
         for node in self._nodes.list():
             name, pool = node["metadata"]["name"], pool_of(node)
-            spare = pool in self._pools.by_name and self._pools.size(pool) > self._pools.by_name[pool].least
+            if pool not in self._pools.by_name:
+                continue
+            spare = self._pools.size(pool) > self._pools.by_name[pool].least
+            leaves = LEAVING in (node["spec"].get("taints") or ())
             if not spare or name in booked or not self._census.is_empty(name):
                 self._idle_since.pop(name, None)
-            elif now - self._idle_since.setdefault(name, now) >= self._idle_seconds:
-                del self._idle_since[name]
+                if leaves:
+                    await self._taint(node, [one for one in node["spec"]["taints"] if one != LEAVING])
+            elif leaves:
+                self._idle_since.pop(name, None)
                 log.info("node %s was idle and is removed", name)
                 await self._pools.remove(pool, name)
+            elif now - self._idle_since.setdefault(name, now) >= self._idle_seconds:
+                await self._taint(node, [*(node["spec"].get("taints") or ()), LEAVING])
+
+    async def _taint(self, node: Json, taints: list[Json]) -> None:
+        metadata = node["metadata"]
+        exact = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        with contextlib.suppress(KubeError):
+            change = {"metadata": exact, "spec": {"taints": taints or None}}
+            self._nodes.note_write(await self._client.patch(NODE, metadata["name"], None, change))
+        self._wake.set()
 
     async def _publish(self) -> None:
         """Tell who admits gangs what could still come, and whose the new nodes are so long."""

@@ -52,7 +52,7 @@ class Census:
             self.turned_away.pop(uid, None)
 
     def is_empty(self, node: str) -> bool:
-        """Nobody is there but pods of the system."""
+        """Nobody is there but pods of the system and of DaemonSets."""
         return not self._guests.get(node)
 
     def consumers(self, request: Json) -> list[tuple[str, Amounts]]:
@@ -72,7 +72,7 @@ class Census:
             return
         spec: Json = pod.whole_spec()
         self._where[uid] = node
-        if pod.metadata.namespace != SYSTEM:
+        if pod.metadata.namespace != SYSTEM and not _comes_with_every_node(pod):
             self._guests[node].add(uid)
         try:
             taken = BoundPod(node, pod_requests(spec), host_ports(spec))
@@ -99,6 +99,10 @@ def uses_of(request: Json) -> tuple[str, str]:
 
 def use_of(pod: SeenPod) -> str:
     return use_key({"namespace": pod.metadata.namespace, "annotations": pod.metadata.annotations})
+
+
+def _comes_with_every_node(pod: SeenPod) -> bool:
+    return any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
 
 
 def waits_for_room(pod: SeenPod) -> bool:
