@@ -1,14 +1,17 @@
 """One replica as a process of its own: takes part in an election and, while it leads, writes as fast as it may.
 
 Run by test_lease.py: `python -m tests.integration.kube.replica KUBECONFIG NAME SECONDS`. Each write is a new ConfigMap
-whose name tells the replica and the term; many wait in line at any time, so that a freeze always catches some.
+whose name tells the replica and the term; many wait in line at any time, so that a freeze always catches some. On
+SIGTERM it is to stop, and its work hangs: it goes on writing as if nobody had asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 import sys
+from contextlib import suppress
 
 from shoal.api.kinds import CONFIG_MAP
 from shoal.kube.client import Client
@@ -28,7 +31,8 @@ async def main(kubeconfig: str, name: str, seconds: float) -> None:
         print(f"leads {term.number}", flush=True)
         writer = Writes(leadership.fenced(term), in_flight=2, attempts=1).writer(name)
         numbers = itertools.count()
-        await asyncio.gather(*(write_on(writer, term, numbers) for _ in range(WAITING)))
+        work = asyncio.gather(*(write_on(writer, term, numbers) for _ in range(WAITING)))
+        await asyncio.shield(work)
 
     async def write_on(writer: Writer, term: Term, numbers: itertools.count[int]) -> None:
         for number in numbers:
@@ -38,7 +42,12 @@ async def main(kubeconfig: str, name: str, seconds: float) -> None:
             except KubeError:
                 await asyncio.sleep(0.05)
 
-    await leadership.run(lead)
+    running = asyncio.ensure_future(leadership.run(lead))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    with suppress(asyncio.CancelledError):
+        await running
+    print("stopped", flush=True)
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -37,6 +37,12 @@ class Process:
             line = await self.process.stdout.readline()
         return int(line.split()[1])
 
+    async def stopped(self, seconds: float) -> None:
+        """Wait until it says that it leads no more; its work may hang on."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(seconds):
+            assert await self.process.stdout.readline() == b"stopped\n"
+
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
@@ -110,3 +116,24 @@ async def test_f044_a_frozen_leader_that_wakes_up_writes_nothing_more(run: Run, 
     lease = await client.get(LEASE, "walk", "default")
     assert lease["spec"]["holderIdentity"] == "awake"
     assert await written(client, "awake")
+    await client.delete(LEASE, "walk", "default")
+
+
+@proven(without=_unfenced)
+async def test_f043_a_leader_whose_work_hangs_at_the_stop_writes_nothing_under_the_next(
+    run: Run, client: Client
+) -> None:
+    """F43: the old leader is told to stop and its work hangs on. Holds: nothing of it is written once it gave way."""
+    first = await run("hanging")
+    await first.leads(20)
+    second = await run("following")
+    await asyncio.sleep(0.5)
+    first.signal(signal.SIGTERM)
+    await first.stopped(10)
+    await second.leads(SECONDS * 2)
+    before = await written(client, "hanging")
+    assert before
+    await asyncio.sleep(1)
+    assert await written(client, "hanging") == before
+    assert await written(client, "following")
+    await client.delete(LEASE, "walk", "default")

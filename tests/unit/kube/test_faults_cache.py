@@ -22,6 +22,7 @@ from shoal.kube.feed import Feed
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response, Stream
 from shoal.kube.trouble import Trouble
+from shoal.kube.writes import Writes
 from tests.embedded import Door, Embedded
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
@@ -569,6 +570,39 @@ async def test_f058_a_storm_of_refusals_is_met_with_patience(
     await client.create(CONFIG_MAP, config_map("a"), "team")
     await clock.advance(10)
     assert len(cache) == 1 and cache.trouble is None
+
+
+def _every_failure_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Controller, "_failed", lambda self, key, error: self.enqueue(key, 0.05))
+
+
+@proven(without=_every_failure_is_repeated_at_once)
+async def test_f058_a_write_that_is_denied_is_not_tried_in_a_hot_loop(
+    server: Embedded, clock: VirtualClock, start: Start
+) -> None:
+    """F58: every write of one kind is answered 403. Holds: its keys are tried ever more rarely, others go on at once,
+    and once allowed the work is done."""
+    transport = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
+    writer = Writes(Client(transport), clock=clock).writer("test")
+    server.refusals["api/v1/pods"] = (403, "Forbidden", 'User "shoal" cannot create resource "pods"')
+
+    async def reconcile(key: Key) -> None:
+        if key.name == "denied":
+            await writer.create(POD, pod("denied"))
+        else:
+            await writer.create(CONFIG_MAP, config_map(key.name))
+
+    controller: Controller[Key] = Controller("test", reconcile, clock=clock, random=Random(1))
+    start(controller.run())
+    controller.enqueue(Key("team", "denied"))
+    await clock.advance(600)
+    assert 5 <= transport.sent.count(("POST", "/api/v1/namespaces/team/pods")) <= 25
+    controller.enqueue(Key("team", "other"))
+    await clock.advance(0.1)
+    assert ("team", "other") in server.snapshot(CONFIG_MAP)
+    server.refusals.clear()
+    await clock.advance(61)
+    assert ("team", "denied") in server.snapshot(POD)
 
 
 # --- all at once
