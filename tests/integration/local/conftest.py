@@ -35,7 +35,7 @@ def at_zero(machine: Machine) -> Iterator[None]:
     yield
     for kinds in ("appwrappers", "rayjobs,rayclusters", "provisioningrequests", "pods,podtemplates"):
         machine.kubectl("delete", kinds, "--all", "--wait=true", "--timeout=60s")
-    machine.kubectl("wait", "node", "-l", "shoal.dev/pool=gpu", "--for=delete", "--timeout=30s")
+    machine.kubectl("wait", "node", "-l", "shoal.dev/pool=gpu", "--for=delete", "--timeout=60s")
 
 
 def gpu_pod(name: str, gpus: int = 1, seconds: int = 600, **metadata: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def apply(machine: Machine, *objects: dict[str, Any]) -> None:
     machine.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
-def until(look: Callable[[], object], seconds: float = 20.0) -> None:
+def until(look: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline, "it never came to that"

@@ -19,7 +19,7 @@ def wrapper(name: str, pods: int) -> dict[str, Any]:
 
 
 def state(machine: Machine, name: str, wanted: str) -> None:
-    machine.wait(f"appwrapper/{name}", f"jsonpath={{.status.state}}={wanted}", seconds=30)
+    machine.wait(f"appwrapper/{name}", f"jsonpath={{.status.state}}={wanted}", seconds=60)
 
 
 def test_a_gang_that_would_fit_on_new_nodes_asks_for_them_once_and_starts_whole(machine: Machine) -> None:
@@ -31,10 +31,10 @@ def test_a_gang_that_would_fit_on_new_nodes_asks_for_them_once_and_starts_whole(
     assert request["metadata"]["ownerReferences"][0]["uid"] == uid
     assert sum(one["count"] for one in request["spec"]["podSets"]) == 3
     said = "waits for 3 node(s) of pool gpu to come"
-    until(lambda: said in machine.get("appwrapper", "train")["status"]["message"], seconds=1)
+    until(lambda: said in machine.get("appwrapper", "train")["status"]["message"])
     assert machine.names("pods") == []
     state(machine, "train", "Running")
-    machine.wait("pods", "condition=Ready", "--all", seconds=20)
+    machine.wait("pods", "condition=Ready", "--all", seconds=60)
     where = sorted(pod["spec"]["nodeName"] for pod in machine.get("pods")["items"])
     assert where == ["gpu-0", "gpu-1", "gpu-2"]
     until(lambda: machine.names("provisioningrequests,podtemplates") == [])
@@ -48,7 +48,7 @@ def test_two_gangs_never_count_on_the_same_nodes(machine: Machine) -> None:
     assert len(machine.names("nodes")) == 4
     machine.kubectl("delete", "appwrapper", "first")
     state(machine, "second", "Running")
-    machine.wait("pods", "condition=Ready", "--all", seconds=20)
+    machine.wait("pods", "condition=Ready", "--all", seconds=60)
 
 
 def test_a_deleted_gang_takes_its_request_along(machine: Machine) -> None:
@@ -84,7 +84,7 @@ def test_a_wrapped_ray_cluster_gets_its_head_on_what_is_there_and_its_workers_on
     body["spec"]["resources"]["GenericItems"] = [{"replicas": 1, "generictemplate": cluster}]
     apply(machine, body)
     state(machine, "fleet", "Running")
-    machine.wait("raycluster/fleet", "jsonpath={.status.state}=ready", seconds=30)
+    machine.wait("raycluster/fleet", "jsonpath={.status.state}=ready", seconds=60)
     where = {
         pod["metadata"]["labels"]["ray.io/node-type"]: pod["spec"]["nodeName"] for pod in machine.get("pods")["items"]
     }

@@ -52,16 +52,16 @@ def test_a_request_is_accepted_then_provisioned_and_its_pods_land_there(
 ) -> None:
     assert machine.names("nodes") == ["cpu-0"]
     apply(machine, *request("train", 2, kind, version))
-    machine.wait("provisioningrequest/train", "condition=Accepted", seconds=20)
+    machine.wait("provisioningrequest/train", "condition=Accepted", seconds=60)
     assert row(machine, "train") == ["train", "True", "False", "False"]
-    machine.wait("provisioningrequest/train", "condition=Provisioned", seconds=30)
+    machine.wait("provisioningrequest/train", "condition=Provisioned", seconds=60)
     assert row(machine, "train") == ["train", "True", "True", "False"]
     new = machine.get("nodes", "-l", "cloud.example/accelerator=l4")["items"]
     assert len(new) == 2
     assert all(node["spec"]["taints"][0]["key"] == "nvidia.com/gpu" for node in new)
     marks = {CONSUME: "train", CLASS: kind}
     apply(machine, gpu_pod("a", annotations=marks), gpu_pod("b", annotations=marks))
-    machine.wait("pods", "condition=Ready", "--all", seconds=30)
+    machine.wait("pods", "condition=Ready", "--all", seconds=60)
     where = {pod["spec"]["nodeName"] for pod in machine.get("pods")["items"]}
     assert where == {node["metadata"]["name"] for node in new}
 
@@ -70,20 +70,20 @@ def test_capacity_is_only_checked_and_then_kept(machine: Machine) -> None:
     """check-capacity adds no node: it waits for room, and holds it; with noRetry it fails at once."""
     checks = "check-capacity.autoscaling.x-k8s.io"
     apply(machine, *request("look", 1, checks), *request("once", 1, checks, noRetry="true"))
-    machine.wait("provisioningrequest/once", "condition=Failed", seconds=20)
+    machine.wait("provisioningrequest/once", "condition=Failed", seconds=60)
     assert row(machine, "look") == ["look", "True", "False", "False"]
     apply(machine, *request("node", 1, "queued-provisioning.gke.io"))
-    machine.wait("provisioningrequest/node", "condition=Provisioned", seconds=20)
+    machine.wait("provisioningrequest/node", "condition=Provisioned", seconds=60)
     machine.kubectl("delete", "provisioningrequest", "node")
-    machine.wait("provisioningrequest/look", "condition=Provisioned", seconds=20)
+    machine.wait("provisioningrequest/look", "condition=Provisioned", seconds=60)
     apply(machine, gpu_pod("stranger"))  # has to wait for a node of its own
-    machine.wait("pod/stranger", "condition=Ready", seconds=30)
+    machine.wait("pod/stranger", "condition=Ready", seconds=60)
     assert len(machine.names("nodes")) == 3
 
 
 def test_what_no_pool_can_hold_fails_with_the_reason(machine: Machine) -> None:
     apply(machine, *request("giant", 5, "queued-provisioning.gke.io"))
-    machine.wait("provisioningrequest/giant", "condition=Failed", seconds=20)
+    machine.wait("provisioningrequest/giant", "condition=Failed", seconds=60)
     assert row(machine, "giant") == ["giant", "True", "False", "True"]
     failed = [c for c in machine.get("provisioningrequest", "giant")["status"]["conditions"] if c["type"] == "Failed"]
     assert "no pool can hold these pods" in failed[0]["message"]
@@ -92,7 +92,7 @@ def test_what_no_pool_can_hold_fails_with_the_reason(machine: Machine) -> None:
 
 def test_a_node_of_a_pool_is_described_as_any_other(machine: Machine) -> None:
     apply(machine, gpu_pod("one"))
-    machine.wait("pod/one", "condition=Ready", seconds=30)
+    machine.wait("pod/one", "condition=Ready", seconds=60)
     told = " ".join(machine.kubectl("describe", "node", "gpu-0").split())
     for line in (
         "Taints: nvidia.com/gpu=present:NoSchedule",

@@ -50,7 +50,7 @@ def ray_job(name: str, mode: str, status: str = "SUCCEEDED", seconds: float = 0.
 
 
 def ends(machine: Machine, name: str, stage: str) -> dict[str, Any]:
-    machine.wait(f"rayjob/{name}", f"jsonpath={{.status.jobDeploymentStatus}}={stage}", seconds=20)
+    machine.wait(f"rayjob/{name}", f"jsonpath={{.status.jobDeploymentStatus}}={stage}", seconds=60)
     return dict(machine.get("rayjob", name)["status"])
 
 
@@ -69,7 +69,7 @@ def test_a_job_of_each_mode_completes_or_fails_as_annotated(machine: Machine, mo
 
 def test_an_interactive_job_waits_for_its_user_and_then_completes(machine: Machine) -> None:
     apply(machine, ray_job("hand", "InteractiveMode"))
-    machine.wait("rayjob/hand", "jsonpath={.status.jobDeploymentStatus}=Waiting", seconds=20)
+    machine.wait("rayjob/hand", "jsonpath={.status.jobDeploymentStatus}=Waiting", seconds=60)
     pods = machine.get("pods", "-l", "ray.io/node-type=head")["items"]
     body = json.dumps({"entrypoint": "python notebook.py", "submission_id": "by-hand"}).encode()
     url = f"http://{pods[0]['status']['podIP']}:8265/api/jobs/"
@@ -82,7 +82,7 @@ def test_an_interactive_job_waits_for_its_user_and_then_completes(machine: Machi
 
 def test_a_running_job_has_logs_and_can_be_stopped(machine: Machine) -> None:
     apply(machine, ray_job("long", "HTTPMode", seconds=600))
-    machine.wait("rayjob/long", "jsonpath={.status.jobStatus}=RUNNING", seconds=20)
+    machine.wait("rayjob/long", "jsonpath={.status.jobStatus}=RUNNING", seconds=60)
     status = machine.get("rayjob", "long")["status"]
     head = machine.get("pods", "-l", "ray.io/node-type=head")["items"][0]["status"]["podIP"]
     job = f"http://{head}:8265/api/jobs/{status['jobId']}"
@@ -90,4 +90,4 @@ def test_a_running_job_has_logs_and_can_be_stopped(machine: Machine) -> None:
         assert "simulated" in json.load(answer)["logs"]
     with urllib.request.urlopen(urllib.request.Request(f"{job}/stop", b"", method="POST"), timeout=10) as answer:
         assert json.load(answer) == {"stopped": True}
-    until(lambda: machine.get("rayjob", "long")["status"].get("jobStatus") == "STOPPED", 30)
+    until(lambda: machine.get("rayjob", "long")["status"].get("jobStatus") == "STOPPED")

@@ -115,7 +115,7 @@ class Cluster:
         await self.client.create(POD_TEMPLATE, body, "default")
 
     async def see(
-        self, kind: Kind, name: str, namespace: str | None, good: Callable[[Json], bool], seconds: float = 15
+        self, kind: Kind, name: str, namespace: str | None, good: Callable[[Json], bool], seconds: float = 30
     ) -> Json:
         """The object as soon as it is as wanted."""
         last: Json | None = None
@@ -135,7 +135,7 @@ class Cluster:
     async def request(self, name: str, kind: str, status: str = "True") -> Json:
         return await self.see(PROVISIONING_REQUEST, name, "default", condition(kind, status))
 
-    async def until(self, look: Callable[[], Any], seconds: float = 15) -> None:
+    async def until(self, look: Callable[[], Any], seconds: float = 30) -> None:
         """Until an awaited look says yes: for things that have no event of their own."""
         async with asyncio.timeout(seconds):
             while not await look():  # noqa: ASYNC110 - the other side has no event

@@ -149,6 +149,7 @@ def test_a_configuration_file_says_the_same_as_flags(tmp_path: Path) -> None:
     file.write_text(
         "nodes:\n- {cpu: 4, memory: 8Gi, count: 2, labels: {a: b}}\n- cpu=1,memory=1Gi,name=small\n"
         "pools:\n- name=gpu,cpu=4,memory=8Gi,max=2\nimages: {glue: ray}\nruntime: simulated\n"
+        "idleSeconds: 30\nbookingSeconds: 0\n"
     )
     found = read_file(file)
     assert [(shape.name, shape.runtime) for shape in found.nodes] == [
@@ -157,6 +158,10 @@ def test_a_configuration_file_says_the_same_as_flags(tmp_path: Path) -> None:
         ("small", "simulated"),
     ]
     assert found.pools[0].name == "gpu" and found.images == {"glue": "ray"}
+    assert (found.idle_seconds, found.booking_seconds) == (30.0, 0.0)
+    file.write_text("idleSeconds: soon\n")
+    with pytest.raises(BadInput, match="idleSeconds is 'soon'; write a number of seconds"):
+        read_file(file)
     file.write_text("nods: []\n")
     with pytest.raises(BadInput, match="unknown field 'nods'"):
         read_file(file)
