@@ -288,6 +288,19 @@ async def test_f106_ray_nodes_start_a_few_at_a_time(one_machine: Machine, tmp_pa
     assert most <= one_machine.host.gate.width
 
 
+def leaves_only_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContainerRun, "_leave_gate", lambda self: None)
+
+
+@proven(without=leaves_only_by_itself)
+async def test_f106_ray_nodes_that_end_at_once_leave_the_gate(plain: Machine) -> None:
+    """F106: Ray nodes fail the moment they start. Holds: none keeps its place; the ones behind them start, too."""
+    runs = [plain.start(pod(f"n{n}", "sh", "-c", "false # ray start --head", image="ray")) for n in range(6)]
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(run.finished.wait() for run in runs))
+    assert plain.host.gate.starting == 0
+
+
 def without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CgroupLimits, "open", lambda self, group, memory: [])
 

@@ -64,7 +64,7 @@ class ContainerRun:
         self._stopping = False
         self._run_number = newest_run(self.directory)
         self._resume_tried = False
-        self._failures = self._ray_retries = 0
+        self._failures = self._ray_retries = self._gate_held = 0
         self._over_memory = self._ray_was_up = False
 
     # --- what others see
@@ -154,11 +154,12 @@ class ContainerRun:
             await self.host.clock.sleep(self.host.retry_period)
             return None
         except OSError as error:
-            return await self._could_not_create(error)
+            await self._could_not_create(error)
+            return None
         weight = rayenv.gate_weight(plan.argv) if self.role == "main" else 0
         if weight:
             await self.host.gate.enter(weight)
-        gate_held = bool(weight)
+            self._gate_held = weight
         try:
             self._run_number += 1
             self.process = ContainerProcess(self.directory / str(self._run_number))
@@ -166,21 +167,28 @@ class ContainerRun:
             try:
                 started = await self.process.start(plan)
             except OSError as error:  # a full disk, most likely
-                return await self._could_not_create(error)
+                shutil.rmtree(self.process.directory, ignore_errors=True)
+                self._run_number -= 1  # that was none
+                await self._could_not_create(error)
+                return None
             if started:
                 known = f'Container image "{self.spec.get("image", "")}" already present on machine'
                 self.host.announce(self.pod, "Normal", "Pulled", known)
                 self.host.announce(self.pod, "Normal", "Created", f"Created container {self.name}")
                 self.host.announce(self.pod, "Normal", "Started", f"Started container {self.name}")
-                gate_held = False  # the watch lets go of it
                 return await self._watch(gated=weight)
             ended = await self.process.wait()
             self.process = None
             self._note_end(ended, "StartError")
             return ended
         finally:
-            if gate_held:
-                self.host.gate.leave(weight)
+            self._leave_gate()
+
+    def _leave_gate(self) -> None:
+        """Let others start; once, whoever comes to it first."""
+        held, self._gate_held = self._gate_held, 0
+        if held:
+            self.host.gate.leave(held)
 
     async def _could_not_create(self, error: OSError) -> None:
         """The machine refused what every container needs: said, and tried again."""
@@ -216,7 +224,7 @@ class ContainerRun:
         beside = [asyncio.create_task(self._after_start(process, resumed))]
         self._ray_was_up = False
         if self.role == "main" and rayenv.gate_weight(planning.argv_of(process)):
-            beside.append(asyncio.create_task(self._live_as_ray(process, gated)))
+            beside.append(asyncio.create_task(self._live_as_ray(process)))
         else:
             self._hold_cpu()
         if self.host.memory_watch is not None and planning.memory_limit(self.spec):
@@ -307,7 +315,7 @@ class ContainerRun:
         )
         process.stop(float(probe.get("terminationGracePeriodSeconds") or self._grace()))
 
-    async def _live_as_ray(self, process: ContainerProcess, gated: int) -> None:
+    async def _live_as_ray(self, process: ContainerProcess) -> None:
         """A Ray node from its start through the gate to its end, which nobody else would notice."""
         port = rayenv.agent_port(planning.argv_of(process))
         clock = self.host.clock
@@ -317,7 +325,7 @@ class ContainerRun:
         except TimeoutError:
             pass
         finally:
-            self.host.gate.leave(gated)
+            self._leave_gate()
             self._hold_cpu()  # not before: Ray gives its own start only so much time
         await raylife.until_up(self._prober, port, clock)
         self._ray_was_up = True

@@ -235,7 +235,7 @@ class Volumes:
 
 
 def _is_shared_memory(mount: Json) -> bool:
-    return os.path.normpath(mount["mountPath"]) == "/dev/shm"
+    return os.path.normpath(str(mount["mountPath"])) == "/dev/shm"
 
 
 def references(volume: Json) -> set[tuple[str, str]]:
