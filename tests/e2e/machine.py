@@ -28,7 +28,7 @@ class Machine:
         self._launcher = launcher
         self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "KUBECONFIG": str(home / "kubeconfig")}
         self._audit = home / "audit.log"
-        self._kubectl = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
+        self.kubectl_path = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
 
     def up(self, *arguments: str) -> str:
         return self.shoal("up", "--name", self.name, "--detach", "--audit-log", str(self._audit), *arguments)
@@ -49,7 +49,7 @@ class Machine:
         return self._run([*self._launcher, SHOAL, *arguments], fails=fails)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> str:
-        return self._run([self._kubectl, *arguments], stdin=stdin, fails=fails)
+        return self._run([self.kubectl_path, *arguments], stdin=stdin, fails=fails)
 
     def pid(self) -> int:
         """The process that runs the cluster."""
