@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
 
 import pytest
 
@@ -37,20 +39,26 @@ def request(name: str, count: int, kind: str, version: str = "v1", **parameters:
     return [template, body]
 
 
-def lines_until(machine: Machine, last: list[str]) -> list[list[str]]:
-    """What `kubectl get provisioningrequest --watch` prints until this line, without ages."""
+@contextmanager
+def watching(machine: Machine) -> Iterator[IO[str]]:
+    """What `kubectl get provisioningrequest --watch` prints."""
     words = [machine.kubectl_path, "get", "provisioningrequest", "--watch", "--no-headers"]
-    watching = subprocess.Popen(words, env=machine.environment, stdout=subprocess.PIPE, text=True)
-    found: list[list[str]] = []
+    process = subprocess.Popen(words, env=machine.environment, stdout=subprocess.PIPE, text=True)
     try:
-        assert watching.stdout is not None
-        while not found or found[-1] != last:
-            found.append(watching.stdout.readline().split()[:-1])
-            assert found[-1], f"the watch ended after {found}"
-        return found
+        assert process.stdout is not None
+        yield process.stdout
     finally:
-        watching.kill()
-        watching.wait()
+        process.kill()
+        process.wait()
+
+
+def lines_until(lines: IO[str], last: list[str]) -> list[list[str]]:
+    """The lines up to this one, without ages."""
+    found: list[list[str]] = []
+    while not found or found[-1] != last:
+        found.append(lines.readline().split()[:-1])
+        assert found[-1], f"the watch ended after {found}"
+    return found
 
 
 def row(machine: Machine, name: str) -> list[str]:
@@ -68,8 +76,9 @@ def test_a_request_is_accepted_then_provisioned_and_its_pods_land_there(
     machine: Machine, kind: str, version: str
 ) -> None:
     assert machine.names("nodes") == ["cpu-0"]
-    apply(machine, *request("train", 2, kind, version))
-    printed = lines_until(machine, ["train", "True", "True", "False"])
+    with watching(machine) as lines:
+        apply(machine, *request("train", 2, kind, version))
+        printed = lines_until(lines, ["train", "True", "True", "False"])
     assert ["train", "True", "False", "False"] in printed  # accepted: all three conditions at once
     assert row(machine, "train") == ["train", "True", "True", "False"]
     new = machine.get("nodes", "-l", "cloud.example/accelerator=l4")["items"]
