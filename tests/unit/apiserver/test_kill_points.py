@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from shoal.api.kinds import EVENT, LEASE
+from shoal.kube.client import Client
+from shoal.local.apiserver import Server
 from shoal.local.apiserver.storage import FILE, Storage
 from tests.faults import proven
+from tests.unit.apiserver.conftest import ManualClock
 from tests.unit.apiserver.test_storage import _acknowledge_early, crash_image, names, opened, write
 
 
@@ -81,10 +85,10 @@ async def test_f099_a_log_that_was_cut_anywhere_leaves_a_beginning_of_the_writes
     await storage.close()
     log = (image / f"{FILE}-wal").read_bytes()
     seen = set()
-    for cut in range(0, len(log), 5000):
+    for cut in range(0, len(log), 17_000):
         at = crash_image(image, tmp_path / f"cut{cut}")
         (at / f"{FILE}-wal").write_bytes(log[:cut])
-        after = opened(at)
+        after = opened(at, durability="normal")
         assert names(after) == order[: len(names(after))], cut
         seen.add(len(names(after)))
         assert await write(after, "next") > highest, cut
@@ -113,6 +117,10 @@ async def test_f100_a_log_that_could_not_be_moved_is_reported_and_tried_again(
     await storage.close()
 
 
+def size_of(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob(f"{FILE}*"))
+
+
 def _forgets(self: Storage) -> None:
     self._log_bytes = -(1 << 40)
 
@@ -132,3 +140,31 @@ class _FailsOnce:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
+
+
+@proven(without=lambda patch: patch.setattr(Storage, "_checkpoint", _forgets))
+async def test_f100_a_day_of_churn_leaves_files_as_small_as_an_hour_of_it(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F100: leases are renewed and events told for 24 hours. Holds: the log and the file do not grow with the hours."""
+    monkeypatch.setattr("shoal.local.apiserver.storage.CHECKPOINT_BYTES", 1 << 20)
+    monkeypatch.setattr("shoal.local.apiserver.storage.INLINE_SECONDS", 0.0)
+    server = Server(tmp_path, clock=clock, durability="normal")
+    await server.start()
+    client = Client(server.transport())
+    for number in range(3):
+        await client.create(LEASE, {"metadata": {"name": f"l{number}"}, "spec": {"holderIdentity": "me"}}, "default")
+    sizes = []
+    for hour in range(24):
+        for minute in range(0, 60, 2):
+            for number in range(3):
+                turn = {"spec": {"leaseTransitions": hour * 60 + minute}}
+                await client.patch(LEASE, f"l{number}", "default", turn)
+            about = {"kind": "Pod", "name": "p", "namespace": "default"}
+            event = {"metadata": {"name": f"e{hour}-{minute}"}, "reason": "Churn", "involvedObject": about}
+            await client.create(EVENT, event, "default")
+        await clock.advance(3600)
+        sizes.append(size_of(tmp_path))
+    assert max(sizes[12:]) <= max(sizes[:12]) * 1.5, sizes
+    assert max(sizes) < 16 << 20
+    await server.stop()
