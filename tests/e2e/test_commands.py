@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,18 +20,21 @@ import yaml
 from shoal.local.home import Home
 from shoal.local.runtime.identity import start_time
 from shoal.local.runtime.ownership import memory_directory
-from tests.e2e import invariants
+from tests.e2e import as_user, invariants
 from tests.e2e.machine import judge
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
+ORDINARY = 42018
 
 
 class Shell:
     """Commands in an environment of their own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, launcher: tuple[str, ...] = ()) -> None:
+        """`launcher` is put before every `shoal`, to run it as someone else."""
+        self._launcher = launcher
         self.home = directory / "home"
         self.config = directory / "kubeconfig"
         self.directory = directory
@@ -40,7 +44,12 @@ class Shell:
         if words[0] == "up" and "--name" in words:
             words = (*words, "--audit-log", str(self.audit_log(words[words.index("--name") + 1])))
         done = subprocess.run(
-            [SHOAL, *words], env=self.environment, capture_output=True, text=True, timeout=120, check=False
+            [*self._launcher, SHOAL, *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert (done.returncode == 0) == good, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -70,8 +79,21 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    found = Shell(tmp_path)
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
+    """Commands of this user, or with the parameter `ordinary` of one without any rights."""
+    if getattr(request, "param", "") != "ordinary":
+        yield from _used(Shell(tmp_path))
+        return
+    if os.geteuid() != 0:
+        pytest.skip("only root can become someone else")
+    with tempfile.TemporaryDirectory(prefix="shoal-user-", dir="/tmp") as place:
+        os.chown(place, ORDINARY, ORDINARY)
+        found = Shell(Path(place), (sys.executable, "-I", str(Path(as_user.__file__)), str(ORDINARY)))
+        found.environment["HOME"] = place
+        yield from _used(found)
+
+
+def _used(found: Shell) -> Iterator[Shell]:
     yield found
     for name in sorted(os.listdir(found.home)) if found.home.exists() else ():
         home = Home(name, found.home)
@@ -239,9 +261,12 @@ spec: {restartPolicy: Never, containers: [{name: c, image: busybox, command: ["/
 """
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "loopback"])
+@pytest.mark.parametrize(
+    ("shell", "sandbox"), [("", "auto"), ("", "loopback"), ("ordinary", "auto")], indirect=["shell"]
+)
 def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox: str) -> None:
     """Exec, cp, attach, logs, port-forward, a changed config map, a Service; and four pods that cannot run say why."""
+    isolated = sandbox == "auto" and "netns" in shell.shoal("doctor")
     shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=4,memory=4Gi", "--sandbox", sandbox)
     shell.kubectl("apply", "-f", "-", text=USED)
     shell.kubectl("wait", "pod/used", "pod/echo", "--for=condition=Ready", "--timeout=30s")
@@ -251,7 +276,7 @@ def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox
     (tmp_path / "sent").write_text("there and back")
     shell.kubectl("cp", str(tmp_path / "sent"), "used:/data/file")
     assert shell.kubectl("exec", "used", "--", "cat", "/data/file") == "there and back"
-    if sandbox == "auto":  # where paths are mapped, tar's own names are not those that kubectl expects
+    if isolated:  # where paths are mapped, tar's own names are not those that kubectl expects
         shell.kubectl("cp", "used:/data/file", str(tmp_path / "returned"))
         assert (tmp_path / "returned").read_text() == "there and back"
 
@@ -270,7 +295,7 @@ def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox
     forward.kill()
     forward.wait()
     fetch = "import os, urllib.request as u; print(u.build_opener(u.ProxyHandler({})).open('http://front:8080').read())"
-    if sandbox == "auto":
+    if isolated:
         assert shell.kubectl("exec", "used", "--", "python3", "-c", fetch) == "b'hi\\n'\n"
 
     shell.kubectl("patch", "configmap", "settings", "-p", '{"data": {"mode": "fast"}}')
