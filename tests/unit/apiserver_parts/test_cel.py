@@ -199,3 +199,35 @@ def test_root_rules_see_the_name_and_nothing_else_of_metadata():
 )
 def test_functions(rule):
     assert complaints(FREE, {"here": 1}, {"rule": rule}) == []
+
+
+@pytest.mark.parametrize(
+    "name, good, bad",
+    [
+        ("dns1123Label", "my-name", "My_Name"),
+        ("dns1123Subdomain", "a.b-c", "a..b"),
+        ("dns1035Label", "abc", "1abc"),
+        ("qualifiedName", "example.com/Name", "a/b/c"),
+        ("labelValue", "", "-x"),
+        ("dns1123LabelPrefix", "name-", "-name"),
+        ("uri", "https://example.com", "no url"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
+        ("byte", "aGk=", "***"),
+        ("date", "2024-02-29", "2023-02-30"),
+        ("datetime", "2024-01-01T00:00:00Z", "yesterday"),
+    ],
+)
+def test_formats(name, good, bad):
+    rule = {"rule": f"!format.{name}().validate(self).hasValue()", "message": "no"}
+    assert complaints({"type": "string"}, good, rule) == []
+    assert complaints({"type": "string"}, bad, rule) == [f'spec: Invalid value: "{bad}": no']
+
+
+def test_formats_by_name_and_their_words():
+    rule = {"rule": """!format.named("dns1123Label").value().validate((self + ")").replace(')', '')).hasValue()"""}
+    assert complaints({"type": "string"}, "ok", rule) == []
+    words = {
+        "rule": "!format.uuid().validate(self).hasValue()",
+        "messageExpression": "format.uuid().validate(self).value()[0]",
+    }
+    assert complaints({"type": "string"}, "x", words) == ['spec: Invalid value: "x": invalid UUID']

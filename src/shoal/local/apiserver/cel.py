@@ -16,6 +16,7 @@ import msgspec
 
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
+from shoal.local.apiserver.cel_formats import rewritten
 from shoal.local.apiserver.field_errors import FieldError, MapKey, Path, shown, text, tokens
 
 Json = dict[str, Any]
@@ -247,7 +248,7 @@ def _misses(schema: Json, source: str, where: str, problems: list[Problem], root
 
 def _compiled(source: str, where: str, problems: list[Problem], written: str) -> Any:
     try:
-        return _environment().compile(source)
+        return _environment().compile(rewritten(source))
     except RuntimeError as error:  # the library's word for a rule that does not parse or check
         problems.append(Problem(where, written, f"compilation failed: {_TAIL.sub('', str(error))}"))
         return None

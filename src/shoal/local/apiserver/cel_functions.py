@@ -1,8 +1,8 @@
 """Kubernetes' own functions for CEL rules, on top of what the CEL library brings.
 
 Quantities, addresses, URLs and versions travel through CEL as one-member maps tagged with what they are, so that
-they compare by value. Used by `cel.py` only. Not here, because the library cannot carry their optional results or
-macros: `format.*` and two-variable comprehensions.
+they compare by value. Used by `cel.py` only. Not here, because the library cannot carry its macros: comprehensions
+over two variables.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from shoal.api.quantity import MAX_UNITS, NANO
 from shoal.api.quantity import parse as parse_quantity
 from shoal.errors import BadInput
+from shoal.local.apiserver import cel_formats
 from shoal.local.apiserver.regex import compiled
 
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
@@ -71,6 +72,7 @@ def extension(cel: Any) -> Any:
         ("getEscapedPath", True, text, [anything], lambda u: quote(urlsplit(u["$url"]).path, safe="/%:@&=+$,;~!'()*")),
         ("getQuery", True, anything, [anything], lambda u: parse_qs(urlsplit(u["$url"]).query, keep_blank_values=True)),
         ("string", False, text, [t.Map(text, anything)], _written),
+        (cel_formats.FUNCTION, False, t.List(text), [text, text], cel_formats.complaints),
         ("find", True, text, [text, text], _find),
         ("findAll", True, t.List(text), [text, text], lambda value, pattern: _find_all(value, pattern, -1)),
         ("findAll", True, t.List(text), [text, text, whole], _find_all),
