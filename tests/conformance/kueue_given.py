@@ -9,7 +9,8 @@ from shoal.engine.model import Gang, Namespace, PodSetAssignment
 
 Case = dict[str, Any]
 
-# Gates that change decisions: how each maps to our settings, and the values under which nothing needs mapping.
+# Gates that change decisions: how each maps to our settings, and the values under which nothing needs mapping, or which
+# `rules_of` maps.
 GATES_AS_SETTINGS = {
     "PartialAdmission": "partial_admission",
     "RecomputeAssignmentUponPreemptionTargetsOverlap": "recompute_on_overlap",
@@ -23,6 +24,10 @@ GATES_WITHOUT_EFFECT = {
     "PrioritySortingWithinCohort": True,
     "FlavorFungibility": True,
     "SchedulingEquivalenceHashing": True,
+    "VectorizedResourceRequests": None,
+    "SchedulerLibraryIntegration": None,
+    "MultiKueueOrchestratedPreemption": None,
+    "PriorityBoost": None,
 }
 
 
@@ -48,6 +53,8 @@ def rules_of(given: Case) -> read.PodRules:
     return read.PodRules(
         limit_ranges=tuple(entry for entry in given.get("objects") or [] if entry.get("_kind") == "LimitRange"),
         reclaimable_pods=gates.get("ReclaimablePods", True),
+        priority_boost=gates.get("PriorityBoost", False),
+        preemption_gates=gates.get("MultiKueueOrchestratedPreemption", False),
         transformations=tuple(
             read.Transformation(
                 input=entry["input"],

@@ -213,7 +213,9 @@ class Cycle:
             if entry.outcome is Outcome.PREEMPT:
                 self._skip(entry)
             return
-        if entry.outcome is Outcome.PREEMPT:
+        if entry.outcome is Outcome.PREEMPT and entry.member.terms.gated:
+            entry.hold("Workload requires preemption, but it's gated", "AdmissionGated", back.AFTER_NOMINATION)
+        elif entry.outcome is Outcome.PREEMPT:
             self._preempt(entry)
         elif self.settings.wait_for_pods_ready and self.state.unready:
             message = "waiting for all admitted workloads to be in PodsReady condition"

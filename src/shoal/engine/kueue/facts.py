@@ -132,6 +132,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Pod set name to pods whose quota is given back already."""
     job_uid: str = ""
     pods_ready: bool = True
+    gated: bool = False
+    """It may not evict others for now."""
 
 
 NO_TERMS = Terms()

@@ -118,7 +118,15 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
     limit_ranges: tuple[Json, ...] = ()
     reclaimable_pods: bool = True
     partial_admission: bool = True
+    priority_boost: bool = False
+    """Gate `PriorityBoost`: an annotation adds to the priority."""
+    preemption_gates: bool = False
+    """Gate `MultiKueueOrchestratedPreemption`: a workload may be kept from evicting others."""
+    requeue_by_creation: bool = False
+    """`waitForPodsReady.requeuingStrategy.timestamp: Creation`: whoever timed out keeps its place."""
 
+
+BOOST = "kueue.x-k8s.io/priority-boost"
 
 DEFAULT_RULES = PodRules()
 
@@ -144,7 +152,7 @@ def workload(stored: Json, rules: PodRules = DEFAULT_RULES) -> Gang:
         name=name,
         dialect="kueue",
         queue=spec.get("queueName") or "",
-        priority=spec.get("priority") or 0,
+        priority=(spec.get("priority") or 0) + (_boost(metadata) if rules.priority_boost else 0),
         created_at=_moment(metadata.get("creationTimestamp")),
         pod_sets=pod_sets,
         labels=dict(metadata.get("labels") or {}),
@@ -156,17 +164,34 @@ def workload(stored: Json, rules: PodRules = DEFAULT_RULES) -> Gang:
     )
 
 
+def _boost(metadata: Json) -> int:
+    """What the annotation adds; one that cannot be read adds nothing."""
+    try:
+        return int((metadata.get("annotations") or {}).get(BOOST, "0"))
+    except ValueError:
+        return 0
+
+
+def _is_gated(stored: Json) -> bool:
+    """Does a preemption gate of the workload still stand closed?"""
+    wanted = {entry["name"] for entry in (stored.get("spec") or {}).get("preemptionGates") or []}
+    states = (stored.get("status") or {}).get("preemptionGates") or []
+    return bool(wanted - {entry.get("name") for entry in states if entry.get("position") == "Open"})
+
+
 def _terms(stored: Json, conditions: dict[str, Json], rules: PodRules) -> Terms:
     status = stored.get("status") or {}
     evicted = conditions.get("Evicted")
     is_evicted = evicted is not None and evicted.get("status") == "True"
+    reason = (evicted.get("reason") or "") if is_evicted and evicted is not None else ""
     checks = [entry.get("state") for entry in status.get("admissionChecks") or []]
     requeued, ready = conditions.get("Requeued"), conditions.get("PodsReady")
     reclaimable = {entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or []}
     return Terms(
         cluster_queue=(status.get("admission") or {}).get("clusterQueue") or "",
         evicted_at=_moment(evicted.get("lastTransitionTime")) if is_evicted and evicted is not None else None,
-        evicted_reason=(evicted.get("reason") or "") if is_evicted and evicted is not None else "",
+        evicted_reason="" if reason == "PodsReadyTimeout" and rules.requeue_by_creation else reason,
+        gated=rules.preemption_gates and _is_gated(stored),
         checks_failed=any(state in ("Retry", "Rejected") for state in checks),
         requeue_at=_moment((status.get("requeueState") or {}).get("requeueAt")),
         backing_off=requeued is not None and requeued.get("status") == "False",
