@@ -46,3 +46,14 @@ def test_when_all_are_taken_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(networks, "ROUTES", table(tmp_path / "route", *everything))
     with pytest.raises(networks.NoNetwork, match="stop a cluster"):
         networks.choose_network(0, "shoalmine")
+
+
+def _thinks_of_pods_only(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(networks, "SERVICES", networks.Network("192.0.2.0/24"))
+
+
+@proven(without=_thinks_of_pods_only)
+def test_f105_no_pod_gets_the_address_of_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F105: a cluster's name leads to the network of Services. Holds: its pods live in another one."""
+    monkeypatch.setattr(networks, "ROUTES", table(tmp_path / "route"))
+    assert str(networks.choose_network(96 - 64, "shoalmine")) == "10.112.0.0/16"

@@ -20,6 +20,9 @@ NARROWEST_COMMON = 12
 
 Network = ipaddress.IPv4Network
 
+SERVICES = Network("10.96.0.0/12")
+"""Where API servers, ours and others, usually take the addresses of Services from: no pod may have one of those."""
+
 
 class NoNetwork(ShoalError):
     """Every network that we might use is taken."""
@@ -33,7 +36,7 @@ def choose_network(place: int, bridge: str) -> Network:
             return network
     for step in range(COUNT):
         candidate = Network(f"10.{FIRST + (place + step) % COUNT}.0.0/16")
-        if not any(candidate.overlaps(network) for _, network in taken):
+        if not candidate.overlaps(SERVICES) and not any(candidate.overlaps(network) for _, network in taken):
             return candidate
     raise NoNetwork(f"every network from 10.{FIRST}.0.0 to 10.{FIRST + COUNT - 1}.0.0 is in use here; stop a cluster")
 
