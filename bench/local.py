@@ -15,7 +15,8 @@ import resource
 import time
 
 from shoal.api import gang as marks
-from shoal.api.kinds import POD
+from shoal.api.crds import load_crds
+from shoal.api.kinds import CRD, POD
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
@@ -29,6 +30,9 @@ async def main(nodes: int, pods: int, gang: int) -> None:
     server = Server(None)
     await server.start()
     client = Client(server.transport(), timeout=120)
+    for definition in load_crds():
+        if definition["spec"]["names"]["kind"] in ("ProvisioningRequest", "PodGroup"):
+            await client.create(CRD, definition)
     keeper = NodeKeeper(client, "bench", "127.0.0.1", clock)
     began = time.monotonic()
     await keeper.register(

@@ -1,4 +1,4 @@
-"""`shoal up` with simulated pods and a GPU pool at zero, seen through kubectl; one cluster for each module here."""
+"""`shoal up` with simulated pods and a GPU pool at zero, seen through kubectl; one cluster for all tests here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOL = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     found = Machine("pools", tmp_path_factory.mktemp("home"))
     config = tmp_path_factory.mktemp("config") / "shoal.yaml"
@@ -29,7 +29,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     found.down("--purge")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def at_zero(machine: Machine) -> Iterator[None]:
     """Every test leaves nothing behind and finds the pool empty."""
     yield

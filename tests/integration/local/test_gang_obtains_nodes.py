@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.machine import Machine
 from tests.integration.local.conftest import apply, gpu_pod, until
+
+pytestmark = pytest.mark.usefixtures("at_zero")
 
 
 def wrapper(name: str, pods: int) -> dict[str, Any]:

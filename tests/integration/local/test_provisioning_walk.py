@@ -12,6 +12,8 @@ import pytest
 from tests.e2e.machine import Machine
 from tests.integration.local.conftest import apply, gpu_pod
 
+pytestmark = pytest.mark.usefixtures("at_zero")
+
 CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 

@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.machine import Machine
 from tests.integration.local.conftest import apply, until
 
+pytestmark = pytest.mark.usefixtures("at_zero")
+
 SECONDS, STATUS = "simulation.shoal.dev/job-seconds", "simulation.shoal.dev/job-status"
 
 
