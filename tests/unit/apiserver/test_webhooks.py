@@ -108,6 +108,30 @@ async def test_mutating_webhooks_change_objects_one_after_another(client: Client
     )
 
 
+async def test_a_webhook_is_asked_again_when_a_later_one_changed_what_it_saw(client: Client, hook: Hook) -> None:
+    def answer(request: Json) -> Json:
+        seen = request["object"].get("data") or {}
+        if "late" in seen:  # only the first one's second turn sees this
+            return patching({"op": "add", "path": "/data/noticed", "value": "yes"})(request)
+        late = len(hook.asked) == 2
+        operation = (
+            {"op": "add", "path": "/data/late", "value": "yes"}
+            if late
+            else {"op": "test", "path": "/kind", "value": "ConfigMap"}
+        )
+        return patching(operation)(request)
+
+    hook.answer = answer
+    await client.create(MUTATING_WEBHOOK, hook.configuration("a", reinvocationPolicy="IfNeeded"))
+    await client.create(MUTATING_WEBHOOK, hook.configuration("b"))
+    made = await client.create(CONFIG_MAP, {**config_map("c"), "data": {"x": "1"}}, "default")
+    assert len(hook.asked) == 3 and made["data"] == {"x": "1", "late": "yes", "noticed": "yes"}
+    hook.asked.clear()
+    dry = await client.create(CONFIG_MAP, {**config_map("d"), "data": {"late": "1"}}, "default", dry_run=True)
+    assert dry["data"]["noticed"] == "yes" and all(one["dryRun"] for one in hook.asked)
+    assert len(hook.asked) == 2, "what changes nothing asks nobody again"
+
+
 async def test_validating_webhooks_refuse_with_their_own_words(client: Client, hook: Hook) -> None:
     hook.answer = lambda request: {
         "allowed": False,

@@ -43,6 +43,7 @@ class Hook(msgspec.Struct, frozen=True):
     mutating: bool
     equivalent: bool
     conditions: list[Json]
+    reinvoked: bool = False  # asked once more when another changed the object after it
 
 
 class Webhooks:
@@ -76,13 +77,26 @@ class Webhooks:
 
     async def mutate(self, call: Call, obj: Json, old: Json | None) -> Json:
         operation: Operation = "CREATE" if old is None else "UPDATE"
+        asked_before: list[Hook] = []  # and asked again, once, when a later one changed what they saw
+        again: list[Hook] = []
         for hook in self.mutating:
-            if not self._applies(hook, call, operation, obj, old):
-                continue
-            answer = await self._ask(hook, call, operation, obj, old)
-            if answer is not None and answer.get("patch"):
-                obj = _patched(hook, obj, answer)
+            changed = await self._change(hook, call, operation, obj, old)
+            if changed is not None and changed != obj:
+                again += [one for one in asked_before if one not in again]
+            obj = changed if changed is not None else obj
+            if hook.reinvoked and changed is not None:
+                asked_before.append(hook)
+        for hook in again:
+            changed = await self._change(hook, call, operation, obj, old)
+            obj = changed if changed is not None else obj
         return obj
+
+    async def _change(self, hook: Hook, call: Call, operation: Operation, obj: Json, old: Json | None) -> Json | None:
+        """The object as this webhook makes it; None when it was not asked."""
+        if not self._applies(hook, call, operation, obj, old):
+            return None
+        answer = await self._ask(hook, call, operation, obj, old)
+        return _patched(hook, obj, answer) if answer is not None and answer.get("patch") else obj
 
     async def validate(self, call: Call, obj: Json | None, old: Json | None) -> None:
         operation: Operation = "DELETE" if obj is None else "CREATE" if old is None else "UPDATE"
@@ -173,6 +187,7 @@ def read_hooks(configuration: Json, mutating: bool) -> list[Hook]:
                 mutating,
                 one.get("matchPolicy") != "Exact",
                 one.get("matchConditions") or [],
+                mutating and one.get("reinvocationPolicy") == "IfNeeded",
             )
         )
     return found
