@@ -170,6 +170,21 @@ async def test_room_booked_for_a_request_of_others_is_not_free_until_their_pods_
     await pooled.until(kinds.APP_WRAPPER, "wants-one", dispatched)
 
 
+async def test_a_strangers_object_of_that_name_is_left_alone(quiet: Cluster) -> None:
+    """Somebody made a template under the very name: it is not used, and the gang waits for room as others do."""
+    await publish(quiet, 4)
+    wrapper = await quiet.create(kinds.APP_WRAPPER, asks("train", 2))
+    name = f"shoal-{wrapper['metadata']['uid']}-1-0"
+    theirs = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}}
+    await quiet.create(kinds.POD_TEMPLATE, {**theirs, "template": {"spec": pod("x")["spec"]}})
+    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    waiting = await quiet.until(
+        kinds.APP_WRAPPER, "train", lambda one: "cpu needed" in (one.get("status") or {}).get("message", "")
+    )
+    assert waits(waiting)
+    await requests(quiet, 0)
+
+
 # --- fault rows
 
 

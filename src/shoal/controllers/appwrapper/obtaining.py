@@ -32,7 +32,7 @@ from shoal.engine.model import Gang, NodePool, Obtain, Taint
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.clock import Clock
-from shoal.kube.errors import AlreadyExists, NotFound
+from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 
@@ -161,18 +161,15 @@ class Obtaining:
             marks.GANG_UID: gang.uid,
             GENERATION: str(wrapper.metadata.generation),
         }
+        owner = owner_reference(wrapper)
         try:
             templates, body = request_objects(name, gang, annotations)
-        except BadInput as error:
-            log.warning("no nodes are asked for %s: %s", gang.key, error)
-            self._wanted.pop(gang.uid)
-            self._refused[gang.uid] = wrapper.metadata.generation
-            self._tell(wrapper)
+            for template in templates:
+                await self._make(POD_TEMPLATE, template, gang.namespace, owner)
+            request = await self._make(PROVISIONING_REQUEST, body, gang.namespace, owner)
+        except (BadInput, Invalid, Forbidden) as error:
+            self._refuse(wrapper, gang, str(error))
             return
-        owner = owner_reference(wrapper)
-        for template in templates:
-            await self._make(POD_TEMPLATE, template, gang.namespace, owner)
-        request = await self._make(PROVISIONING_REQUEST, body, gang.namespace, owner)
         self._attempts[gang.uid] = number
         self.requests.note_write(request)
         self._recorder.event(wrapper, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
@@ -181,13 +178,24 @@ class Obtaining:
             await self._client.patch(POD_TEMPLATE, template["metadata"]["name"], gang.namespace, {"metadata": handed})
 
     async def _make(self, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
-        """Create it, or find what an earlier try made under the same name."""
+        """Create it, or find what an earlier try made under the same name. Raises BadInput for a stranger's."""
         body["metadata"]["ownerReferences"] = [owner]
         try:
             made: Json = await self._client.create(kind, body, namespace)
         except AlreadyExists:
             made = await self._client.get(kind, body["metadata"]["name"], namespace)
+            if owner_of(made) != owner["uid"]:
+                name = made["metadata"]["name"]
+                raise BadInput(f"{kind.kind} {namespace}/{name} exists and belongs to someone else") from None
         return made
+
+    def _refuse(self, wrapper: AppWrapper, gang: Gang, why: str) -> None:
+        """No request can be made for this gang as it is: it waits for room on nodes that exist."""
+        log.warning("no nodes are asked for %s: %s", gang.key, why)
+        self._recorder.event(wrapper, "Warning", "ProvisioningRequestRefused", why)
+        self._wanted.pop(gang.uid, None)
+        self._refused[gang.uid] = wrapper.metadata.generation
+        self._tell(wrapper)
 
     async def _drop(self, requests: list[Json]) -> None:
         for request in requests:
