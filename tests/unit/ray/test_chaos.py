@@ -21,7 +21,7 @@ from shoal.kube.transport import Request, Response
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import group, ray_cluster
 
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 class Faulty:
