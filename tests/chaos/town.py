@@ -23,6 +23,7 @@ KUBELET = "town/kubelet"
 SERVED = {
     "v1": (("pods", "Pod"), ("configmaps", "ConfigMap")),
     "batch/v1": (("jobs", "Job"),),
+    "workload.codeflare.dev/v1beta1": (("appwrappers", "AppWrapper"), ("appwrappers/status", "AppWrapper")),
 }
 KEPT = ("pods", "configmaps", "jobs", "appwrappers", "quotasubtrees", "nodes")
 

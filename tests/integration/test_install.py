@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from shoal.api.kinds import APP_WRAPPER
+from shoal.api.meta import Json
 from shoal.cli import installation
+from shoal.cli.admission import Admission, certificate_hosts
+from shoal.kube.client import Client
+from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, free_ports
 from tests.faults import proven
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 INSTALL = ("install", "--image", "example.test/shoal:1", "--replicas", "1")
 SAMPLES = Path(__file__).parents[2] / "samples" / "appwrapper"
+MORE_ARGUMENTS: list[str] = []
+"""For the controller; empty as it ships."""
 
 
 def shoal(plane: ControlPlane, *arguments: str) -> str:
@@ -65,10 +75,12 @@ def controller(
                 f"--kubeconfig={path}",
                 f"--webhook-url={webhook_url}",
                 f"--health-port={health_port}",
+                *MORE_ARGUMENTS,
             ],
             stdout=log,
             stderr=log,
         )
+        until_ready(health_port)
         yield process
         process.terminate()
         assert process.wait(30) == 0
@@ -81,17 +93,26 @@ def told(port: int, path: str) -> str:
         return str(answer.read().decode())
 
 
-def submit(plane: ControlPlane, sample: str) -> None:
-    """Create a sample as soon as the API server knows our certificate: until then it refuses, as it should."""
-    deadline = time.monotonic() + 60
-    while True:
+def until_ready(port: int) -> None:
+    """Ready means that the API server has reached the webhook: from then on no create is refused for want of it."""
+    deadline = time.monotonic() + 90
+    said = ""
+    while time.monotonic() < deadline:
         try:
-            plane.kubectl("create", "-f", str(SAMPLES / sample))
-            return
-        except RuntimeError as error:
-            if "failed calling webhook" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+            if "\nready" in "\n" + told(port, "/readyz"):
+                return
+        except OSError as error:
+            said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
+        time.sleep(0.2)
+    raise AssertionError(f"never ready: {said}")
+
+
+def submit(plane: ControlPlane, sample: str) -> None:
+    plane.kubectl("create", "-f", str(SAMPLES / sample))
+
+
+def apply(plane: ControlPlane, obj: Json, *arguments: str) -> str:
+    return plane.kubectl("create", *arguments, "-f", "-", stdin=json.dumps(obj))
 
 
 def _forgets_pods(patch: pytest.MonkeyPatch) -> None:
@@ -131,7 +152,34 @@ def test_f133_the_shipped_role_is_enough_and_has_no_star(
     assert controller.poll() is None
 
 
-def test_the_installed_webhooks_stamp_and_refuse(installed: ControlPlane, controller: subprocess.Popen[bytes]) -> None:
+def _changes_after_install(patch: pytest.MonkeyPatch, change: Callable[[ControlPlane], None]) -> None:
+    whole = shoal
+
+    def poorer(plane: ControlPlane, *arguments: str) -> str:
+        said = whole(plane, *arguments)
+        if arguments[0] == "install" and "--dry-run" not in arguments:
+            change(plane)
+        return said
+
+    patch.setattr(sys.modules[__name__], "shoal", poorer)
+
+
+def drop_webhooks(plane: ControlPlane) -> None:
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        plane.kubectl("delete", kind, "shoal", "--ignore-not-found")
+
+
+def _webhooks_only_in_code(patch: pytest.MonkeyPatch) -> None:
+    _changes_after_install(patch, drop_webhooks)
+    patch.setattr(sys.modules[__name__], "until_ready", lambda port: None)
+
+
+@proven(without=_webhooks_only_in_code)
+def test_f070_the_installed_webhooks_stamp_and_refuse(
+    installed: ControlPlane, controller: subprocess.Popen[bytes]
+) -> None:
+    """F70: a webhook exists in code and not on the cluster. Holds: a real server, told by the generated manifests,
+    calls ours: creators are stamped, forged stamps replaced, and what can never work is refused."""
     submit(installed, "raycluster.yaml")
     stored = json.loads(installed.kubectl("get", "appwrapper", "first", "-o", "json"))
     assert json.loads(stored["metadata"]["annotations"]["shoal.dev/created-by"])["user"] == "admin"
@@ -151,9 +199,23 @@ def test_the_installed_webhooks_stamp_and_refuse(installed: ControlPlane, contro
     installed.kubectl("delete", "appwrapper", "first", "--wait=true")
 
 
-def test_a_second_install_changes_nothing_and_uninstall_leaves_users_objects(
+def _uninstalls_definitions_too(patch: pytest.MonkeyPatch) -> None:
+    whole = shoal
+
+    def thorough(plane: ControlPlane, *arguments: str) -> str:
+        if arguments[0] == "uninstall":
+            plane.kubectl("delete", "crd", "appwrappers.workload.codeflare.dev", "--ignore-not-found")
+        return whole(plane, *arguments)
+
+    patch.setattr(sys.modules[__name__], "shoal", thorough)
+
+
+@proven(without=_uninstalls_definitions_too)
+def test_f071_uninstall_leaves_definitions_and_what_runs(
     installed: ControlPlane, webhook_url: str, controller: subprocess.Popen[bytes]
 ) -> None:
+    """F71: Shoal is installed twice and then uninstalled under a running gang. Holds: the second install changes
+    nothing; after the uninstall the AppWrapper, its objects and the definitions are still there."""
     before = installed.kubectl(
         "get", "crd", "appwrappers.workload.codeflare.dev", "-o", "jsonpath={.metadata.generation}"
     )
@@ -163,10 +225,15 @@ def test_a_second_install_changes_nothing_and_uninstall_leaves_users_objects(
     )
     assert before == after
     submit(installed, "deployment.yaml")
+    installed.kubectl(
+        "wait", "-f", str(SAMPLES / "deployment.yaml"), "--for=jsonpath={.status.state}=Running", "--timeout=60s"
+    )
+    ours = installed.kubectl("get", "deployments", "-n", "default", "-o", "name")
     controller.terminate()  # as the Deployment's pods would end: without rights it could only complain
     controller.wait(30)
     shoal(installed, "uninstall")
     assert "appwrapper" in installed.kubectl("get", "-f", str(SAMPLES / "deployment.yaml"), "-o", "name")
+    assert ours.strip() and installed.kubectl("get", "deployments", "-n", "default", "-o", "name") == ours
     with pytest.raises(RuntimeError, match="not found"):
         installed.kubectl("-n", installation.NAMESPACE, "get", "deployment", installation.NAME)
     installed.kubectl("delete", "-f", str(SAMPLES / "deployment.yaml"))
@@ -178,3 +245,166 @@ def test_a_dry_run_prints_manifests_that_the_server_takes(installed: ControlPlan
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=printed
     )
     assert taken.count("(server dry run)") == printed.count("\n---\n") + 1
+
+
+def _guards_every_update(patch: pytest.MonkeyPatch) -> None:
+    def unconditional(plane: ControlPlane) -> None:
+        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+            change = [{"op": "remove", "path": "/webhooks/0/matchConditions"}]
+            plane.kubectl("patch", kind, "shoal", "--type=json", "-p", json.dumps(change))
+
+    _changes_after_install(patch, unconditional)
+
+
+def simple_wrapper(name: str, *wraps: Json, namespace: str = "default", **metadata: object) -> Json:
+    items = [{"generictemplate": obj} for obj in wraps]
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": {"resources": {"GenericItems": items}},
+    }
+
+
+def plain(kind: str, name: str, api_version: str = "v1", **more: object) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **more}
+
+
+RAY = plain(
+    "RayCluster",
+    "loot",
+    "ray.io/v1",
+    spec={
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "h", "image": "none"}]}}}
+    },
+)
+
+
+@proven(without=_guards_every_update)
+def test_f064_with_the_webhook_down_nobody_else_is_stopped(
+    full_control_plane: ControlPlane, installed: ControlPlane, webhook_url: str
+) -> None:
+    """F64: nobody answers the webhooks. Holds: our own and the system's namespaces, every other kind, and all that is
+    done to AppWrappers beyond creating and editing them goes on; only a new AppWrapper is refused, by name."""
+    drop_webhooks(installed)
+    apply(installed, simple_wrapper("older", finalizers=["example.test/held"]))
+    shoal(installed, *INSTALL, "--webhook-url", webhook_url)
+    pod = plain("Pod", "free", spec={"containers": [{"name": "a", "image": "none"}]})
+    for namespace in ("kube-system", installation.NAMESPACE, "default"):
+        apply(installed, pod, "-n", namespace)
+        installed.kubectl("delete", "pod", "free", "-n", namespace, "--wait=false", "--grace-period=0", "--force")
+    apply(installed, RAY, "-n", "default")
+    installed.kubectl("delete", "raycluster", "loot", "-n", "default")
+    deadline = time.monotonic() + 30
+    while True:  # a new configuration takes a moment to be in force
+        try:
+            apply(installed, simple_wrapper("new"), "--dry-run=server")
+        except RuntimeError as error:
+            assert "stamp.shoal.dev" in str(error)
+            break
+        assert time.monotonic() < deadline, "creating an AppWrapper was not refused"
+        time.sleep(0.2)
+    installed.kubectl("label", "appwrapper", "older", "tree=oak")
+    status = json.dumps({"status": {"message": "written"}})
+    installed.kubectl("patch", "appwrapper", "older", "--subresource=status", "--type=merge", "-p", status)
+    installed.kubectl("delete", "appwrapper", "older", "--wait=false")
+    freed = json.dumps({"metadata": {"finalizers": None}})
+    installed.kubectl("patch", "appwrapper", "older", "--type=merge", "-p", freed)
+    installed.kubectl("wait", "appwrapper/older", "--for=delete", "--timeout=30s")
+
+
+def _ready_at_once(patch: pytest.MonkeyPatch) -> None:
+    from shoal.cli.admission import Admission
+
+    patch.setattr(Admission, "trouble", lambda self: None)
+
+
+@proven(without=_ready_at_once)
+async def test_f065_ready_means_that_a_call_came_through(installed: ControlPlane, webhook_url: str) -> None:
+    """F65: a replica says that it is ready before the API server can reach its webhook. Holds: ready only after a call
+    through the API server was answered; the first create after that is stamped."""
+    url = urlsplit(webhook_url)
+    transport = load(installed.kubeconfig)
+    admission = Admission(Client(transport), installation.NAMESPACE, certificate_hosts(webhook_url))
+    tasks = [
+        asyncio.ensure_future(admission.run("127.0.0.1", url.port or 443)),
+        asyncio.ensure_future(admission.keep(Client(transport))),
+    ]
+    try:
+        async with asyncio.timeout(60):
+            while admission.trouble() is not None:  # noqa: ASYNC110 (it tells nobody)
+                await asyncio.sleep(0.05)
+        made = await Client(transport).create(APP_WRAPPER, simple_wrapper("first-of-all"), "default", dry_run=True)
+        assert "shoal.dev/created-by" in made["metadata"]["annotations"]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await transport.close()
+
+
+def _trusts_anyone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sys.modules[__name__], "MORE_ARGUMENTS", ["--trust-unstamped"])
+
+
+def _lends_its_rights(patch: pytest.MonkeyPatch) -> None:
+    _webhooks_only_in_code(patch)
+    _trusts_anyone(patch)
+
+
+@proven(without=_trusts_anyone)
+def test_f073_what_came_while_we_were_down_is_not_started_unseen(
+    installed: ControlPlane, webhook_url: str, request: pytest.FixtureRequest
+) -> None:
+    """F73: an AppWrapper with a creator of its own invention is created while neither webhook nor controller is there.
+    Holds: it is not started once they are; its status says what to do."""
+    drop_webhooks(installed)
+    forged = json.dumps({"user": "root", "uid": "", "groups": ["system:masters"], "extra": {}})
+    apply(installed, simple_wrapper("early", plain("ConfigMap", "x"), annotations={"shoal.dev/created-by": forged}))
+    time.sleep(1.1)  # creation times are told in seconds
+    shoal(installed, *INSTALL, "--webhook-url", webhook_url)
+    request.getfixturevalue("controller")
+    installed.kubectl("wait", "appwrapper/early", "--for=jsonpath={.status.state}=Pending", "--timeout=60s")
+    installed.kubectl("wait", "appwrapper/early", "--for=jsonpath={.status.queuejobstate}=Backoff", "--timeout=60s")
+    assert "install the admission webhook" in installed.kubectl("get", "appwrapper", "early", "-o", "yaml")
+    with pytest.raises(RuntimeError, match="not found"):
+        installed.kubectl("get", "configmap", "x", "-n", "default")
+    installed.kubectl("delete", "appwrapper", "early")
+
+
+@proven(without=_lends_its_rights)
+def test_f112_two_users_in_two_namespaces_on_a_real_server(
+    installed: ControlPlane, controller: subprocess.Popen[bytes]
+) -> None:
+    """F112: ann may create RayClusters in red, bob may create only AppWrappers in blue. Holds: ann gets one through an
+    AppWrapper; bob gets none, in either version, with a generated name, or by an edit; nor roles of any kind."""
+    for user, namespace, resources in (
+        ("ann", "red", "appwrappers.workload.codeflare.dev,rayclusters.ray.io"),
+        ("bob", "blue", "appwrappers.workload.codeflare.dev,roles.rbac.authorization.k8s.io"),
+    ):
+        installed.kubectl("create", "namespace", namespace)
+        verbs = "--verb=get,list,create,update,patch,delete"
+        installed.kubectl("-n", namespace, "create", "role", user, verbs, f"--resource={resources}")
+        installed.kubectl("-n", namespace, "create", "rolebinding", user, f"--role={user}", f"--user={user}")
+    apply(installed, simple_wrapper("gang", RAY, namespace="red"), "--as=ann")
+    installed.kubectl("-n", "red", "wait", "appwrapper/gang", "--for=jsonpath={.status.state}=Running", "--timeout=60s")
+    assert "loot" in installed.kubectl("-n", "red", "get", "rayclusters", "-o", "name")
+    components = {**simple_wrapper("gang", namespace="blue"), "apiVersion": "workload.codeflare.dev/v1beta2"}
+    components["spec"] = {"components": [{"template": RAY}]}
+    nameless = {**RAY, "metadata": {"generateName": "loot-"}}
+    generated = {**components, "spec": {"components": [{"template": nameless}]}}
+    labelled = {**components, "metadata": {**components["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+    for made in (simple_wrapper("gang", RAY, namespace="blue"), components, generated, labelled):
+        with pytest.raises(RuntimeError, match="User bob is not authorized to create rayclusters"):
+            apply(installed, made, "--as=bob")
+    apply(installed, simple_wrapper("empty", namespace="blue"), "--as=bob")
+    edit = json.dumps({"spec": {"resources": {"GenericItems": [{"generictemplate": RAY}]}}})
+    with pytest.raises(RuntimeError, match="User bob is not authorized to create rayclusters"):
+        installed.kubectl("-n", "blue", "patch", "appwrapper", "empty", "--type=merge", "-p", edit, "--as=bob")
+    role = plain("Role", "loot", "rbac.authorization.k8s.io/v1", rules=[])
+    with pytest.raises(RuntimeError, match="depends on who creates it"):
+        apply(installed, simple_wrapper("grants", role, namespace="blue"), "--as=bob")
+    assert installed.kubectl("-n", "blue", "get", "rayclusters", "-o", "name").strip() == ""
+    for namespace in ("red", "blue"):
+        installed.kubectl("-n", namespace, "delete", "appwrappers", "--all")
+        installed.kubectl("delete", "namespace", namespace, "--wait=false")

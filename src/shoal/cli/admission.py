@@ -1,14 +1,17 @@
 """The admission webhooks of a real cluster: who serves them, what the API server is told, whose certificate they show.
 
 Every replica answers, the leader keeps the certificate. Only our own kinds are selected, so that an outage refuses new
-AppWrappers and nothing else; stamping must not fail open, or a creator could be forged while it is down.
+AppWrappers, and edits of what they wrap, and nothing else; stamping must not fail open, or a creator could be forged
+while it is down. Metadata, deletions and finalizers of AppWrappers never depend on us.
 """
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
 from shoal.api import kinds
+from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.controllers import ray
 from shoal.controllers.appwrapper import webhook
@@ -18,6 +21,7 @@ from shoal.kube.cache import Cache, Change
 from shoal.kube.certificates import Rotation
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
+from shoal.kube.errors import KubeError
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
 from shoal.kube.webhooks import WebhookServer
 
@@ -46,6 +50,27 @@ _QUOTA_RULES: list[Json] = [
 ]
 
 
+_STAMP = "'shoal.dev/created-by'"
+_STAMPED = "(has({0}.metadata.annotations) && {1} in {0}.metadata.annotations ? {0}.metadata.annotations[{1}] : '')"
+_CONCERNS_US: list[Json] = [
+    {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"},
+    {
+        "name": "changes-what-is-wrapped",
+        "expression": "request.operation == 'CREATE' || object.spec != oldObject.spec || "
+        + f"{_STAMPED.format('object', _STAMP)} != {_STAMPED.format('oldObject', _STAMP)}",
+    },
+]
+"""Everything else does not even reach the webhook, so that an outage cannot hold it up."""
+
+PROBE_PAUSE = 1.0
+_PROBE: Json = {
+    "apiVersion": kinds.APP_WRAPPER.api_version,
+    "kind": "AppWrapper",
+    "metadata": {"name": "shoal-readiness"},
+    "spec": {"resources": {"GenericItems": []}},
+}
+
+
 class Admission:
     """The server of one replica. `run` it in every replica, `keep` where the lease is held."""
 
@@ -54,7 +79,8 @@ class Admission:
         self._namespace = namespace
         self._rotation = Rotation(SERVICE, hosts or (f"{SERVICE}.{namespace}.svc",))
         self._server = WebhookServer()
-        self._presented = False
+        self._presented = asyncio.Event()
+        self._unproven = "the API server has not called it yet"
         judge = webhook.Judge(Rights(client), Discovery(client))
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
@@ -68,18 +94,35 @@ class Admission:
         )
         secrets.subscribe(self._changed)
         try:
-            await secrets.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(secrets.run())
+                tasks.create_task(self._prove())
         finally:
             await self._server.stop()
+
+    async def _prove(self) -> None:
+        """Ready is who was reached: an AppWrapper that is never stored goes through the API server and back to us."""
+        await self._presented.wait()
+        while self._unproven:
+            try:
+                made = await self._client.create(kinds.APP_WRAPPER, _PROBE, self._namespace, dry_run=True)
+                stamped = CREATED_BY in (made["metadata"].get("annotations") or {})
+                self._unproven = "" if stamped else "the API server does not call it: shoal install sets that up"
+            except KubeError as error:
+                self._unproven = f"the API server cannot call it: {error}"
+            if self._unproven:
+                await asyncio.sleep(PROBE_PAUSE)
 
     def _changed(self, change: Change) -> None:
         if change.new is not None:
             self._server.present(decoded(change.new).chain.leaf)
-            self._presented = True
+            self._presented.set()
 
     def trouble(self) -> str | None:
         """Why calls cannot be answered yet; None when they can."""
-        return None if self._presented else "there is no certificate to show yet"
+        if not self._presented.is_set():
+            return "there is no certificate to show yet"
+        return self._unproven or None
 
     async def keep(self, client: Client) -> None:
         """Renew the certificate in time and tell the API server whom to trust, until cancelled."""
@@ -95,12 +138,12 @@ def configurations(namespace: str, url: str = "") -> list[Json]:
     return [
         _configuration(
             "MutatingWebhookConfiguration",
-            [_webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url)],
+            [_webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US)],
         ),
         _configuration(
             "ValidatingWebhookConfiguration",
             [
-                _webhook("appwrapper.shoal.dev", webhook.VALIDATE_PATH, _WRAPPER_RULES, namespace, url),
+                _webhook("appwrapper.shoal.dev", webhook.VALIDATE_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US),
                 # What only says early that something cannot work may be missed: the controllers say it later.
                 _webhook("quota.shoal.dev", webhook.VALIDATE_PATH, _QUOTA_RULES, namespace, url, needed=False),
                 _webhook("ray.shoal.dev", ray_webhook.VALIDATE_PATH, ray_webhook.RULES, namespace, url, needed=False),
@@ -124,9 +167,18 @@ def _configuration(kind: str, webhooks: list[Json]) -> Json:
     }
 
 
-def _webhook(name: str, path: str, rules: list[Json], namespace: str, url: str, *, needed: bool = True) -> Json:
+def _webhook(
+    name: str,
+    path: str,
+    rules: list[Json],
+    namespace: str,
+    url: str,
+    conditions: list[Json] | None = None,
+    *,
+    needed: bool = True,
+) -> Json:
     service = {"name": SERVICE, "namespace": namespace, "path": path, "port": 443}
-    return {
+    made: Json = {
         "name": name,
         "clientConfig": {"url": url.rstrip("/") + path} if url else {"service": service},
         "rules": rules,
@@ -136,3 +188,4 @@ def _webhook(name: str, path: str, rules: list[Json], namespace: str, url: str, 
         "admissionReviewVersions": ["v1"],
         "matchPolicy": "Equivalent",
     }
+    return {**made, "matchConditions": conditions} if conditions else made

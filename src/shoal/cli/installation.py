@@ -99,6 +99,8 @@ def lease_rules() -> list[Json]:
     return [
         _rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch")),
         {**_rule("", ["secrets"], ("update",)), "resourceNames": [admission.SECRET]},
+        # one that is never stored, to see whether the API server reaches the webhook
+        _rule("workload.codeflare.dev", ["appwrappers"], ("create",)),
     ]
 
 
@@ -106,7 +108,8 @@ def _service(namespace: str) -> Json:
     port = {"name": "webhook", "port": 443, "targetPort": admission.PORT}
     return {
         **_object("v1", "Service", admission.SERVICE, namespace),
-        "spec": {"selector": LABELS, "ports": [port]},
+        # a replica is ready once it was called, so it must be called before it is ready
+        "spec": {"selector": LABELS, "ports": [port], "publishNotReadyAddresses": True},
     }
 
 

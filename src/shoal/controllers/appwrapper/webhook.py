@@ -25,6 +25,8 @@ from shoal.kube.webhooks import AdmissionRequest, Verdict
 STAMP_PATH = "/appwrapper/stamp"
 VALIDATE_PATH = "/appwrapper/validate"
 LONGEST_LABEL = 63
+MOST_KINDS = 64
+"""Kinds that one AppWrapper may wrap: each is a question to the API server, and anyone may call a webhook."""
 
 
 def stamp(request: AdmissionRequest) -> Verdict:
@@ -68,7 +70,7 @@ def validate(request: AdmissionRequest) -> Verdict:
     obj, old = request.object, request.old_object
     if obj is None or request.sub_resource or _passes(obj, old):
         return Verdict()
-    problems = [*rules.validate(obj, old), *refused_kinds(obj)]
+    problems = [*rules.validate(obj, old), *refused_kinds(obj), *_too_many_kinds(obj)]
     if not problems:
         return Verdict()
     return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
@@ -83,6 +85,17 @@ def refused_kinds(obj: Json) -> list[FieldError]:
         if refusal:
             found.append(FieldError(path, refusal, "Forbidden"))
     return found
+
+
+def _too_many_kinds(obj: Json) -> list[FieldError]:
+    found = {_type_of(template) for _, template in wrapped_templates(obj)}
+    if len(found) <= MOST_KINDS:
+        return []
+    return [FieldError("spec", f"wraps objects of {len(found)} kinds; at most {MOST_KINDS} are allowed", "TooMany")]
+
+
+def _type_of(template: Json) -> tuple[str, str]:
+    return str(template.get("apiVersion")), str(template.get("kind"))
 
 
 def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
@@ -125,8 +138,8 @@ class Judge:
 
     async def _wanted(self, obj: Json) -> list[Kind]:
         found = []
-        for _, template in wrapped_templates(obj):
-            kind = await self._kinds.kind_of(str(template.get("apiVersion")), str(template.get("kind")))
+        for api_version, name in dict.fromkeys(_type_of(template) for _, template in wrapped_templates(obj)):
+            kind = await self._kinds.kind_of(api_version, name)
             if kind is not None:
                 found.append(kind)
         return found

@@ -1,0 +1,152 @@
+"""What strangers can do to us and read from us: the webhooks' port, the metrics, a start with everything there."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from typing import Any
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
+from shoal.controllers.appwrapper.rights import Rights
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.discovery import Discovery
+from shoal.kube.transport import Request, Response
+from tests.chaos.town import Town
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, waits
+from tests.unit.appwrapper.meddler import Meddler
+from tests.unit.appwrapper.test_rights import request
+
+
+def asks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "MOST_KINDS", 10**9)
+
+
+@proven(without=asks_without_end)
+async def test_f132_whoever_calls_the_webhook_gets_an_answer_and_nothing_else(quiet: Cluster) -> None:
+    """F132: anyone on the pod network calls our webhook, with whatever they like. Holds: nothing is read but which
+    kinds there are and who may create them, the number of questions is bounded, and the object stays as it was."""
+    asked: list[tuple[str, str]] = []
+
+    async def before(sent: Request) -> Response | None:
+        asked.append((sent.method, sent.path))
+        return None
+
+    client = Client(Meddler(quiet.server.transport(), before))
+    judge = webhook.Judge(Rights(client), Discovery(client))
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls", "namespace": "kube-system"}}
+    strange: list[Json] = [
+        app_wrapper("many", *[config_map(f"c{number}") for number in range(500)], secret),
+        app_wrapper("odd", *[{"apiVersion": f"g{n}.example/v1", "kind": "X", "metadata": {}} for n in range(500)]),
+        app_wrapper("deep", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": {"not": ["a", "name"]}}}),
+        {"metadata": {"name": "bare"}, "spec": {"resources": {"GenericItems": [None, 7, {"generictemplate": "x"}]}}},
+        {"metadata": {"name": "other"}, "spec": {"components": [{"template": {"kind": None}}], "resources": None}},
+    ]
+    for obj in strange:
+        kept = copy.deepcopy(obj)
+        for handler in (webhook.stamp, judge.validate):
+            verdict: Any = handler(request(obj))
+            if asyncio.iscoroutine(verdict):
+                verdict = await verdict
+            assert len(verdict.message) < 100_000
+        assert obj == kept
+    assert len(asked) < 80, f"{len(asked)} questions"
+    for method, path in asked:
+        is_review = (method, path.rsplit("/", 1)[-1]) == ("POST", "subjectaccessreviews")
+        is_discovery = method == "GET" and path.count("/") <= 3
+        assert is_review or is_discovery, (method, path)
+
+
+async def test_the_numbers_tell_about_the_queue_and_about_nobody(quiet: Cluster) -> None:
+    """Queue length, waits, dispatches, reserved and used, requeues and preemptions; no name, no secret, few labels."""
+    controller = AppWrapperController(quiet.client, AppWrapperSettings(preemption=True))
+    quiet.start(controller.run())
+    again = {"timeInSeconds": 0, "maxNumRequeuings": 1}
+    await quiet.create(
+        kinds.APP_WRAPPER,
+        app_wrapper(
+            "hush-1", config_map("hush-2", key="hush-3"), schedulingSpec={"minAvailable": 1, "requeuing": again}
+        ),
+    )
+    await quiet.until(kinds.APP_WRAPPER, "hush-1", has_state("Deleted"))
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("hush-4", config_map("hush-4"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "hush-4", dispatched)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("hush-5", pod("hush-5", cpu="3"), priority=5))
+    await quiet.until(kinds.APP_WRAPPER, "hush-5", dispatched)
+    await quiet.until(kinds.APP_WRAPPER, "hush-4", waits)
+    families = {family.name: family for family in controller.metrics.collect()}
+    value = {name: sum(sample.value for sample in family.samples) for name, family in families.items()}
+    assert value["shoal_appwrappers_waiting"] == 1
+    assert {sample.labels["resource"] for sample in families["shoal_reserved"].samples} >= {"cpu"}
+    assert "shoal_used" in families
+    counts = {s.name: s.value for family in families.values() for s in family.samples if s.name.endswith("_count")}
+    assert counts["shoal_appwrapper_wait_seconds_count"] >= 3
+    assert counts["shoal_appwrapper_dispatch_seconds_count"] >= 3
+    requeues = {sample.labels["reason"] for sample in families["shoal_appwrapper_requeues"].samples}
+    assert "MinPodsNotRunning" in requeues
+    assert {sample.labels["cause"] for sample in families["shoal_appwrapper_preemptions"].samples} == {"priority"}
+    for family in families.values():
+        for sample in family.samples:
+            assert set(sample.labels) <= {"resource", "reason", "cause", "le"}
+            assert "hush" not in str(sample)
+
+
+OBJECTS = 6_000
+BOUND = 15.0
+"""Seconds to the first decision with so many objects there, on a busy machine."""
+
+
+def filled(objects: int) -> Town:
+    """Nine in ten are pods that run; the rest are AppWrappers that wait for more than there is."""
+    town = Town(SystemClock(), 1)  # type: ignore[arg-type]
+    for number in range(10):
+        town.add_node(f"n{number}", 4, pods=100_000)
+    for number in range(objects * 9 // 10):
+        made = pod(f"p{number}", cpu="1m")
+        made["spec"]["nodeName"] = f"n{number % 10}"
+        town.ask("POST", kinds.POD, body=made)
+    for number in range(objects // 10):
+        town.ask("POST", kinds.APP_WRAPPER, body=app_wrapper(f"w{number}", pod(f"x{number}", cpu="400")))
+    town.ask("POST", kinds.APP_WRAPPER, body=app_wrapper("fits", config_map("fits"), priority=1))
+    return town
+
+
+async def first_decision(town: Town) -> float:
+    """Seconds from the start of a controller to the first object that it creates."""
+    controller = AppWrapperController(Client(town.transport()), AppWrapperSettings(trust_unstamped=True, events=False))
+    began = time.monotonic()
+    running = asyncio.ensure_future(controller.run())
+    try:
+        async with asyncio.timeout(600):
+            while not town.names(kinds.CONFIG_MAP):  # noqa: ASYNC110 (a server that tells nobody)
+                await asyncio.sleep(0.01)
+        return time.monotonic() - began
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def reads_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.engine.ledger import Ledger
+
+    original = Ledger._charge_pod
+
+    def slow(self: Ledger, fact: Any) -> None:
+        time.sleep(0.003)
+        original(self, fact)
+
+    monkeypatch.setattr(Ledger, "_charge_pod", slow)
+
+
+@proven(without=reads_one_at_a_time)
+async def test_f047_the_first_decision_comes_soon_with_everything_there() -> None:
+    """F47: thousands of pods and AppWrappers are there when the controller starts. Holds: it decides within a stated
+    bound; the cost of a start grows with the number of objects and not faster."""
+    assert await first_decision(filled(OBJECTS)) < BOUND
