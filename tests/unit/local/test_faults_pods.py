@@ -227,7 +227,7 @@ async def test_f103_restarts_go_on_when_the_clock_falls_back(one_machine: Machin
 
 
 def trusts_every_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loopback_sandbox, "_bindable", lambda port: True)
+    monkeypatch.setattr(loopback_sandbox, "_bindable", lambda port, address="": True)
 
 
 @proven(without=trusts_every_port)
@@ -244,6 +244,23 @@ async def test_f105_blocks_of_ports_are_free_and_disjoint() -> None:
     ports = [port for address in everyone for port in range(address.port_base, address.port_base + BLOCK)]
     assert len(set(ports)) == len(ports)
     assert first.port_base + BLOCK + 3 not in ports
+
+
+def holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback_sandbox, "mark", lambda name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+
+
+@proven(without=holds_nothing)
+async def test_f105_two_clusters_never_share_loopback_addresses() -> None:
+    """F105: two clusters' names lead to the same addresses and ports. Holds: the second one takes others."""
+    one, other = LoopbackSandbox("twin"), LoopbackSandbox("twin")
+    try:
+        first, second = await one.open("a"), await other.open("b")
+        assert first.ip != second.ip and one.host_ip() != other.host_ip()
+        assert first.port_base != second.port_base  # although nobody has bound anything yet
+    finally:
+        await one.stop()
+        await other.stop()
 
 
 def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:

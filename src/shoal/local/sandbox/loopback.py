@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from shoal.errors import ShoalError
@@ -31,6 +32,7 @@ RAY_PORTS: dict[int, int] = dict(rayentry.FLAGS.values())
 """Port that manifests and Ray's defaults name, to its place in the pod's block. The dashboard keeps its port: it binds
 the pod's own address only."""
 DASHBOARD = 8265
+_NETWORKS = 250
 DASHBOARD_METRICS, AUTOSCALER_METRICS = 9, 10
 
 
@@ -50,7 +52,9 @@ class LoopbackSandbox:
         mark = hashlib.sha256(cluster.encode()).hexdigest()[:4]
         self.scratch_root = Path("/tmp") / f"shoal-{os.getuid()}" / mark  # short, see `scratch`
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
-        self._second = 1 + hashlib.sha256(cluster.encode()).digest()[0] % 250
+        self._place = hashlib.sha256(cluster.encode()).digest()[0]
+        self._marker: socket.socket | None = None
+        self._blocks: dict[int, socket.socket] = {}
         self._given: dict[str, Address] = {}
         self.service_addresses: dict[str, str] = {}
         self._relayed = ServiceRelays(self._listen_for_service, self._reach)
@@ -63,9 +67,23 @@ class LoopbackSandbox:
     async def stop(self) -> None:
         self._relayed.close()
         self._given.clear()
+        for held in [self._marker, *self._blocks.values()]:
+            if held is not None:
+                held.close()
+        self._blocks.clear()
         for directory in (self.scratch_root, self.scratch_root.parent):
             with contextlib.suppress(OSError):  # others may still use it
                 os.rmdir(directory)
+
+    @cached_property
+    def _second(self) -> int:
+        """Which addresses are ours: 127.SECOND.y.z. Marked by a socket, so that no two clusters choose the same."""
+        for step in range(_NETWORKS):
+            number = 1 + (self._place + step) % _NETWORKS
+            self._marker = mark(f"network-{number}")
+            if self._marker is not None:
+                return number
+        return 1 + self._place % _NETWORKS
 
     def host_ip(self) -> str:
         return f"127.{self._second}.0.1"
@@ -75,6 +93,8 @@ class LoopbackSandbox:
             return self._given[pod_id]
         if taken is not None and not self._clashes(taken):
             self._given[pod_id] = taken
+            if held := mark(f"ports-{taken.port_base}"):
+                self._blocks[taken.port_base] = held
             self._write_peers()
             return taken
         self._given[pod_id] = address = Address(pod_id, self._free_ip(), "", self._free_block())
@@ -83,6 +103,8 @@ class LoopbackSandbox:
 
     async def close(self, address: Address) -> None:
         self._given.pop(address.pod_id, None)
+        if held := self._blocks.pop(address.port_base, None):
+            held.close()
         self._write_peers()
         await asyncio.to_thread(shutil.rmtree, self.scratch(address), True)
 
@@ -170,7 +192,7 @@ class LoopbackSandbox:
         for _ in range(65000):
             candidate = f"127.{self._second}.{1 + self._next_host // 254}.{1 + self._next_host % 254}"
             self._next_host = (self._next_host + 1) % 64000
-            if candidate not in taken:
+            if candidate not in taken and _bindable(DASHBOARD, candidate):  # a pod of a killed cluster may live there
                 return candidate
         raise NoAddress("no loopback address left; remove pods")
 
@@ -179,17 +201,35 @@ class LoopbackSandbox:
         blocks = (LAST_PORT - FIRST_PORT + 1) // BLOCK
         for step in range(blocks):
             base = FIRST_PORT + (self._next_block + step) % blocks * BLOCK
-            if base not in taken and all(_bindable(base + offset) for offset in range(BLOCK)):
+            if base in taken or not all(_bindable(base + offset) for offset in range(BLOCK)):
+                continue
+            held = mark(f"ports-{base}")
+            if held is not None:
+                self._blocks[base] = held
                 self._next_block = (self._next_block + step + 1) % blocks
                 return base
         raise NoAddress(f"no block of {BLOCK} free ports left between {FIRST_PORT} and {LAST_PORT}; remove pods")
 
 
-def _bindable(port: int) -> bool:
-    """Free on the wildcard address; Ray itself never notices a clash."""
+def mark(name: str) -> socket.socket | None:
+    """Hold a network or a block of ports of this machine until closed; None when another process holds it.
+
+    Ports that are given but not yet bound look free to everyone else.
+    """
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        held.bind(f"\0shoal-loopback-{name}")
+    except OSError:
+        held.close()
+        return None
+    return held
+
+
+def _bindable(port: int, address: str = "") -> bool:
+    """Free at this address, or on the wildcard one; Ray itself never notices a clash."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
-            probe.bind(("", port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True
