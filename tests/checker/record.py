@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -44,13 +44,13 @@ class Record:
     sequence: int = 0
     """Place in the history, which is the order in which requests ended."""
 
-    @property
+    @cached_property
     def collection(self) -> str:
         """The path without its version: an object is the same one in each."""
         head, _, plural = self.path.rpartition("/")
         return f"{head.rpartition('/')[0]}/{plural}"
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, str, str]:
         return self.collection, self.namespace, self.name
 
@@ -71,7 +71,7 @@ class Record:
     def decides(self) -> bool:
         return self.is_write and not self.path.endswith(BOOKKEEPING)
 
-    @property
+    @cached_property
     def revision(self) -> int:
         """Of the object in the answer or event; 0 when there is none."""
         text = str(((self.new or {}).get("metadata") or {}).get("resourceVersion") or "")
@@ -106,10 +106,10 @@ def normalize(entries: Iterable[Any]) -> list[Record]:
     """Records from recorded entries (structs or dictionaries)."""
     records = []
     for sequence, entry in enumerate(entries):
-        plain = entry if isinstance(entry, dict) else msgspec.to_builtins(entry)
         if isinstance(entry, Record):
             records.append(entry)
             continue
+        plain = entry if isinstance(entry, dict) else msgspec.to_builtins(entry)
         values = {name: plain.get(name, default) for name, default in _DEFAULTS.items()}
         queries, marks = dict(plain.get("query") or {}), dict(plain.get("marks") or {})
         order = int(plain.get("order") or sequence + 1)
@@ -148,10 +148,10 @@ def _audit_records(path: Path, users: tuple[str, ...], agents: tuple[str, ...]) 
 
 
 def _events(path: Path, users: tuple[str, ...]) -> Iterator[Json]:
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().split(b"\n"):
         try:
-            event = json.loads(line)
-        except ValueError:
+            event = msgspec.json.decode(line)
+        except msgspec.DecodeError:
             continue  # cut by a kill
         user = (event.get("user") or {}).get("username", "")
         if event.get("objectRef") and (not users or user in users):

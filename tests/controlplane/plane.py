@@ -143,7 +143,8 @@ class ControlPlane:
             policy.write_text(
                 "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n"
                 "- {level: RequestResponse, verbs: [create, update, patch, delete, deletecollection]}\n"
-                "- {level: RequestResponse, omitStages: [RequestReceived]}\n"
+                "- {level: RequestResponse, verbs: [get], omitStages: [RequestReceived]}\n"
+                "- {level: Metadata, omitStages: [RequestReceived]}\n"
             )
             flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
         self._spawn("kube-apiserver", *flags)

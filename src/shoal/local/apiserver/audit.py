@@ -1,8 +1,8 @@
 """The audit log of the embedded server: every request with its answer, in the format that kube-apiserver writes.
 
 For whoever wants to know who did what, and for tests that judge a whole history afterwards. One JSON line per request,
-written when it was answered, and for writes one when they came; the file is its owner's alone. Bodies of Secrets and of
-requests for tokens are left out.
+written when it was answered, and for writes one when they came; the file is its owner's alone. Bodies of lists, of
+Secrets and of requests for tokens are left out.
 """
 
 from __future__ import annotations
@@ -73,11 +73,13 @@ def _event(
     number: str, request: Request, route: Route, user: User | None, answer: Answer | None, began: int, now: int
 ) -> Json:
     secret = (route.group, route.plural) == ("", "secrets") or route.subresource == "token"
-    said = _decoded(answer.body) if isinstance(answer, Response) else None
+    brief = secret or route.verb == "list"
+    refused = isinstance(answer, Response) and answer.status >= 300
+    said = _decoded(answer.body) if isinstance(answer, Response) and (refused or not brief) else None
     event: Json = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
-        "level": "Metadata" if secret else "RequestResponse",
+        "level": "Metadata" if brief else "RequestResponse",
         "auditID": number,
         "stage": _stage(answer),
         "requestURI": _uri(request),
@@ -94,7 +96,7 @@ def _event(
         return event
     code = 101 if isinstance(answer, Upgrade) else answer.status
     event["responseStatus"] = {"code": code, **_refusal(code, said)}
-    if not secret:
+    if not brief:
         if request.body and (sent := _decoded(request.body)) is not None:
             event["requestObject"] = sent
         if said is not None:
