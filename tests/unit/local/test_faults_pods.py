@@ -589,3 +589,30 @@ async def test_f121_a_sub_path_swapped_for_a_link_leads_nowhere(plain: Machine, 
     )
     await until(lambda: run.finished.is_set() or ("waiting" in state(run) and "link" in str(state(run))))
     assert "hidden" not in b"".join([chunk async for chunk in run.logs("main", LogOptions())]).decode()
+
+
+def follows_links_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(shim.__file__).read_text()
+    broken = source.replace("os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held", "os.O_PATH, dir_fd=held")
+    assert broken != source
+    UNPROTECTED.write_text(broken)
+    monkeypatch.setattr(process, "SHIM", UNPROTECTED)
+
+
+@proven(without=follows_links_inside)
+async def test_f121_a_link_is_not_followed_when_it_is_mounted_either(isolated: Machine, tmp_path: Path) -> None:
+    """F121: a subPath is a link by the time it is mounted. Holds: the container does not start, and says why."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "private").write_text("hidden")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "sub").symlink_to(tmp_path / "outside")
+    mount = {"name": "data", "mountPath": "/data", "subPath": "sub"}
+    volumes = [{"name": "data", "hostPath": {"path": str(tmp_path / "inside")}}]
+    try:
+        run = await isolated.ended(
+            pod("sly", "cat", "/data/private", container={"volumeMounts": [mount]}, volumes=volumes)
+        )
+        assert "hidden" not in await text(run)
+        assert "is a link" in state(run)["terminated"]["message"]
+    finally:
+        forget_unprotected()
