@@ -12,15 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shoal.api.kind import Kind
 from shoal.api.kinds import CONFIG_MAP, CRD, ENDPOINTS, MUTATING_WEBHOOK, NAMESPACE, SERVICE, VALIDATING_WEBHOOK
 from shoal.api.meta import Json
+from shoal.kube.certificates import make_authority, make_leaf
 from shoal.kube.client import Client
 from shoal.kube.errors import Conflict, Forbidden, ServerError
-from shoal.local.apiserver.certificates import issue, make_ca
 from tests.unit.apiserver.builders import WIDGET, config_map, widget, widget_definition
 
 Answer = Callable[[Json], Json]
@@ -69,9 +67,8 @@ class Hook:
 
 @pytest.fixture
 async def hook(tmp_path: Path) -> AsyncIterator[Hook]:
-    ca = make_ca()
-    names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.DNSName("hook.default.svc")]
-    pair = issue(ca, "hook", (), ExtendedKeyUsageOID.SERVER_AUTH, names)
+    ca = make_authority()
+    pair = make_leaf(ca, "hook", hosts=["localhost", "hook.default.svc"])
     (tmp_path / "crt").write_bytes(pair.certificate)
     (tmp_path / "key").write_bytes(pair.key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -186,7 +183,7 @@ async def test_a_slow_webhook_delays_its_own_request_only(client: Client, hook: 
 
 async def test_a_stranger_with_another_certificate_is_not_believed(client: Client, hook: Hook) -> None:
     configuration = hook.configuration()
-    configuration["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(make_ca().certificate).decode()
+    configuration["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(make_authority().certificate).decode()
     await client.create(VALIDATING_WEBHOOK, configuration)
     with pytest.raises(ServerError, match="failed calling webhook"):
         await client.create(CONFIG_MAP, config_map("a"), "default")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from shoal.kube.certificates import make_authority, make_leaf
 from shoal.kube.client import Client
+from shoal.kube.clock import VirtualClock
 from shoal.kube.errors import BadRequest, LeaseLost, ServerError, Unknown, Unsent
 from shoal.kube.http import HttpTransport
 from shoal.kube.transport import Request
@@ -217,3 +221,19 @@ async def test_an_answer_that_is_not_a_status_is_still_an_error_with_its_text(
     with pytest.raises(ServerError, match="bad gateway") as error:
         await Client(transport).request("GET", "/x")
     assert error.value.retry_after == 7.0
+
+
+async def test_a_server_whose_certificate_has_expired_is_named(tmp_path: Path) -> None:
+    authority = make_authority()
+    leaf = make_leaf(authority, "server", hosts=["127.0.0.1"], days=30, clock=VirtualClock())  # in November 2023
+    leaf.write(tmp_path / "crt", tmp_path / "key")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    trusting = ssl.create_default_context(cadata=authority.certificate.decode())
+    transport = HttpTransport(f"https://127.0.0.1:{port}", tls=trusting)
+    with pytest.raises(Unsent, match=r"certificate has expired.*renew the server's certificate"):
+        await transport.send(Request(method="GET", path="/version"))
+    await transport.close()
+    server.close()

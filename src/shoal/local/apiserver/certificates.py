@@ -7,28 +7,19 @@ memory and die with the server.
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import os
 import secrets
 import ssl
 import tempfile
 from pathlib import Path
 
-import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFE = datetime.timedelta(days=3650)
+from shoal.kube.certificates import Pair, make_authority, make_leaf
+
 RENEW_BEFORE = datetime.timedelta(days=30)
-
-
-class Pair(msgspec.Struct, frozen=True):
-    """A certificate and its key, as PEM."""
-
-    certificate: bytes
-    key: bytes
 
 
 def private_file(path: Path, data: bytes) -> None:
@@ -61,7 +52,7 @@ class Identity:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.directory, 0o700)
         self.token_key = self._key("tokens.key")
-        self.ca = self._pair("ca", lambda: make_ca())
+        self.ca = self._pair("ca", lambda: make_authority(f"shoal-ca-{secrets.token_hex(4)}"))
         self.server = self._pair("server", lambda: self._make_server(), self._still_good)
         self.admin_token = self._secret("admin.token")
 
@@ -109,17 +100,17 @@ class Identity:
         return set(self.hosts) <= known
 
     def _make_server(self) -> Pair:
-        names: list[x509.GeneralName] = []
-        for host in self.hosts:
-            try:
-                names.append(x509.IPAddress(ipaddress.ip_address(host)))
-            except ValueError:
-                names.append(x509.DNSName(host))
-        return issue(self.ca, "kube-apiserver", (), ExtendedKeyUsageOID.SERVER_AUTH, names)
+        return make_leaf(self.ca, "kube-apiserver", hosts=self.hosts, days=self._days_left)
 
     def client(self, user: str, groups: tuple[str, ...]) -> Pair:
         """A client certificate: the user as common name, the groups as organisations."""
-        return issue(self.ca, user, groups, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        return make_leaf(self.ca, user, organizations=groups, server=False, client=True, days=self._days_left)
+
+    @property
+    def _days_left(self) -> float:
+        """Nothing outlives the authority that signed it."""
+        left = self.ca.ends / 1_000_000 - datetime.datetime.now(datetime.UTC).timestamp()
+        return left / datetime.timedelta(days=1).total_seconds()
 
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -139,74 +130,4 @@ class Identity:
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _name(common: str, organisations: tuple[str, ...] = ()) -> x509.Name:
-    return x509.Name(
-        [
-            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organisations),
-            x509.NameAttribute(NameOID.COMMON_NAME, common),
-        ]
-    )
-
-
-def make_ca() -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
-    name = _name(f"shoal-ca-{secrets.token_hex(4)}")
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(ca=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
-
-
-def issue(
-    ca: Pair, common: str, organisations: tuple[str, ...], usage: x509.ObjectIdentifier, names: list[x509.GeneralName]
-) -> Pair:
-    issuer = x509.load_pem_x509_certificate(ca.certificate)
-    signer = serialization.load_pem_private_key(ca.key, None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(_name(common, organisations))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(min(now + LIFE, issuer.not_valid_after_utc))
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(ca=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-    )
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    certificate = builder.sign(signer, hashes.SHA256())
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
-
-
-def _usage(*, ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=not ca,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=ca,
-        crl_sign=ca,
-        encipher_only=False,
-        decipher_only=False,
     )
