@@ -126,6 +126,13 @@ async def test_without_pools_nothing_is_asked_for(quiet: Cluster) -> None:
     await requests(quiet, 0)
 
 
+async def test_where_requests_are_not_installed_gangs_start_as_ever(quiet: Cluster) -> None:
+    await quiet.client.delete(kinds.CRD, "provisioningrequests.autoscaling.x-k8s.io")
+    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    await quiet.create(kinds.APP_WRAPPER, asks("small", 1, cpu="1"))
+    await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
+
+
 async def test_an_edited_gang_asks_anew(pooled: Cluster) -> None:
     await pooled.create(kinds.APP_WRAPPER, asks("train", 2))
     (first,) = await requests(pooled, 1)

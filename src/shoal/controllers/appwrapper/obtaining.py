@@ -60,11 +60,24 @@ class Obtaining:
     ) -> None:
         self._client, self._world, self._planner, self._clock = world.client, world, planner, clock
         self._recorder, self._tell, self._replan = recorder, tell, replan
+        self._lacking = asyncio.Event()
+        """A kind is not installed, or may not be read: then nothing is asked for until it is."""
         self.requests: Cache[Json] = Cache(
-            self._client, PROVISIONING_REQUEST, dict, indexes={"owner": _owned_by}, clock=clock
+            self._client,
+            PROVISIONING_REQUEST,
+            dict,
+            indexes={"owner": _owned_by},
+            clock=clock,
+            report=lambda trouble: self._lacking.set(),
         )
         self.pools: Cache[Json] = Cache(
-            self._client, CONFIG_MAP, dict, namespace=NAMESPACE, field_selector=f"metadata.name={NAME}", clock=clock
+            self._client,
+            CONFIG_MAP,
+            dict,
+            namespace=NAMESPACE,
+            field_selector=f"metadata.name={NAME}",
+            clock=clock,
+            report=lambda trouble: self._lacking.set(),
         )
         self.queue: Controller[str] = Controller("obtaining", self._reconcile, workers=8, clock=clock)
         self._wanted: dict[str, Obtain] = {}
@@ -79,9 +92,17 @@ class Obtaining:
         async with asyncio.TaskGroup() as tasks:
             for cache in (self.requests, self.pools):
                 tasks.create_task(cache.run())
-                await cache.synced.wait()
+            waits = [asyncio.ensure_future(self._lacking.wait()), asyncio.ensure_future(self._synced())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in waits:
+                    one.cancel()
             ready.set()
             await self.queue.run()
+
+    async def _synced(self) -> None:
+        await asyncio.gather(self.requests.synced.wait(), self.pools.synced.wait())
 
     def subscribe(self) -> None:
         """Before AppWrappers are told."""
