@@ -434,7 +434,8 @@ async def test_f046_back_off_and_attempts_survive_a_restart(quiet: Cluster) -> N
     running.cancel()
     await asyncio.wait({running})
     quiet.start(AppWrapperController(quiet.client, settings).run())
-    await quiet.settled(turns=60)
+    async with asyncio.timeout(10):
+        await quiet.settled(turns=60)
     after = await quiet.get(kinds.APP_WRAPPER, "gang")
     stored = msgspec.json.decode(after["status"]["admission"])
     assert (stored["setbacks"], stored["epoch"]) == (1, 1)

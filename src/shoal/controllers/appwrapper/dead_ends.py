@@ -11,15 +11,13 @@ from shoal.api.appwrapper import AppWrapper, wrapped_items
 from shoal.api.codec import opened
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.templates import templates
-from shoal.errors import BadInput
 
 SEEN_AFTER = 30.0
-"""Seconds after its dispatch within which an object that is not seen yet may still come."""
+"""Seconds after its dispatch within which an object that is not seen yet may still come; then the server is asked."""
 ENDS = {
     "Job": ("Complete", "Failed"),
     "JobSet": ("Completed", "Failed"),
@@ -40,9 +38,7 @@ class DeadEnds:
         if wrapper.status.state != "Running" or any(pod.is_live for pod in house.intake.pods(uid)):
             house.intake.mark_idle(wrapper, False)
             return None
-        left = (
-            _moment(wrapper.status.controller_first_dispatch_timestamp) + int(SEEN_AFTER * SECOND) - house.clock.now()
-        )
+        left = monitor.last_dispatch(wrapper.status) + int(SEEN_AFTER * SECOND) - house.clock.now()
         dead = await self._is_dead(wrapper, may_come=left > 0)
         house.intake.mark_idle(wrapper, dead)
         return left / SECOND if left > 0 and not dead else None
@@ -69,7 +65,7 @@ class DeadEnds:
         if kind == kinds.POD:
             pod = world.pods.get(key)
             if pod is None or not is_ours(pod, wrapper):
-                return not may_come
+                return not may_come and await self.house.objects.find(wrapper, kind, key.name) is None
             return pod.status.phase in ("Succeeded", "Failed")
         world.watch(kind)
         cache = world.between.get(kind)
@@ -77,7 +73,7 @@ class DeadEnds:
             return False
         obj = cache.get(key)
         if obj is None or not is_ours(obj, wrapper):
-            return not may_come
+            return not may_come and await self.house.objects.find(wrapper, kind, key.name) is None
         return ended(kind.kind, opened(obj.status))
 
 
@@ -87,10 +83,3 @@ def ended(kind: str, status: Json) -> bool:
         stage, outcome = str(status.get("jobDeploymentStatus")), str(status.get("jobStatus"))
         return stage in ("Failed", "ValidationFailed") or (stage == "Complete" and outcome in ("SUCCEEDED", "FAILED"))
     return any(one in ENDS.get(kind, ()) for one in monitor.true_conditions({"status": status}))
-
-
-def _moment(text: str | None) -> int:
-    try:
-        return parse_time(text) if text else 0
-    except BadInput:
-        return 0

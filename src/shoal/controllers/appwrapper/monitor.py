@@ -210,7 +210,7 @@ def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int
     """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason."""
     if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound:
         return Verdict()
-    left = max(_last_dispatch(wrapper.status), counts.unbound_since) + int(limit * SECOND) - now
+    left = max(last_dispatch(wrapper.status), counts.unbound_since) + int(limit * SECOND) - now
     if left > 0:
         return Verdict(again=left / SECOND)
     message = f"Pods failed scheduling failed={counts.unbound}, running={counts.running}."
@@ -228,7 +228,8 @@ def next_wait(requeuing: Requeuing, requeued: int) -> int:
     return min(grown, requeuing.max_time_in_seconds) if requeuing.max_time_in_seconds > 0 else grown
 
 
-def _last_dispatch(status: AppWrapperStatus) -> int:
+def last_dispatch(status: AppWrapperStatus) -> int:
+    """The moment of the newest start; 0 when there was none."""
     times = [one.last_transition_micro_time for one in status.conditions or () if one.type == "Dispatched"]
     return max((_moment(time) for time in times), default=0)
 
@@ -237,7 +238,7 @@ def _grace_base(status: AppWrapperStatus) -> int:
     """The later of the last dispatch and the last condition in the list."""
     conditions = status.conditions or ()
     last = conditions[-1].last_transition_micro_time if conditions else None
-    return max(_last_dispatch(status), _moment(last))
+    return max(last_dispatch(status), _moment(last))
 
 
 def _moment(text: str | None) -> int:
