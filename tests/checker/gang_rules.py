@@ -86,6 +86,8 @@ class _Walk:
             self._made(change, change.new)
         if change.new is None and change.old is not None:
             self._lost(change.collection, change.old)
+        if change.collection == "pods" and (change.obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            self._decisions.clear()  # work that ends is a change from outside
         if change.collection == "nodes" and (
             change.old is None or change.new is None or _supply(change.old) != _supply(change.new)
         ):
@@ -281,7 +283,7 @@ class _Walk:
             self._tell(change, "I14", f"{new.name} was preempted by {preemptor.name}, which is not more important")
 
     def decided_in_calm(self) -> list[str]:
-        """I16: without outside writes at most two decisions per gang, and nobody goes twice for the same cause.
+        """I16: with nothing from outside at most two decisions per gang, and nobody goes twice for the same cause.
         I17: nobody passes an equal that came before and still waits."""
         gangs = len(self.world.gangs())
         found = []
