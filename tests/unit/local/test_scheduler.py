@@ -15,6 +15,8 @@ from shoal.kube.client import Client
 from shoal.kube.errors import KubeError, Unsent
 from shoal.kube.transport import Request, Response, Stream
 from shoal.local.scheduler import Scheduler
+from shoal.local.scheduler.groups import Group
+from tests.faults import proven
 from tests.unit.local.parts import Cluster, phase, waiting_message
 
 GPU = {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "2"}
@@ -180,16 +182,20 @@ async def test_a_gang_is_bound_whole_or_not_at_all(cluster: Cluster) -> None:
     assert sorted([await cluster.bound(name) for name in "abc"]) == ["more", "node-0", "node-0"]
 
 
-async def test_two_gangs_that_fit_only_one_after_the_other_never_share(cluster: Cluster) -> None:
-    """Pods of both arrive mixed: each gang alone would fill the nodes."""
+def binds_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "together", property(lambda self: False))
+
+
+@proven(without=binds_one_by_one)
+async def test_f004_two_gangs_that_fit_one_after_the_other_never_hold_half_each(cluster: Cluster) -> None:
+    """F04: pods of two gangs in turn; each gang alone would fill the nodes. Holds: one is bound whole, one waits."""
     await cluster.nodes("2", "2")
-    await cluster.begin(cluster.scheduler)
     for index in range(4):
-        await cluster.pod(f"a{index}", gang=("a", 4))
-        await cluster.pod(f"b{index}", gang=("b", 4))
+        for gang in "ab":
+            await cluster.pod(f"{index}-{gang}", gang=(gang, 4))
+    await cluster.begin(cluster.scheduler)
     await cluster.until(lambda: _count_bound(cluster, 4))
-    names = {name[0] for name, node in (await cluster.where()).items() if node}
-    assert len(names) == 1
+    assert len({name[-1] for name, node in (await cluster.where()).items() if node}) == 1
 
 
 async def test_a_running_gang_takes_a_newcomer_alone_even_if_it_shrank_and_we_were_restarted(cluster: Cluster) -> None:
