@@ -30,6 +30,7 @@ from shoal.engine.model import (
 )
 from shoal.engine.policies import Rank
 from shoal.engine.pools import Wanting
+from shoal.engine.refused import Ledge
 from shoal.engine.state import State
 from shoal.engine.supply import explanation_of, few, find_room, obtaining
 from shoal.engine.victims import smallest_release
@@ -64,6 +65,8 @@ class Cycle:
         self.holds: dict[str, Hold] = {}
         self.spoken_for: set[str] = set()
         """Gangs that were decided on outside the main line."""
+        self.offered: dict[Kind, Ledge] = {}
+        """Kinds that quota refused before and that were opened for another try, and where the next one is."""
         self.wake_at = 0
 
     def run(self) -> Plan:
@@ -73,6 +76,9 @@ class Cycle:
         self._reopen()
         if self._serve_the_front():
             self._serve_the_open()
+        state = self.state
+        for ledge in self.offered.values():
+            state.forest.note_freed(ledge.gates)  # their turn did not come: look there again
         self._tell_the_fresh()
         reseats = self._reseats()
         return Plan(
@@ -100,9 +106,23 @@ class Cycle:
         for kind in helped:
             if kind.closed and kind.reason != "quota" and state.could_fit(kind):
                 state.waiting.reopen(kind)  # whom quota refused, no room can help
+        for ledge in state.refused.opened(state.forest.take_freed()):
+            self._offer(ledge)
         for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
             del state.watchers[kind]
             state.waiting.reopen(kind)
+
+    def _offer(self, ledge: Ledge) -> list[Kind]:
+        """Open the first kind of a ledge, if there is room at its gates. The next follows once it was judged."""
+        state = self.state
+        if state.refused.park(ledge):
+            return []
+        kind = state.refused.take_first(ledge)
+        if kind is None:
+            return []
+        self.offered[kind] = ledge
+        state.waiting.reopen(kind)
+        return [kind]
 
     # Gangs for which others are being stopped, or nodes are on their way, come first: the room is theirs
 
@@ -235,15 +255,27 @@ class Cycle:
                 rank = line[position][0] if timeless else self._rank(state.by_uid(line[position][1]))
                 heapq.heappush(heap, (rank, next(numbers), kind, lane, position))
 
+        def go_on(kind: Kind) -> None:
+            """The next one of its ledge gets its chance."""
+            for other in self._offer(self.offered.pop(kind)) if kind in self.offered else ():
+                for its_lane in other.lanes:
+                    push(other, its_lane, 0)
+
         for kind, lane in state.waiting.fronts():
             push(kind, lane, 0)
         while heap and not self._is_spent:
             rank, _, kind, lane, position = heapq.heappop(heap)
             line = kind.lanes.get(lane, ())
             if kind.closed or position >= len(line):
+                go_on(kind)
                 continue
             if kind.explanation is not None and state.surely_unfit(kind):
                 kind.stale, kind.reason = True, "resources"
+                self._close(kind)
+                go_on(kind)
+                continue
+            if kind in self.offered and state.refused.park(self.offered[kind]):
+                del self.offered[kind]  # others were faster
                 self._close(kind)
                 continue
             gang = state.by_uid(line[position][1])
@@ -260,6 +292,7 @@ class Cycle:
                 for other, its_lane in state.waiting.fronts():
                     push(other, its_lane, 0)
             push(kind, lane, position)
+            go_on(kind)
 
     def _evicts(self, outcome: Start | Wanting | Blocked) -> bool:
         return isinstance(outcome, Start) and bool(outcome.victims) and bool(self.state.forest.trees)
@@ -438,6 +471,11 @@ class Cycle:
 
     def _close(self, kind: Kind) -> None:
         state = self.state
+        front = next(state.waiting.members(kind), None)
+        if front is not None and state.refuse(kind, state.by_uid(front)):
+            state.watchers.pop(kind, None)
+            state.waiting.close(kind)
+            return
         kind.watches = state.watch(kind)
         if kind.watches:
             state.watchers[kind] = None

@@ -181,6 +181,29 @@ class Forest:
         leaves = (self._trees[name].leaf(consumer.groups.get(name, "default")) for name in self.trees)
         return tuple(node for leaf in leaves if leaf is not None for node in leaf.path())
 
+    def gates(self, consumer: Consumer) -> tuple[tuple[Tree, TreeNode], ...]:
+        """Where there must be room for it if nobody can be made to leave: hard nodes on its way, and roots."""
+        found = []
+        for name in self.trees:
+            tree = self._trees[name]
+            leaf = tree.leaf(consumer.groups.get(name, "default"))
+            for node in leaf.path() if leaf is not None else ():
+                if node.hard or node.parent is None:
+                    found.append((tree, node))
+        return tuple(found)
+
+    def take_freed(self) -> list[TreeNode]:
+        """Nodes where something may have been given back since this was last asked."""
+        found: list[TreeNode] = []
+        for tree in self._trees.values():
+            found += tree.freed_at
+            tree.freed_at = {}
+        return found
+
+    def note_freed(self, gates: Iterable[tuple[Tree, TreeNode]]) -> None:
+        for tree, node in gates:
+            tree.freed_at[node] = None
+
     def take_moved(self) -> set[str]:
         """Those whose seats may have changed since this was last asked."""
         found: set[str] = set()

@@ -28,6 +28,7 @@ from shoal.engine.model import (
 )
 from shoal.engine.policies import Policy, load
 from shoal.engine.pools import Pools
+from shoal.engine.refused import Refused
 from shoal.engine.room import is_accelerator
 from shoal.engine.settings import Settings
 from shoal.engine.shape import shape_of
@@ -53,6 +54,7 @@ class State:
         """UID to key."""
         self.ledger = Ledger(settings.early_release)
         self.pools = Pools()
+        self.refused = Refused()
         self.waiting = Waiting(self.policy)
         self.forest = Forest(minimal_victims=settings.minimal_victims)
         self._checked: dict[str, tuple[tuple[PodSet, ...], str, str]] = {}
@@ -345,6 +347,8 @@ class State:
         if not self.settings.quota:
             return
         renamed = self.forest.trees != before
+        for kind in self.refused.clear():
+            self.waiting.reopen(kind)
         for gang in list(self.gangs.values()):
             if gang.state == "admitted":
                 self._seat(gang)
@@ -361,6 +365,7 @@ class State:
         signature = self.signature(gang, gang.uid if alone else "")
         self._leave_queue(gang.uid)
         kind = self.waiting.add(gang, signature)
+        self.refused.renew(kind)
         if kind not in self._rows:
             room = self.ledger.room
             pairs = []
@@ -376,6 +381,7 @@ class State:
         if emptied is None:
             return
         self.watchers.pop(emptied, None)
+        self.refused.drop(emptied)
         for row, _ in self._rows.pop(emptied):
             self.ledger.room.unpin(row)
             kinds = self.kinds_of_row.get(row, {})
@@ -413,6 +419,12 @@ class State:
         if signature.supply != "fit" or signature.company is not None or signature.alone:
             return False
         return not self.could_fit(kind)
+
+    def refuse(self, kind: Kind, gang: Gang) -> bool:
+        """Lay a kind that quota refused where freed quota will find it. False: it has to watch for itself."""
+        if kind.reason != "quota" or self.settings.preemption or not getattr(self.policy, "timeless", False):
+            return False
+        return self.refused.add(kind, self.consumer(gang), self.forest)
 
     def watch(self, kind: Kind) -> Hashable:
         """What could help a closed kind, apart from nodes that hold more of its pods."""

@@ -68,6 +68,8 @@ class Tree:
         self.journal: Journal = []
         self.moved: set[str] = set()
         """Who sat down or stood up since somebody last looked."""
+        self.freed_at: dict[TreeNode, None] = {}
+        """Where something was given back since somebody last looked; also by attempts that were undone."""
         self.warnings: list[str] = []
 
     # Shape
@@ -301,7 +303,9 @@ class Tree:
         before, freed, changed = node.allocated, node.freed, node.changed
         node.allocated = dict(before)
         node.changed += 1
-        node.freed += sign < 0
+        if sign < 0:
+            node.freed += 1
+            self.freed_at[node] = None
         for resource in self.dimensions:
             amount = node.allocated.get(resource, 0) + sign * request.get(resource, 0)
             if amount:

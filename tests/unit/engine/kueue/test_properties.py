@@ -64,6 +64,21 @@ def test_nobody_is_evicted_twice_by_the_same_gang_without_outside_change(seed):
 
 @MANY
 @given(SEEDS)
+def test_queues_that_preempt_come_to_rest_in_bounded_rounds(seed):
+    """A round is a plan, carried out, with all victims gone; every round but the last starts or stops somebody."""
+    chance, world, queues = random_world(seed)
+    for number in range(12):
+        world.tell(random_gang(chance, number, queues))
+    cycles = world.kueue.planner.cycles
+    rounds = world.settle()
+    assert rounds <= 2 * len(world.gangs) + 2
+    assert world.kueue.planner.cycles - cycles <= 20 * len(world.gangs) * (rounds + 1)
+    decisions = world.plan()
+    assert not decisions.reserved and not decisions.evicted
+
+
+@MANY
+@given(SEEDS)
 def test_the_order_of_facts_does_not_matter(seed):
     chance = random.Random(seed)
     facts = random_facts(chance)
