@@ -20,9 +20,10 @@ Gates = tuple[tuple[Tree, TreeNode], ...]
 
 
 class Ledge:
-    __slots__ = ("asks", "at", "gates", "line")
+    __slots__ = ("asks", "at", "gates", "key", "line")
 
-    def __init__(self, gates: Gates, asks: Consumer) -> None:
+    def __init__(self, key: Hashable, gates: Gates, asks: Consumer) -> None:
+        self.key = key
         self.gates = gates
         self.asks = asks
         """Any one of them: they ask for the same."""
@@ -48,7 +49,7 @@ class Refused:
         key = (tuple(id(node) for _, node in gates), tuple(sorted(asks.request.items())))
         ledge = self._ledges.get(key)
         if ledge is None:
-            ledge = Ledge(gates, asks)
+            ledge = Ledge(key, gates, asks)
         if not self.park(ledge):
             return False
         self._ledges[key] = ledge
@@ -95,7 +96,15 @@ class Refused:
             del self._of[kind]
             if front is not None:
                 return kind
+        self._forget(ledge)
         return None
+
+    def _forget(self, ledge: Ledge) -> None:
+        """Nobody lies there any more."""
+        self._ledges.pop(ledge.key, None)
+        if ledge.at is not None:
+            self._waiting_at[ledge.at].pop(ledge, None)
+            ledge.at = None
 
     def clear(self) -> list[Kind]:
         """Trees are not what they were. Returns everyone who lay here."""

@@ -267,6 +267,8 @@ class Waiting:
             line = shape.shelf.line
             del line[bisect_left(line, (shape.needs.modesty, key))]
             shape.shelf.awake.pop(key, None)
+            if not line:
+                del self._shelves[shape.shelf.frame, shape.shelf.priority]
         shape.shelf = None
 
     def _forget(self, key: bytes) -> None:
