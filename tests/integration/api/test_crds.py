@@ -59,7 +59,7 @@ def test_every_crd_is_structural_and_its_names_are_accepted(plane: Plane) -> Non
 def test_they_are_explained(plane: Plane) -> None:
     told = plane.kubectl("explain", "appwrapper.spec")
     assert "FIELDS" in told and "resources\t<Object>" in told
-    assert "DESCRIPTION" in plane.kubectl("explain", "clusterqueue.spec.cohortName")
+    assert "lend each other" in plane.kubectl("explain", "clusterqueue.spec.cohortName")
     assert "<integer>" in plane.kubectl("explain", "raycluster.spec.workerGroupSpecs.maxReplicas")
 
 

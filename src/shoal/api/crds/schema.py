@@ -12,6 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from shoal.api.crds.descriptions import DESCRIPTIONS
 from shoal.api.fields import Rule
 from shoal.api.meta import Json, Object
 
@@ -125,6 +126,9 @@ def _struct_schema(struct: type[msgspec.Struct]) -> Json:
         if issubclass(struct, Object) and field.name in ("api_version", "kind", "metadata"):
             continue
         properties[field.encode_name] = _schema(hint)
+        meaning = DESCRIPTIONS.get(struct.__name__, {}).get(field.encode_name)
+        if meaning:
+            properties[field.encode_name]["description"] = meaning
         if field.required or any(rule.required for rule in rules):
             required.append(field.encode_name)
     schema: Json = {"type": "object", "properties": properties}
