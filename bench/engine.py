@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from kueue import admissions
 from worlds import NOW, World, cluster, one_line, queues, quota_tree
 
 from shoal.engine.fit import Placement, place
@@ -33,6 +34,9 @@ def main() -> None:
     base = baseline()
     print(f"baseline: {base * 1e3:.1f} ms for 100,000 dictionary updates (this machine, this run)\n")
     fit(arguments.nodes, base)
+    print()
+    for fair in (False, True):
+        admissions(15_000, fair)
     for world in arguments.worlds:
         costs = [change(world, size, arguments.nodes, arguments.changes) for size in arguments.waiting]
         if len(costs) > 1:
