@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.api.kinds import CONFIG_MAP
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+from shoal.local.apiserver import Server
 from shoal.local.apiserver import collection as collections
 from shoal.local.apiserver.lock import StateBusy, StateLock
 from shoal.local.apiserver.repair import repair
@@ -293,3 +297,23 @@ async def test_stopping_serves_who_waits_and_refuses_who_comes_later(tmp_path: P
     again = opened(tmp_path)
     assert len(names(again)) == 20
     await again.close()
+
+
+async def test_who_is_refused_because_of_a_write_can_read_that_write(tmp_path: Path) -> None:
+    """The deletion is on its way to the disk when the patch is refused for it: no read after that finds the object."""
+    server = Server(tmp_path)
+    await server.start()
+    try:
+        client = Client(server.transport())
+        server.storage._commit_seconds = 1.0  # as on a slow disk: commits take the thread
+        thing = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
+        await client.create(CONFIG_MAP, thing, "default")
+        deletion = asyncio.ensure_future(client.delete(CONFIG_MAP, "a", "default"))
+        await asyncio.sleep(0)
+        with pytest.raises(NotFound):
+            await client.patch(CONFIG_MAP, "a", "default", {"data": {"b": "c"}})
+        with pytest.raises(NotFound):
+            await client.get(CONFIG_MAP, "a", "default")
+        await deletion
+    finally:
+        await server.stop()

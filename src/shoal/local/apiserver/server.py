@@ -243,9 +243,12 @@ class Server:
 
     async def _safely(self, request: Request, user: User | None) -> Answer:
         try:
-            return await self._answer(request, user)
-        except Refused as refusal:
-            return _refused(refusal)
+            try:
+                return await self._answer(request, user)
+            except Refused as refusal:
+                if request.method not in ("GET", "HEAD"):
+                    await self.storage.settled()
+                return _refused(refusal)
         except WriteFailed as error:
             return _refused(out_of_space(str(error)) if error.full else unavailable(str(error)))
         except Exception as error:  # this loop owns the request: a fault in ours must not end the others

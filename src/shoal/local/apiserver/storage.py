@@ -79,6 +79,7 @@ class Storage:
         self.broken = ""  # why writes are refused until a restart
         self._next_id = 1
         self._outbox: list[Write] = []
+        self._last: asyncio.Future[None] | None = None  # of the write that was begun last
         self._busy = False
         self._closing = False
         self._commit_seconds = 1.0  # a moving average; unknown yet, so the first commits are the thread's
@@ -243,11 +244,20 @@ class Storage:
         done: asyncio.Future[None] = self._loop.create_future()
         collection.pending[(record.namespace, record.name)] = record
         self._outbox.append(Write(collection, record, done))
+        self._last = done
         if not self._busy:
             self._busy = True
             self._idle.clear()
             self._loop.call_soon(self._flush)  # after the other requests of this turn: they share the commit
         return done
+
+    async def settled(self) -> None:
+        """Wait for the writes begun so far: whoever was judged by one is told only when it can be read.
+
+        Raises WriteFailed when one of them was not made, since then the judgement was wrong.
+        """
+        if self._last is not None and not self._last.done():
+            await asyncio.shield(self._last)
 
     def _flush(self) -> None:
         batch, self._outbox = self._outbox, []

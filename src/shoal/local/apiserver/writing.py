@@ -243,6 +243,7 @@ class Writer:
             return None
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if same_but_times(new, old):
+            await self.storage.settled()
             return json_answer(record.raw) if call.is_stored_version else object_answer(old)
         if call.dry_run:
             return object_answer(new)
