@@ -1,8 +1,8 @@
 """What must hold of gangs at every revision of a history, and what must hold once it is quiet.
 
 `judge` walks the changes over a `World` and returns each broken invariant in words, by number: I1–I6, I8 and I12
-(quota), I10, I11, I14–I18, I20. It knows stored objects and nothing else. `GRACE` is how long a decision may still be
-on its way after the facts that it was made from have changed.
+(quota), I10, I11, I14–I18, I20, I46. It knows stored objects and nothing else. `GRACE` is how long a decision may still
+be on its way after the facts that it was made from have changed.
 """
 
 from __future__ import annotations
@@ -122,6 +122,11 @@ class _Walk:
         if not owner.is_admitted or not owner.admission.get("epoch"):
             self.found.append(f"I1: {name} of {owner.name} was created without a stored admission")
             return
+        stamped, by = owner.creator, str(owner.admission.get("by") or "")
+        if stamped and by != stamped:
+            self.found.append(f"I46: {name} of {owner.name} was created for {stamped}, and {by!r} was asked for")
+        if obj["metadata"].get("namespace", "") != owner.obj["metadata"].get("namespace", ""):
+            self.found.append(f"I46: {name} of {owner.name} was created in another namespace")
         key = _run(owner, name)
         if key in self._there:
             self.found.append(f"I2: {name} of {owner.name} was created twice in epoch {key[1] // 1000}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.api.gang import GANG_UID
+from shoal.api.gang import CREATED_BY, GANG_UID
 from shoal.api.quantity import amount
 from shoal.errors import BadInput
 
@@ -82,6 +82,15 @@ class Seen:
         except msgspec.DecodeError:
             return {}
         return found if isinstance(found, dict) else {}
+
+    @property
+    def creator(self) -> str:
+        """Whom admission recorded as the one who answers for it."""
+        stamp = (self.obj["metadata"].get("annotations") or {}).get(CREATED_BY)
+        try:
+            return str(msgspec.json.decode(stamp.encode())["user"]) if stamp else ""
+        except (msgspec.DecodeError, KeyError, TypeError):
+            return ""
 
     @property
     def is_admitted(self) -> bool:

@@ -57,12 +57,15 @@ class Story:
         status["conditions"] = more.get("conditions", [])
         metadata = {"name": name, "namespace": "d", "uid": f"u-{name}", "generation": 1}
         metadata["labels"] = more.get("labels") or {}
+        if "creator" in more:
+            metadata["annotations"] = {"shoal.dev/created-by": json.dumps({"user": more["creator"]})}
         spec = {"priority": more.get("priority", 0), "resources": {"GenericItems": [item]}}
         return self.put("appwrappers", {"metadata": metadata, "spec": spec, "status": status})
 
     def made(self, name: str, of: str = "", kind: str = "configmaps", **more: Any) -> Story:
         owner = {"kind": "AppWrapper", "controller": True, "uid": f"u-{of or name}"}
         metadata = {"name": name, "namespace": "d", "uid": f"{kind}-{name}", "ownerReferences": [owner]}
+        metadata.update({"namespace": more.pop("namespace")} if "namespace" in more else {})
         return self.put(kind, {"metadata": metadata, **more})
 
     def pod(self, name: str, of: str, phase: str = "Running", cpu: str = "2") -> Story:
@@ -148,6 +151,8 @@ def broken(story: Story, *, quiet: bool = False) -> set[str]:
             .runs("x"),
         ),
         ("I20", town().runs("g").gang("g", "Completed", run=True)),
+        ("I46", town().runs("g", creator="ann", admission={"by": "bob"})),
+        ("I46", town().gang("g", run=True).made("g", namespace="elsewhere")),
         ("I20", town().gang("g", "Failed").gang("g", "Pending")),
         ("I20", town().runs("g", admission={"epoch": 3}).gang("g", "Running", run=True, admission={"epoch": 2})),
     ],

@@ -81,7 +81,8 @@ class Components:
             refused = await house.objects.forbidden(wrapper)
             if refused is not None:
                 return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
-            return await self._start(kind, wrapper, Admission())
+            creator = house.facts.creator(wrapper)
+            return await self._start(kind, wrapper, Admission(by=creator.user if creator else ""))
         told = house.planner.engine.gang(key)
         if told is not None and told.state in ("held", "stopping"):
             house.intake.tell(wrapper)
