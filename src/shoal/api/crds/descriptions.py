@@ -82,13 +82,11 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "upgradeStrategy": "What happens to running pods when the spec changes.",
     },
     "HeadGroup": {
-        "template": "The head's pod.",
         "rayStartParams": "Arguments of `ray start` on the head.",
         "serviceType": "The type of the head's service.",
     },
     "WorkerGroup": {
         "groupName": "The name of the group, unique in its cluster.",
-        "template": "The pod of every worker.",
         "replicas": "How many workers there are; the autoscaler writes it when it is on.",
         "minReplicas": "The fewest workers that the autoscaler leaves; also the gang that starts together.",
         "maxReplicas": "The most workers that the autoscaler asks for.",
