@@ -40,15 +40,16 @@ class _Shelf:
     def __init__(self, frame: Frame, priority: int) -> None:
         self.frame = frame
         self.priority = priority
-        self.line: list[tuple[int, bytes]] = []
-        """By the first of what they need together, the smallest first."""
+        self.line: list[tuple[int, int, bytes]] = []
+        """By the first resource they need: all together, the smallest first, and for the largest pod set."""
         self.awake: dict[bytes, None] = {}
         """Those not set aside."""
 
     def call(self, reachable: Reachable, shapes: dict[bytes, _Shape]) -> None:
         """Wake those that what is reachable may be enough for; those that ask for more in all are not looked at."""
         end = bisect_right(self.line, reachable.together[0], key=_amount) if reachable.together else len(self.line)
-        self.awake = dict.fromkeys([key for _, key in self.line[:end]])
+        largest = reachable.largest[0] if reachable.largest else 0
+        self.awake = dict.fromkeys([key for _, most, key in self.line[:end] if most <= largest])
         self.settle(reachable, shapes)
 
     def settle(self, reachable: Reachable, shapes: dict[bytes, _Shape]) -> None:
@@ -229,7 +230,7 @@ class Waiting:
             shape.needs, shape.parked = needs, False
             place = (needs.frame, member.priority)
             shape.shelf = self._shelves.get(place) or self._shelves.setdefault(place, _Shelf(*place))
-            insort(shape.shelf.line, (needs.modesty, key))
+            insort(shape.shelf.line, (*needs.modesty, key))
         shape.shelf.awake[key] = None
 
     def unpark(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
@@ -265,7 +266,7 @@ class Waiting:
         self._unshelved.pop(key, None)
         if shape.shelf is not None and shape.needs is not None:
             line = shape.shelf.line
-            del line[bisect_left(line, (shape.needs.modesty, key))]
+            del line[bisect_left(line, (*shape.needs.modesty, key))]
             shape.shelf.awake.pop(key, None)
             if not line:
                 del self._shelves[shape.shelf.frame, shape.shelf.priority]
@@ -314,5 +315,5 @@ def _order(member: Member) -> Order:
     return member.order
 
 
-def _amount(entry: tuple[int, bytes]) -> int:
+def _amount(entry: tuple[int, int, bytes]) -> int:
     return entry[0]

@@ -159,7 +159,8 @@ class Wish:
         """By resource: how much over all its places."""
         self.largest = tuple([max([_sum(indexes, smallest, name) for indexes, _ in self._parts]) for name in names])
         """By resource: what the pod set that asks for most needs at one place."""
-        self.modesty = self.together[0] if self.together else 0
+        self.modesty = (self.together[0], self.largest[0]) if self.together else (0, 0)
+        """Of the first resource: how much in all, and for the pod set that asks for most."""
         key = (tuple(places), tuple([tuple([at for at in places if at.resource == name]) for name in names]))
         self.frame = frames.setdefault(key, Frame(*key))
 
