@@ -84,6 +84,8 @@ class Intake:
         """Tell the engine what is stored of this AppWrapper."""
         uid = wrapper.metadata.uid
         holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
+        if not wrapper.status.can_run or wrapper.status.state != "Running":
+            self._idle.discard(uid)  # the next run needs all of it again
         idle = uid in self._idle
         self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle))
         self._replan()
