@@ -84,10 +84,9 @@ class State:
         if record.node.parent is not None and not record.node.within_nominal(member.usage):
             others = (self.records.get(node.name) for node in record.node.root().queues())
             called += [other for other in others if other and other.fact.preemption.reclaim_within_cohort != "Never"]
-        for other in called:
-            if len(other.waiting):
-                other.called = True
-                self.forest.woken.add(other.name)
+        for other in called:  # also where nobody waits: its head may be in this very cycle, and go back
+            other.called = True
+            self.forest.woken.add(other.name)
 
     def note_preemption(self, entry: Entry) -> None:
         """Victims are told to leave; from now on their room is spoken for."""
