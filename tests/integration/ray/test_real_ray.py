@@ -149,6 +149,8 @@ def test_rays_autoscaler_follows_detached_actors_and_suspends_the_idle_cluster(m
     ended = dashboard.until(dashboard.run(END_ACTORS), "SUCCEEDED", "FAILED")
     assert ended["status"] == "SUCCEEDED", ended["message"]
     machine.wait("raycluster/tide", "jsonpath={.spec.workerGroupSpecs[0].replicas}=0")
+    idle = '{"spec":{"idleTerminationOptions":{"timeoutSeconds":5}}}'
+    machine.kubectl("patch", "raycluster", "tide", "--type=merge", "-p", idle)
     machine.wait("raycluster/tide", "jsonpath={.status.state}=suspended")
     assert machine.get("raycluster", "tide")["spec"]["idleSuspend"] is True
 
