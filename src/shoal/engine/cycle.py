@@ -68,6 +68,8 @@ class Cycle:
         self.offered: dict[Kind, Ledge] = {}
         """Kinds that quota refused before and that were opened for another try, and where the next one is."""
         self.wake_at = 0
+        self._asked_again_at = -1
+        """The state of holders at which those ahead of a preemptor were last asked again."""
 
     def run(self) -> Plan:
         former = self._drop_claims()
@@ -287,12 +289,41 @@ class Cycle:
                 own = state.waiting.kind_of(gang.uid)
                 if own is not None:
                     push(own, state.policy.lane(gang), 0)
-            elif self._evicts(self._decide(gang)):
-                self._reopen()  # quota is free that was not: whoever was refused may try again
-                for other, its_lane in state.waiting.fronts():
-                    push(other, its_lane, 0)
+            else:
+                outcome = self._look_at(gang)
+                if self._asks_those_ahead(outcome, rank):
+                    for other, its_lane in state.waiting.fronts():
+                        push(other, its_lane, 0)
+                    continue
+                self._carry_out(gang, outcome)
+                if self._evicts(outcome):
+                    self._reopen()  # quota is free that was not: whoever was refused may try again
+                    for other, its_lane in state.waiting.fronts():
+                        push(other, its_lane, 0)
             push(kind, lane, position)
             go_on(kind)
+
+    def _asks_those_ahead(self, outcome: Start | Wanting | Blocked, rank: Rank) -> bool:
+        """Before anybody is evicted: who was refused ahead of this one, and since then others were admitted, is asked
+        again. Where quota is short somebody can be pushed out, so what is taken can help, too; it must help in order.
+        Takes the outcome back where there is somebody to ask."""
+        state = self.state
+        if not isinstance(outcome, Start) or not outcome.victims or self._asked_again_at == state.holders_version:
+            return False
+        self._asked_again_at = state.holders_version
+        ahead = [kind for kind in state.watchers if kind.watches != state.watch(kind) and self._is_ahead(kind, rank)]
+        if not ahead:
+            return False
+        if outcome.cause == "quota":
+            state.forest.undo()
+        for kind in ahead:
+            del state.watchers[kind]
+            state.waiting.reopen(kind)
+        return True
+
+    def _is_ahead(self, kind: Kind, rank: Rank) -> bool:
+        fronts = (next((uid for _, uid in line if uid not in self.spoken_for), "") for line in kind.lanes.values())
+        return any(uid and self._rank(self.state.by_uid(uid)) < rank for uid in fronts)
 
     def _evicts(self, outcome: Start | Wanting | Blocked) -> bool:
         return isinstance(outcome, Start) and bool(outcome.victims) and bool(self.state.forest.trees)
@@ -305,14 +336,20 @@ class Cycle:
         return any(around.concerns(company_of(pod_set, gang.namespace)) for pod_set in gang.pod_sets)
 
     def _decide(self, gang: Gang) -> Start | Wanting | Blocked:
-        outcome = self._judge(gang, preempting=self.state.settings.preemption, asking=True)
+        outcome = self._look_at(gang)
+        self._carry_out(gang, outcome)
+        return outcome
+
+    def _look_at(self, gang: Gang) -> Start | Wanting | Blocked:
+        return self._judge(gang, preempting=self.state.settings.preemption, asking=True)
+
+    def _carry_out(self, gang: Gang, outcome: Start | Wanting | Blocked) -> None:
         if isinstance(outcome, Start):
             self._take_up(gang, outcome)
         elif isinstance(outcome, Wanting):
             self._await_nodes(gang, outcome)
         else:
             self._block(gang, outcome)
-        return outcome
 
     # Judging one gang
 

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
-from .build import SECOND, admitted, engine, gang, held, node, pod, pods, why
+from shoal.engine.model import Seat
+
+from .build import SECOND, admitted, engine, gang, held, node, pod, pods, quota, subtree, why
 
 
 def test_a_gang_that_fits_starts_and_the_next_waits_until_it_ends():
@@ -95,3 +97,27 @@ def test_nothing_overtakes_the_front_while_it_is_held_there():
     assert admitted(plan) == [] and plan.wake_at == 15 * SECOND
     assert held(plan) == {"big": "resources", "small": "order"}
     assert admitted(judge.plan(15 * SECOND)) == ["small"]
+
+
+def test_what_others_take_in_between_does_not_let_a_later_equal_evict_first():
+    """Quota that is left needs no eviction, and so frees no room. Once `small` took it the borrower can be pushed out:
+    by the older of two that ask for the same in other words, not by whoever is looked at next."""
+    team = {"team": "green"}
+    judge = engine(
+        subtree("team", "", quota("root", cpu=6)),
+        subtree("team", "root", quota("green", cpu=3), quota("default", cpu=0)),
+        node("n", cpu=4),
+        gang("borrower", pods(3), state="admitted", admitted_at=1, seats={"team": Seat("root", 1)}),
+        *(pod(f"p{number}", on="n", of="borrower") for number in range(3)),
+        gang("older", pods(3), at=1, labels=team),
+        gang("small", at=2),
+        gang("later", *(pods(1, name=name) for name in "abc"), at=3, labels=team),
+        quota=True,
+        preemption=True,
+    )
+    plan = judge.plan(9 * SECOND)
+    assert admitted(plan) == ["small"]
+    assert [(preempt.gang, preempt.preemptor) for preempt in plan.preempts] == [
+        ("AppWrapper/default/borrower", "AppWrapper/default/older")
+    ]
+    assert held(plan) == {"older": "preempting", "later": "quota"}
