@@ -25,4 +25,4 @@ CREATED_BY = PREFIX + "created-by"
 """User, uid, groups and extra of the creator as JSON; only admission may write it."""
 
 ASKED = PREFIX + "asked"
-"""On an AppWrapper, by whoever wants to know why it waits: the controller looks again and repeats this in its answer."""
+"""On an AppWrapper, by who wants to know why it waits: the controller looks again and repeats this in its answer."""

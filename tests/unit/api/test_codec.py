@@ -116,7 +116,8 @@ def test_any_object_round_trips_through_its_type(entry: Entry, data: st.DataObje
     assert codec.rewrite(raw, view, view) == raw  # a write without a change changes nothing
     other = codec.typed(data.draw(objects(entry.type)), entry.type)
     written = codec.rewrite(raw, view, other)
-    assert codec.typed(written, entry.type) == other  # what was meant is what is written
+    # What was meant is what is written; as JSON, since members of raw maps have no order.
+    assert codec.plain(codec.typed(written, entry.type)) == codec.plain(other)
     assert _unknown(written, raw) == _unknown(raw, raw)  # and what nobody read is still there
 
 
