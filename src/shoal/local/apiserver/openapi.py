@@ -1,20 +1,22 @@
 """The server's OpenAPI documents, v2 and v3, from the registry of what it serves.
 
-kubectl reads them for `explain` and to learn that it may leave validation to the server. Built-in kinds are
-described by the names and types of their fields, custom kinds by their own schemas. Built on first use and kept
-until the registry changes; nothing else in the server depends on them.
+kubectl reads them for `explain`, to learn that it may leave validation to the server, and to validate a `kind: List`
+itself. Built-in kinds are described by the names and types of their fields, custom kinds by their own schemas. Built
+on first use and kept until the registry changes; nothing else in the server depends on them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
 import msgspec
 
-from shoal.local.apiserver import builtin_types
+from shoal.local.apiserver import builtin_types, openapi_protobuf
 from shoal.local.apiserver.builtin_types import Field
 from shoal.local.apiserver.resources import Registry, Resource, Version
+from shoal.local.apiserver.status import not_acceptable
 
 Json = dict[str, Any]
 
@@ -30,12 +32,23 @@ _SCALARS: dict[str, Json] = {
     "Duration": {"type": "string"}, "Quantity": {"type": "string"}, "Raw": {"type": "object"}, "JSON": {},
     "Fields": {"type": "object"},
 }  # fmt: skip
-_V2_LEFT_OUT = frozenset(("nullable", "oneOf", "anyOf", "not", "x-kubernetes-validations", "default"))
+_V2_LEFT_OUT = frozenset(("nullable", "allOf", "oneOf", "anyOf", "not", "x-kubernetes-validations", "default"))
+_JSON = "application/json"
+_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_PROTOBUF_OLD = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"  # what kubectl still asks for
 _TYPE_HELP = {
     "apiVersion": "APIVersion defines the versioned schema of this representation of an object.",
     "kind": "Kind is a string value representing the REST resource this object represents.",
     "metadata": "Standard object's metadata.",
 }
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """`tag` goes into the ETag header: kubectl keeps the document and asks whether it is still the same."""
+
+    body: bytes
+    content_type: str
+    tag: str
 
 
 class OpenApi:
@@ -45,11 +58,26 @@ class OpenApi:
         self.registry = registry
         self._seen = -1
         self._kept: dict[str, Json] = {}
+        self._encoded: dict[tuple[str, str], Encoded] = {}
+
+    def encoded(self, path: str, accept: str) -> Encoded | None:
+        """A document in the form that the client accepts; None where there is none."""
+        document = self.answer(path)
+        if document is None:
+            return None
+        path = path.rstrip("/")
+        offered = (_JSON, _PROTOBUF) if path == "/openapi/v2" else (_JSON,)
+        form = _negotiated(accept, offered)
+        if (path, form) not in self._encoded:
+            write = openapi_protobuf.encode if form == _PROTOBUF else msgspec.json.encode
+            body = write(document)
+            self._encoded[path, form] = Encoded(body, form, f'"{hashlib.sha256(body).hexdigest().upper()}"')
+        return self._encoded[path, form]
 
     def answer(self, path: str) -> Json | None:
         """The document at /openapi/v2, /openapi/v3 or /openapi/v3/…; None where there is none."""
         if self._seen != self.registry.generation:
-            self._seen, self._kept = self.registry.generation, {}
+            self._seen, self._kept, self._encoded = self.registry.generation, {}, {}
         path = path.rstrip("/")
         if path not in self._kept:
             found = self._build(path)
@@ -110,6 +138,22 @@ class OpenApi:
         return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": dict(sorted(definitions.items()))}
 
 
+def _negotiated(accept: str, offered: tuple[str, ...]) -> str:
+    """The best form that both sides know; what a client names outright goes before what it merely lets pass."""
+    wishes = []
+    for wish in accept.lower().split(",") if accept.strip() else ["*/*"]:
+        form, *words = (word.strip() for word in wish.split(";"))
+        weight = next((word[2:] for word in words if word.startswith("q=")), "1")
+        with contextlib.suppress(ValueError):
+            wishes.append((-float(weight), form.count("*"), form))
+    for weighed, _, form in sorted(wishes, key=lambda wish: wish[:2]):
+        form = _PROTOBUF if form == _PROTOBUF_OLD else form
+        for offer in offered if weighed else ():
+            if form in (offer, "*/*", "application/*"):
+                return offer
+    raise not_acceptable(offered)
+
+
 _INFO = {"title": "Kubernetes", "version": "v1.36.4"}
 
 
@@ -162,29 +206,46 @@ def _describe(resource: Resource, version: Version, into: dict[str, Json], *, v3
 
 def _custom_schema(raw: Json, into: dict[str, Json], v3: bool) -> Json:
     _add_type("meta.v1.ObjectMeta", into, v3)
+    if not raw or (not v3 and raw.get("x-kubernetes-preserve-unknown-fields")):
+        return {"type": "object"}  # kubectl would refuse what is not among the properties
     schema: Json = dict(raw if v3 else _for_v2(raw))
-    metadata = _wrapped(_reference(f"{_META}.ObjectMeta", v3), v3)
-    properties = dict(schema.get("properties") or {})
+    return {"type": "object", **schema, "properties": _object_fields(schema.get("properties"), v3)}
+
+
+def _object_fields(properties: Json | None, v3: bool) -> Json:
+    """The properties of an object, with those that every object has."""
+    found = dict(properties or {})
     for field in ("apiVersion", "kind"):
-        properties[field] = {"description": _TYPE_HELP[field], **(properties.get(field) or {}), "type": "string"}
-    properties["metadata"] = {"description": _TYPE_HELP["metadata"], **metadata}
-    return {"type": "object", **schema, "properties": properties}
+        found[field] = {"description": _TYPE_HELP[field], **(found.get(field) or {}), "type": "string"}
+    found["metadata"] = {"description": _TYPE_HELP["metadata"], **_wrapped(_reference(f"{_META}.ObjectMeta", v3), v3)}
+    return found
 
 
 def _for_v2(schema: Any) -> Any:
-    """OpenAPI v2 lacks some words; Kubernetes leaves them out, and what they held open stays open."""
+    """OpenAPI v2 lacks some words; as Kubernetes: left out, and what they held open is described as anything.
+
+    kubectl takes properties for all there may be, null for a fault, and a list without items for a broken document.
+    """
     if not isinstance(schema, dict):
         return schema
     kept = {word: value for word, value in schema.items() if word not in _V2_LEFT_OUT}
-    if schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties"):
-        return {word: kept[word] for word in ("description", "x-kubernetes-preserve-unknown-fields") if word in kept}
-    if isinstance(kept.get("properties"), dict):
-        kept["properties"] = {name: _for_v2(child) for name, child in kept["properties"].items()}
+    nullable, open_ = schema.get("nullable"), schema.get("x-kubernetes-preserve-unknown-fields")
+    if nullable or open_:
+        kept.pop("properties", None)
+        kept.pop("items", None)
+    if nullable or (open_ and kept.get("type") == "object") or (kept.get("type") == "array" and "items" not in kept):
+        kept.pop("type", None)
+    properties = kept.pop("properties", None)
+    if properties and isinstance(properties, dict):
+        kept["properties"] = {name: _for_v2(child) for name, child in properties.items()}
+        left = [name for name in kept.pop("required", None) or () if not (properties.get(name) or {}).get("nullable")]
+        kept.update({"required": left} if left else {})
     for word in ("items", "additionalProperties"):
         if isinstance(kept.get(word), dict):
             kept[word] = _for_v2(kept[word])
-    if isinstance(kept.get("allOf"), list):
-        kept["allOf"] = [_for_v2(child) for child in kept["allOf"]]
+    if schema.get("x-kubernetes-embedded-resource") and not open_ and not nullable:
+        kept["properties"] = _object_fields(kept.get("properties"), v3=False)
+        kept["required"] = sorted({*(kept.get("required") or ()), "apiVersion", "kind"})
     return kept
 
 
@@ -192,9 +253,11 @@ def _add_type(type_name: str, into: dict[str, Json], v3: bool) -> None:
     name = _type_name(type_name)
     if name in into:
         return
-    into[name] = schema = {"type": "object", "properties": {}}
+    schema: Json = {"type": "object"}
+    into[name] = schema
     fields = builtin_types.fields(type_name)
-    schema["properties"] = {field.name: _field(field, into, v3) for field in fields.values()}
+    if fields:  # an empty list of properties would mean that there may be none
+        schema["properties"] = {field.name: _field(field, into, v3) for field in fields.values()}
     needed = [field.name for field in fields.values() if field.required]
     if needed:
         schema["required"] = needed
@@ -202,11 +265,13 @@ def _add_type(type_name: str, into: dict[str, Json], v3: bool) -> None:
 
 def _field(field: Field, into: dict[str, Json], v3: bool) -> Json:
     element = _element(field.type, into, v3)
+    schema: Json
     if field.shape == "map":
         return {"type": "object", "additionalProperties": element}
     if field.shape == "one":
-        return _wrapped(element, v3)
-    schema: Json = {"type": "array", "items": element, "x-kubernetes-list-type": field.list_type}
+        schema = _wrapped(element, v3)
+        return {**schema, "x-kubernetes-patch-strategy": "retainKeys"} if field.retain_keys else schema
+    schema = {"type": "array", "items": element, "x-kubernetes-list-type": field.list_type}
     if field.list_type == "map":
         schema["x-kubernetes-list-map-keys"] = list(field.keys)
     if field.merge_key is not None:

@@ -51,7 +51,6 @@ from shoal.local.apiserver.status import (
     internal,
     method_not_allowed,
     no_such_resource,
-    not_acceptable,
     out_of_space,
     page_not_found,
     too_large,
@@ -370,12 +369,13 @@ class Server:
         raise page_not_found()
 
     def _openapi(self, request: Request) -> Answer:
-        if "protobuf" in request.headers.get("accept", "") and "json" not in request.headers["accept"]:
-            raise not_acceptable(("application/json",))
-        found = self.openapi.answer(request.path)
+        found = self.openapi.encoded(request.path, request.headers.get("accept", ""))
         if found is None:
             raise no_such_resource()
-        return object_answer(found)
+        headers = {"content-type": found.content_type, "vary": "Accept", "etag": found.tag}
+        if request.headers.get("if-none-match") == found.tag:
+            return Response(304, headers, b"")
+        return Response(200, headers, found.body)
 
     async def _old_binding(self, call: Call) -> Answer:
         """POST …/bindings names its pod in the body."""
