@@ -73,7 +73,7 @@ def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):
 
 
 @given(SEEDS, st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_with_quota_trees_incremental_equals_rebuilt_given_the_seats(seed, preemption):
     """Borrowing, pushing up, sliding down, eviction of borrowers: seats are facts. Who yielded to whom is given; it is
     kept in memory only, as is the seat that somebody waits for while others are being stopped."""
