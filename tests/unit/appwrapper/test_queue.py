@@ -103,9 +103,10 @@ async def test_a_hand_over_does_not_rewrite_everyone(quiet: Cluster) -> None:
 
 
 def writes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.controllers.appwrapper import messages
+    from shoal.controllers.appwrapper import messages, restless
 
     monkeypatch.setattr(messages, "_says", lambda status, quota: False)
+    monkeypatch.setattr(restless, "MOST_LOOKS", 10**9)  # the last line of defence would make it look quiet
 
 
 @pytest.mark.timeout(30)
