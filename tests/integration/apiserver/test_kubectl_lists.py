@@ -69,7 +69,7 @@ async def test_a_list_is_created_read_and_applied_again(embedded: Embedded) -> N
     assert "\nkind: List\n" in everything
     again = await kubectl("apply", "--validate=strict", "--dry-run=server", "-f", "-", input=everything)
     told = [line for line in again.splitlines() if line.endswith("(server dry run)")]
-    assert len(told) == len(yaml.safe_load(everything)["items"]) and "rror" not in again
+    assert len(told) == len(yaml.safe_load(everything)["items"])
 
     changed = yaml.safe_load(await kubectl("get", "boats,deploy", "-o", "yaml"))
     for item in changed["items"]:

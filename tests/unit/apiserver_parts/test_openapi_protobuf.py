@@ -184,7 +184,7 @@ def test_custom_schemas_hold_nothing_that_kubectl_would_stumble_over(api: OpenAp
     assert spec["open"] == spec["bag"] == {"x-kubernetes-preserve-unknown-fields": True}
     assert spec["none"] == {"type": "object"}
     assert set(spec["inner"]["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
-    assert spec["inner"]["required"] == ["apiVersion", "kind"]
+    assert spec["inner"]["required"] == ["kind", "apiVersion"]
 
 
 def test_words_that_v2_does_not_know_are_left_out() -> None:

@@ -194,6 +194,8 @@ def _describe(resource: Resource, version: Version, into: dict[str, Json], *, v3
         schema["properties"] = {**texts, **schema["properties"]}
     schema["x-kubernetes-group-version-kind"] = mark
     into[name] = schema
+    if "list" not in resource.verbs:
+        return
     items = {"type": "array", "items": _reference(name, v3)}
     into[name + "List"] = {
         "type": "object", "required": ["items"],
@@ -245,7 +247,7 @@ def _for_v2(schema: Any) -> Any:
             kept[word] = _for_v2(kept[word])
     if schema.get("x-kubernetes-embedded-resource") and not open_ and not nullable:
         kept["properties"] = _object_fields(kept.get("properties"), v3=False)
-        kept["required"] = sorted({*(kept.get("required") or ()), "apiVersion", "kind"})
+        kept["required"] = list(dict.fromkeys([*(kept.get("required") or ()), "kind", "apiVersion"]))
     return kept
 
 
