@@ -129,7 +129,9 @@ class Namespaces:
         since = held["lastTransitionTime"] if held else now
         kept = [c for c in conditions if c["type"] != wanted["type"]]
         change = {"status": {"conditions": [*kept, {**wanted, "lastTransitionTime": since}]}}
+        name = namespace["metadata"]["name"]
         try:
-            await self._client.patch(kinds.NAMESPACE, namespace["metadata"]["name"], None, change, subresource="status")
+            told = await self._client.patch(kinds.NAMESPACE, name, None, change, subresource="status")
         except (Conflict, NotFound):
             return
+        self._namespaces.note_write(told)
