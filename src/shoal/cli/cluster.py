@@ -18,6 +18,7 @@ from shoal.api.kinds import CRD, POD
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.cli import choices
+from shoal.cli.hosting import make_agent
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -25,22 +26,15 @@ from shoal.kube.errors import AlreadyExists, KubeError
 from shoal.kube.writes import contains
 from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
-from shoal.local.agent.lookup import ApiSources
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.admission import Judge
 from shoal.local.apiserver.status import bad_request
 from shoal.local.home import Home
 from shoal.local.images import ImageTable
 from shoal.local.load import base_load_pods
-from shoal.local.runtime import Runtime
-from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.memorywatch import MemoryWatch
-from shoal.local.runtime.ownership import memory_directory
-from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.program import AttachedOutput, ContainerProgram
-from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox import Sandbox, outside
 from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.sandbox.ownspace import OwnSpace
@@ -164,26 +158,10 @@ class LocalCluster:
 
     def _make_agent(self, sandbox: Sandbox) -> Agent:
         certificate = self.server.identity.ca.certificate.decode()
-        sources = ApiSources(self.client, self._allocatable, ("127.0.0.1", self.port), certificate, binds_claims=True)
-        limits = find_limits(self.home.identity)
-        host = Host(
-            directory=self.home.runtime,
-            sandbox=sandbox,
-            sources=sources,
-            images=ImageTable(self.settings.images),
-            limits=limits,
-            memory_watch=None if limits.enforces_memory else MemoryWatch(self.clock),
-            memory=memory_directory(self.home.identity),
-            clock=self.clock,
+        images, api = ImageTable(self.settings.images), ("127.0.0.1", self.port)
+        return make_agent(
+            self.client, self.home, self.keeper, sandbox, api, certificate, images, self.clock, binds_claims=True
         )
-        runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(self.clock)}
-        agent = Agent(self.client, self.home.name, runtimes, self.keeper, clock=self.clock)
-        host.announce = agent.announce
-        return agent
-
-    def _allocatable(self, node: str) -> dict[str, str]:
-        shape = self.keeper.shapes.get(node)
-        return shape.capacity if shape is not None else {}
 
     def _nodes(self) -> list[NodeShape]:
         if self.settings.nodes or self.settings.pools:

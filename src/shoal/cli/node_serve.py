@@ -18,20 +18,16 @@ from urllib.parse import urlsplit
 
 import click
 
+from shoal.cli.hosting import make_agent
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.kubeconfig import Target, resolve, transport
 from shoal.local import machine
-from shoal.local.agent import Agent, NodeKeeper, NodeShape
-from shoal.local.agent.lookup import ApiSources
+from shoal.local.agent import NodeKeeper, NodeShape
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
-from shoal.local.runtime import Runtime
-from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.settings import parse_node
 
@@ -98,16 +94,7 @@ async def _serve(target: Target, home: Home, shapes: list[NodeShape], wanted: st
     api = _address(target.cluster.server)
     sandbox = choose_sandbox(wanted, home.identity, api, home.runtime / "pods")
     keeper = NodeKeeper(client, home.name, sandbox.host_ip(), clock)
-
-    def sizes(node: str) -> dict[str, str]:
-        return keeper.shapes[node].capacity if node in keeper.shapes else {}
-
-    limits = find_limits(home.identity)
-    sources = ApiSources(client, sizes, api, _authority(target))
-    host = Host(directory=home.runtime, sandbox=sandbox, sources=sources, images=images, limits=limits, clock=clock)
-    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(clock)}
-    agent = Agent(client, home.name, runtimes, keeper, clock=clock)
-    host.announce = agent.announce
+    agent = make_agent(client, home, keeper, sandbox, api, _authority(target), images, clock)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -125,7 +112,7 @@ async def _serve(target: Target, home: Home, shapes: list[NodeShape], wanted: st
         await asyncio.gather(running, return_exceptions=True)
     finally:
         await sandbox.stop()
-        limits.release()
+        find_limits(home.identity).release()
         await channel.close()
 
 

@@ -1,0 +1,56 @@
+"""The node agent with everything that it runs pods by, put together once.
+
+For `shoal up` and for `shoal node serve`: whoever owns the nodes, pods run, are limited and are watched alike.
+"""
+
+from __future__ import annotations
+
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.local.agent import Agent, NodeKeeper
+from shoal.local.agent.lookup import ApiSources
+from shoal.local.home import Home
+from shoal.local.images import ImageTable
+from shoal.local.runtime import Runtime
+from shoal.local.runtime.host import Host
+from shoal.local.runtime.limits import find_limits
+from shoal.local.runtime.memorywatch import MemoryWatch
+from shoal.local.runtime.ownership import memory_directory
+from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.simulated import SimulatedRuntime
+from shoal.local.sandbox import Sandbox
+
+
+def make_agent(
+    client: Client,
+    home: Home,
+    keeper: NodeKeeper,
+    sandbox: Sandbox,
+    api: tuple[str, int] | None,
+    certificate: str,
+    images: ImageTable,
+    clock: Clock,
+    *,
+    binds_claims: bool = False,
+) -> Agent:
+    """An agent for the keeper's nodes. `api` and `certificate` are how pods reach the API server and trust it."""
+
+    def allocatable(node: str) -> dict[str, str]:
+        shape = keeper.shapes.get(node)
+        return shape.capacity if shape is not None else {}
+
+    limits = find_limits(home.identity)
+    host = Host(
+        directory=home.runtime,
+        sandbox=sandbox,
+        sources=ApiSources(client, allocatable, api, certificate, binds_claims=binds_claims),
+        images=images,
+        limits=limits,
+        memory_watch=None if limits.enforces_memory else MemoryWatch(clock),
+        memory=memory_directory(home.identity),
+        clock=clock,
+    )
+    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(host), "simulated": SimulatedRuntime(clock)}
+    agent = Agent(client, home.name, runtimes, keeper, clock=clock)
+    host.announce = agent.announce
+    return agent
