@@ -9,6 +9,7 @@ import pytest
 
 from shoal.api.kind import Kind
 from shoal.api.kinds import CRD
+from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import BadRequest, Conflict, Invalid, NotFound
 from shoal.kube.transport import Request
@@ -41,6 +42,24 @@ async def test_schema_fills_in_drops_and_refuses(client: Client) -> None:
         await client.request("POST", WIDGET.path("default"), query={"fieldValidation": "Strict"}, body=body)
     answer = await client.request("POST", WIDGET.path("default"), query={"fieldValidation": "Warn"}, body=body)
     assert 'unknown field \\"spec.unknown\\"' in answer.headers["warning"]
+
+
+@pytest.mark.parametrize("place", ["items", "additionalProperties"])
+async def test_schemas_of_items_and_of_other_members_are_read_as_strictly_as_the_rest(
+    client: Client, place: str
+) -> None:
+    def definition(inner: object) -> Json:
+        outer = {"type": "array" if place == "items" else "object", place: inner}
+        return widget_definition(spec={"type": "object", "properties": {"x": outer}})
+
+    for wrong in ({"minimum": "3"}, {"maxLength": 1.5}, {"required": "a"}, {"enum": "a"}, {"title": 3}):
+        with pytest.raises(BadRequest, match=f"cannot unmarshal .* into Go struct field .*{next(iter(wrong))}"):
+            await client.create(CRD, definition({"type": "string", **wrong}))
+    with pytest.raises(Invalid if place == "items" else BadRequest, match=place):
+        await client.create(CRD, definition("x"))
+    made = await client.create(CRD, definition({"type": "string", "unheard": 1}))
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert schema["properties"]["spec"]["properties"]["x"][place] == {"type": "string"}
 
 
 async def test_rules_compare_with_what_was_before(client: Client) -> None:

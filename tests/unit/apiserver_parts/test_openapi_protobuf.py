@@ -43,14 +43,18 @@ THING = {
 }
 
 
-@pytest.fixture
-def api() -> OpenApi:
+def api_with(thing: dict[str, Any]) -> OpenApi:
     registry = Registry(Storage(None))
     kind = Kind("example.org", "v1", "Thing", "things")
     collection = registry.storage.collection("things.example.org")
-    versions = {"v1": Version(kind, raw_schema=THING)}
+    versions = {"v1": Version(kind, raw_schema=thing)}
     registry.add(Resource(versions, "v1", collection, singular="thing", custom=True))
     return OpenApi(registry)
+
+
+@pytest.fixture
+def api() -> OpenApi:
+    return api_with(THING)
 
 
 # --- an independent reader
@@ -185,6 +189,23 @@ def test_custom_schemas_hold_nothing_that_kubectl_would_stumble_over(api: OpenAp
     assert spec["none"] == {"type": "object"}
     assert set(spec["inner"]["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
     assert spec["inner"]["required"] == ["kind", "apiVersion"]
+
+
+def test_a_stored_schema_of_wrong_types_spoils_nothing_else() -> None:
+    wrong = {
+        "type": 3,
+        "minimum": "3",
+        "required": "a",
+        "enum": {},
+        "items": "x",
+        "additionalProperties": [],
+        "title": 1,
+    }
+    api = api_with({"type": "object", "properties": {"a": wrong, "b": None, "c": {"type": "array", "items": wrong}}})
+    found = api.encoded("/openapi/v2", PROTOBUF)
+    assert found is not None
+    properties = schema(pairs(dict(fields(found.body))[9])["org.example.v1.Thing"])["properties"]
+    assert properties["a"] == {} and "b" not in properties and properties["c"] == {"type": "array", "items": {}}
 
 
 def test_words_that_v2_does_not_know_are_left_out() -> None:

@@ -125,10 +125,28 @@ def _omitted_when_empty(field: Field) -> bool:
 
 
 def _field_walk(field: Field, owner: str) -> Walk:
+    if owner == "JSONSchemaProps" and field.name in ("items", "additionalProperties"):
+        return _schema_or(bool if field.name == "additionalProperties" else object)
     element = _walk_of(field.type)
     if field.shape == "list":
         return _list(element, "[]" + field.type)
     return _map(element, "{}" + field.type) if field.shape == "map" else element
+
+
+def _schema_or(other: type) -> Walk:
+    """A schema, or something else in its place (of `items`, validation says what it must be).
+
+    As Kubernetes: what is unknown below here goes without a word.
+    """
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is dict:
+            return _walk_of("apiextensions.v1.JSONSchemaProps")(value, path, [])
+        if not isinstance(value, other):
+            raise _wrong(value, path, "JSONSchemaProps")
+        return value
+
+    return walk
 
 
 def _list(element: Walk, name: str) -> Walk:

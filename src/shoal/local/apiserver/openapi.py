@@ -32,7 +32,17 @@ _SCALARS: dict[str, Json] = {
     "Duration": {"type": "string"}, "Quantity": {"type": "string"}, "Raw": {"type": "object"}, "JSON": {},
     "Fields": {"type": "object"},
 }  # fmt: skip
-_V2_LEFT_OUT = frozenset(("nullable", "allOf", "oneOf", "anyOf", "not", "x-kubernetes-validations", "default"))
+_NUMBER = (int, float)
+_V2_WORDS: dict[str, type | tuple[type, ...]] = {  # what OpenAPI v2 keeps of a custom schema
+    "type": str, "format": str, "title": str, "description": str, "multipleOf": _NUMBER, "maximum": _NUMBER,
+    "exclusiveMaximum": bool, "minimum": _NUMBER, "exclusiveMinimum": bool, "maxLength": _NUMBER, "minLength": _NUMBER,
+    "pattern": str, "maxItems": _NUMBER, "minItems": _NUMBER, "uniqueItems": bool, "maxProperties": _NUMBER,
+    "minProperties": _NUMBER, "required": list, "enum": list, "additionalProperties": (dict, bool), "items": dict,
+    "properties": dict, "externalDocs": dict, "example": object,
+    **dict.fromkeys(("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
+                     "x-kubernetes-int-or-string", "x-kubernetes-list-map-keys", "x-kubernetes-list-type",
+                     "x-kubernetes-map-type"), object),
+}  # fmt: skip
 _JSON = "application/json"
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _PROTOBUF_OLD = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"  # what kubectl still asks for
@@ -223,25 +233,25 @@ def _object_fields(properties: Json | None, v3: bool) -> Json:
     return found
 
 
-def _for_v2(schema: Any) -> Any:
+def _for_v2(schema: Json) -> Json:
     """OpenAPI v2 lacks some words; as Kubernetes: left out, and what they held open is described as anything.
 
     kubectl takes properties for all there may be, null for a fault, and a list without items for a broken document.
     """
-    if not isinstance(schema, dict):
-        return schema
-    kept = {word: value for word, value in schema.items() if word not in _V2_LEFT_OUT}
+    kept: Json = {word: value for word, value in schema.items() if isinstance(value, _V2_WORDS.get(word, ()))}
     nullable, open_ = schema.get("nullable"), schema.get("x-kubernetes-preserve-unknown-fields")
     if nullable or open_:
         kept.pop("properties", None)
         kept.pop("items", None)
     if nullable or (open_ and kept.get("type") == "object") or (kept.get("type") == "array" and "items" not in kept):
         kept.pop("type", None)
-    properties = kept.pop("properties", None)
-    if properties and isinstance(properties, dict):
-        kept["properties"] = {name: _for_v2(child) for name, child in properties.items()}
-        left = [name for name in kept.pop("required", None) or () if not (properties.get(name) or {}).get("nullable")]
-        kept.update({"required": left} if left else {})
+    properties = kept.pop("properties", None) or {}
+    children = {name: child for name, child in properties.items() if isinstance(child, dict)}
+    if children:
+        kept["properties"] = {name: _for_v2(child) for name, child in children.items()}
+    needed = [name for name in kept.pop("required", ()) if not children.get(name, {}).get("nullable")]
+    if needed:
+        kept["required"] = needed
     for word in ("items", "additionalProperties"):
         if isinstance(kept.get(word), dict):
             kept[word] = _for_v2(kept[word])

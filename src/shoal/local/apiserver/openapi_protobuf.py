@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ Write = Callable[[int, Any], bytes]  # the bytes of a field, by its number and v
 Table = dict[str, tuple[int, Write]]
 _EXTENSIONS = ""  # in a table: where words that begin with x- go
 
+_ENCODER = msgspec.json.Encoder()
 _VARINT, _EIGHT_BYTES, _BLOCK = 0, 1, 2  # wire types
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # allowed in JSON, not in YAML
 
@@ -32,6 +34,7 @@ def encode(document: Json) -> bytes:
 # --- the wire
 
 
+@lru_cache(4096)  # tags and small lengths, over and over
 def _varint(value: int) -> bytes:
     value &= 0xFFFFFFFFFFFFFFFF  # negative numbers are sent as their complement
     found = bytearray()
@@ -64,7 +67,7 @@ def _double(number: int, value: Any) -> bytes:
 
 def _any(number: int, value: Any) -> bytes:
     """Any value travels as YAML; JSON is YAML, but for a few characters."""
-    text = msgspec.json.encode(value).decode()
+    text = _ENCODER.encode(value).decode()
     return _block(number, _text(2, _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)))
 
 
