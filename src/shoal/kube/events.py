@@ -118,9 +118,8 @@ class Recorder:
         fresh = _Sent(self._name(about, same), about["namespace"] or "default", 1, moment)
         try:
             await self._client.create(EVENT, self._body(fresh, about, type, reason, message), fresh.namespace)
-        except AlreadyExists:  # told before we were started: a patch answers how often, and needs no right to get
-            change = {"lastTimestamp": seconds_text(moment)}
-            stored = await self._client.patch(EVENT, fresh.name, fresh.namespace, change)
+        except AlreadyExists:  # told before we were started; a patch that is only tried needs no right to get
+            stored = await self._client.patch(EVENT, fresh.name, fresh.namespace, {}, dry_run=True)
             fresh.count = int(stored.get("count") or 1)
             await self._counted(fresh, moment)
         _remember(self._sent, same, fresh)
