@@ -169,6 +169,12 @@ async def test_events_arrive_and_are_counted(client: Client) -> None:
     found = await client.list(EVENT, "default", field_selector="involvedObject.name=eventful")
     assert [(event["reason"], event["count"]) for event in found] == [("Held", 3)]
     await recorder.close()
+    again = Recorder(client, "shoal")  # as after a restart
+    again.event(about, "Warning", "Held", "no room")
+    await again.flush()
+    found = await client.list(EVENT, "default", field_selector="involvedObject.name=eventful")
+    assert [(event["reason"], event["count"]) for event in found] == [("Held", 4)]
+    await again.close()
 
 
 async def test_a_certificate_of_a_stranger_is_named(control_plane: ControlPlane, tmp_path: Path) -> None:
