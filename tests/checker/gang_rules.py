@@ -203,8 +203,7 @@ class _Walk:
     def _no_room(self, change: Change, new: Seen) -> Iterator[str]:
         if self._fresh(change, self._supply_changed) or new.is_components:
             return
-        held = self.world.held()
-        missing = over(held, self.world.capacity(), set(new.charge)) if held is not None else {}
+        missing = over(self.world.held(), self.world.capacity(), set(new.charge))
         if missing:
             yield f"{new.name} was admitted although {missing} is missing"
 
@@ -237,11 +236,8 @@ class _Walk:
             ]
             if not victims or claimer.admission.get("resumeAt", 0) > change.at:
                 continue
-            held = self.world.held()
-            if held is None:
-                continue
             free = self.world.capacity()
-            add(free, {name: -value for name, value in held.items()})
+            add(free, {name: -value for name, value in self.world.held().items()})
             for victim in victims:
                 pods: Sums = {}
                 for pod in self.world.pods_of(victim.uid):

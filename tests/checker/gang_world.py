@@ -124,12 +124,6 @@ class Seen:
         return total
 
     @property
-    def planned_nodes(self) -> set[str]:
-        return {
-            node for given in (self.admission.get("sets") or {}).values() if len(given) > 2 for node in given[2] or ()
-        }
-
-    @property
     def pods(self) -> list[Sums] | None:
         """One entry per pod it asks for; None where a kind is wrapped whose pods this program cannot read."""
         try:
@@ -256,9 +250,8 @@ class World:
                 add(total, sums((node.get("status") or {}).get("allocatable")))
         return total
 
-    def held(self) -> Sums | None:
-        """What is taken of the usable nodes: the pods on them, and what admitted gangs still have to get. None where a
-        gang's planned node is gone or full: nobody can say from outside where its pods would go."""
+    def held(self) -> Sums:
+        """What is taken of the usable nodes: the pods on them, and what admitted gangs still have to get, wherever."""
         nodes = {node["metadata"]["name"] for node in self.all("nodes") if usable(node)}
         total: Sums = {}
         pods: dict[str, Sums] = {}
@@ -272,28 +265,11 @@ class World:
             if (one.is_admitted and not self.is_idle(one)) or one.is_stopping:
                 there = pods.get(one.uid, {})
                 to_come = {name: max(0, value - there.get(name, 0)) for name, value in one.charge.items()}
-                bound = {pod["spec"].get("nodeName") for pod in self.pods_of(one.uid)}
-                if (any(to_come.values()) or None in bound) and not one.planned_nodes <= nodes:
-                    return None
-                left: Sums = {}
-                for node in one.planned_nodes:
-                    add(left, self.free_on(node))
-                if one.planned_nodes and over(to_come, left):
-                    return None  # somebody's scheduler put another pod where this one was planned
                 add(total, to_come)
                 for pod in self.pods_of(one.uid):
                     if not (pod.get("spec") or {}).get("nodeName"):
                         add(total, requests_of(pod))
         return total
-
-    def free_on(self, name: str) -> Sums:
-        """Allocatable less the pods that are there."""
-        node = self.objects.get("nodes", {}).get(("", name)) or {}
-        free = sums((node.get("status") or {}).get("allocatable"))
-        for pod in self.live_pods():
-            if (pod.get("spec") or {}).get("nodeName") == name:
-                add(free, {resource: -value for resource, value in requests_of(pod).items()})
-        return free
 
     def trees(self) -> dict[str, Tree]:
         parts: dict[str, tuple[dict[str, Sums], set[str], dict[str, str]]] = {}

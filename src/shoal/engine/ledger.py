@@ -18,6 +18,7 @@ from shoal.engine.fit import Placement, demand_of, place
 from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact, PodSet, PodSetAssignment
 from shoal.engine.room import Room
 from shoal.engine.selectors import PodTerm, parse_pod_terms
+from shoal.engine.shape import is_eligible, shape_of
 from shoal.errors import BadInput
 
 
@@ -52,6 +53,12 @@ class Ledger:
         self._charged: set[str] = set()
         self._released: set[str] = set()
         self._planned: dict[str, Charges] = {}
+        self._displaced: dict[str, Charges] = {}
+        """Of each plan, what its nodes cannot take any more."""
+        self._planned_on: dict[str, set[str]] = {}
+        """Which gangs have plans on a node, displaced or not."""
+        self._missing: dict[str, dict[int, int]] = {}
+        """Pods that never had a planned node, per pod set; below: with those that lost it."""
         self._unplaced: dict[str, dict[int, int]] = {}
         self._ghosts: dict[str, Charges] = {}
         self._ghosts_seen: tuple[int, dict[str, dict[int, int]]] = (-1, {})
@@ -214,6 +221,7 @@ class Ledger:
             self._settle_one(uid)
         self._unsettled.clear()
         self.room.flush()
+        self._displace()
         self._place_ghosts()
 
     def _settle_one(self, uid: str) -> None:
@@ -222,10 +230,18 @@ class Ledger:
         unplaced: dict[int, int] = {}
         if gang is not None:
             planned, unplaced = self._still_to_come(gang)
+        for node in {charge.node for charge in self._plan_of(uid).values()}:
+            self._planned_on[node].discard(uid)
+            if not self._planned_on[node]:
+                del self._planned_on[node]
+        for charge in planned.values():
+            self._planned_on.setdefault(charge.node, set()).add(uid)
+        self._displaced.pop(uid, None)
         self._replace(self._planned, uid, planned, "planned")
-        self._unplaced.pop(uid, None)
+        self._missing.pop(uid, None)
         if unplaced and gang is not None and gang.supply == "fit":
-            self._unplaced[uid] = unplaced
+            self._missing[uid] = unplaced
+        self._count_unplaced(uid)
         self._reserve(uid, {} if gang is None else self._shortage(gang))
 
     def _still_to_come(self, gang: Gang) -> tuple[Charges, dict[int, int]]:
@@ -268,6 +284,68 @@ class Ledger:
                 unplaced[index] = missing
         return planned, unplaced
 
+    def _plan_of(self, uid: str) -> Charges:
+        """All that is planned for a gang and not bound yet, whether or not its nodes can still take it."""
+        plan = dict(self._planned.get(uid, {}))
+        for key, charge in self._displaced.get(uid, {}).items():
+            kept = plan[key].count if key in plan else 0
+            plan[key] = msgspec.structs.replace(charge, count=charge.count + kept)
+        return plan
+
+    def _count_unplaced(self, uid: str) -> None:
+        counts = Counter(self._missing.get(uid, {}))
+        for (index, _), charge in self._displaced.get(uid, {}).items():
+            counts[index] += charge.count
+        self._unplaced.pop(uid, None)
+        if counts:
+            self._unplaced[uid] = dict(counts)
+
+    def _displace(self) -> None:
+        """Plans whose node is gone or closed, or was filled by somebody's scheduler, are counted where there is room.
+
+        Worked out from the facts each time: of plans that do not fit on one node together the first by UID stay.
+        """
+        before = self._displaced
+        lost = {charge.node for charges in before.values() for charge in charges.values()}
+        if not lost and not self.room.strained:
+            return
+        after: dict[str, Charges] = {}
+        for node in sorted(lost | self.room.strained):
+            taken: Amounts = {}
+            for uid in sorted(self._planned_on.get(node, ())):
+                gang = self.holders[uid]
+                for key, charge in self._plan_of(uid).items():
+                    if charge.node != node:
+                        continue
+                    kept = min(charge.count, self._takes(gang, charge, taken))
+                    for resource, amount in [*charge.pod_set.requests.items(), ("pods", 1)]:
+                        taken[resource] = taken.get(resource, 0) + kept * amount
+                    if kept < charge.count:
+                        after.setdefault(uid, {})[key] = msgspec.structs.replace(charge, count=charge.count - kept)
+        for uid in sorted(before.keys() | after.keys()):
+            plan, gone = self._plan_of(uid), after.get(uid, {})
+            kept_plan = {
+                key: msgspec.structs.replace(charge, count=charge.count - (gone[key].count if key in gone else 0))
+                for key, charge in plan.items()
+            }
+            self._displaced.pop(uid, None)
+            if gone:
+                self._displaced[uid] = gone
+            self._replace(self._planned, uid, {key: one for key, one in kept_plan.items() if one.count}, "planned")
+            self._count_unplaced(uid)
+        self.room.flush()
+
+    def _takes(self, gang: Gang, charge: Charge, taken: Amounts) -> int:
+        """How many of these planned pods their node takes, beside what is bound there and `taken`."""
+        slot = self.room.by_name.get(charge.node)
+        if gang.supply != "fit":
+            return charge.count
+        fact = slot.fact if slot is not None else None
+        if slot is None or fact is None or not is_eligible(shape_of(charge.pod_set, gang.node_selector), fact):
+            return 0
+        asked = [(name, value) for name, value in [*charge.pod_set.requests.items(), ("pods", 1)] if value > 0]
+        return max(0, min((slot.idle(name) - taken.get(name, 0)) // value for name, value in asked))
+
     def _shortage(self, gang: Gang) -> Amounts:
         """As MCAD reserves: demand less what its pods take (bound and not failed, or finished well), never below 0."""
         demand = demand_of(gang.pod_sets)
@@ -290,7 +368,7 @@ class Ledger:
             self.total_reserved[resource] = self.total_reserved.get(resource, 0) + change
 
     def _place_ghosts(self) -> None:
-        """Admitted pods whose planned node is gone, or was not stored, get one for the count.
+        """Admitted pods whose planned node cannot take them, or was not stored, get one for the count.
 
         They are placed afresh from the facts each time, so that a rebuilt ledger finds the same. Not so where sums
         decided: such pods may wait for a node, as MCAD lets them.
@@ -308,6 +386,11 @@ class Ledger:
     def _ghosts_of(self, gang: Gang, counts: dict[int, int]) -> Charges:
         charges: Charges = {}
         for index, count in counts.items():
+            row = self.room.row(shape_of(gang.pod_sets[index], gang.node_selector))
+            self.room.flush()
+            count = min(count, int(self.room.totals[row]))  # as many as there is room for
+            if count <= 0:
+                continue
             pod_set = msgspec.structs.replace(gang.pod_sets[index], count=count)
             placement = place(msgspec.structs.replace(gang, pod_sets=(pod_set,)), self.room)
             if isinstance(placement, Placement):

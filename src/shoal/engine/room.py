@@ -75,6 +75,8 @@ class Room:
         """Rows of resources that are devices."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.around = Neighbourhood(self)
+        self.strained: set[str] = set()
+        """Nodes that have not, or may not have, the room for all that is planned there."""
         self.version = 0
         """Grows with every flushed change."""
         self._vacant: list[int] = []
@@ -262,6 +264,7 @@ class Room:
         empty = slot.fact is None and not slot.bound and not slot.planned and not slot.ports
         if empty and self.by_name.pop(slot.name, None) is not None:
             self._vacant.append(slot.index)
+            self.strained.discard(slot.name)
 
     def total_allocatable(self, resource: str) -> int:
         """Over all nodes, whoever may use them; worked out again only when a node changed."""
@@ -290,11 +293,17 @@ class Room:
 
     def _write_free(self, slot: Slot) -> None:
         self.alive[slot.index] = slot.fact is not None
+        strained = slot.fact is None or slot.fact.unschedulable or not slot.fact.ready
         for resource, row in self.resources.items():
             idle = slot.idle(resource)
             free = idle - slot.planned.get(resource, 0)
+            strained = strained or free < 0
             self.idle[row, slot.index] = min(max(idle, -LARGEST), LARGEST)
             self.free[row, slot.index] = min(max(free, -LARGEST), LARGEST) if slot.fact is not None else 0
+        if strained and slot.planned:
+            self.strained.add(slot.name)
+        else:
+            self.strained.discard(slot.name)
 
     def _refresh_column(self, index: int, relabelled: bool) -> None:
         """One node changed: its capacity for all shapes at once."""

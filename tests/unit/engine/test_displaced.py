@@ -1,0 +1,77 @@
+"""Pods that were admitted and cannot go where they were planned keep as much room elsewhere."""
+
+import msgspec
+
+from .build import admitted, engine, gang, held, node, pod, pods
+
+
+def two_on_two_nodes():
+    """`one` is planned on node a, `two` on node b; nothing is left."""
+    judge = engine(node("a", cpu=2), node("b", cpu=2), gang("one", pods(2), at=1), gang("two", pods(2), at=2))
+    plan = judge.plan(3)
+    assert [admit.assignment[0].nodes for admit in plan.admits] == [{"a": 2}, {"b": 2}]
+    judge.update(gang("next", at=4))
+    assert held(judge.plan(5)) == {"next": "resources"}
+    return judge
+
+
+def test_a_pod_that_another_scheduler_puts_on_somebodys_planned_node_gives_no_room_away():
+    judge = two_on_two_nodes()
+    for name in ("p", "q"):
+        judge.update(pod(name, on="b", of="one"))
+    assert admitted(judge.plan(6)) == [], "node a looks free, and is all that is left for two"
+    for name in ("r", "s"):
+        judge.update(pod(name, on="a", of="two"))
+    assert admitted(judge.plan(7)) == []
+    judge.remove("Pod/p")
+    judge.remove("AppWrapper/default/one")
+    assert admitted(judge.plan(8)) == ["next"]
+
+
+def test_of_a_plan_only_what_lost_its_place_is_moved():
+    judge = two_on_two_nodes()
+    judge.update(node("c", cpu=2))
+    judge.update(pod("stranger", on="b", cpu=1))
+    plan = judge.plan(6)
+    assert admitted(plan) == ["next"], "one of the two free is for the pod that was pushed out, one is left"
+    judge.update(gang("last", at=7))
+    assert admitted(judge.plan(8)) == []
+    judge.remove("Pod/stranger")
+    assert admitted(judge.plan(9)) == ["last"], "the plan is good again"
+
+
+def test_who_waits_for_a_node_that_is_gone_or_closed_has_room_on_the_others():
+    for closed in (None, node("b", cpu=2, unschedulable=True), node("b", cpu=2, ready=False)):
+        judge = two_on_two_nodes()
+        judge.update(node("c", cpu=2))
+        if closed is None:
+            judge.remove("Node/b")
+        else:
+            judge.update(closed)
+        judge.update(gang("wide", pods(2), at=5, priority=1))
+        assert admitted(judge.plan(6)) == [], f"node c is for two: {closed}"
+        judge.update(node("b", cpu=2))
+        assert admitted(judge.plan(7)) == ["wide"]
+
+
+def test_as_much_as_there_is_room_for_is_kept():
+    """Three pods lost their node and two places are left: both are theirs."""
+    judge = engine(node("a", cpu=3), gang("lost", pods(3), at=1))
+    assert admitted(judge.plan(2)) == ["lost"]
+    judge.remove("Node/a")
+    judge.update(node("b", cpu=2))
+    judge.update(gang("next", at=3))
+    assert admitted(judge.plan(4)) == []
+
+
+def test_sums_move_nothing():
+    judge = engine(node("a", cpu=2), gang("sum", pods(2), at=1, supply="aggregate"))
+    (admit,) = judge.plan(2).admits
+    known = judge.gang("AppWrapper/default/sum")
+    judge.update(
+        msgspec.structs.replace(known, assignment=(msgspec.structs.replace(admit.assignment[0], nodes={"a": 2}),))
+    )
+    judge.remove("Node/a")
+    judge.update(node("b", cpu=2))
+    judge.update(gang("next", at=3))
+    assert admitted(judge.plan(4)) == ["next"], "whoever was admitted by sums may wait for a node"
