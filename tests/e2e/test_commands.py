@@ -261,11 +261,29 @@ spec: {restartPolicy: Never, containers: [{name: c, image: busybox, command: ["/
 """
 
 
+IN_CLUSTER = """
+import json, os, ssl, urllib.error, urllib.request
+def of(name): return open("/var/run/secrets/kubernetes.io/serviceaccount/" + name).read()
+trusted = ssl.create_default_context(cadata=of("ca.crt"))
+server = "https://%s:%s" % (os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"])
+asked = urllib.request.Request(server + "/api/v1/namespaces/%s/pods" % of("namespace"))
+asked.add_header("Authorization", "Bearer " + of("token"))
+ways = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
+try:
+    answer = urllib.request.build_opener(*ways).open(asked)
+except urllib.error.HTTPError as error:
+    answer = error
+found = json.load(answer)
+print(answer.status, found.get("message") or sorted(pod["metadata"]["name"] for pod in found["items"]))
+"""
+
+
 @pytest.mark.parametrize(
     ("shell", "sandbox"), [("", "auto"), ("", "loopback"), ("ordinary", "auto")], indirect=["shell"]
 )
 def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox: str) -> None:
-    """Exec, cp, attach, logs, port-forward, a changed config map, a Service; and four pods that cannot run say why."""
+    """Exec, cp, attach, logs, port-forward, a changed config map, a Service, the API from inside; and four pods that
+    cannot run say why."""
     isolated = sandbox == "auto" and "netns" in shell.shoal("doctor")
     shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=4,memory=4Gi", "--sandbox", sandbox)
     shell.kubectl("apply", "-f", "-", text=USED)
@@ -300,6 +318,15 @@ def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox
 
     shell.kubectl("patch", "configmap", "settings", "-p", '{"data": {"mode": "fast"}}')
     until(lambda: shell.kubectl("exec", "used", "--", "cat", "/conf/mode") == "fast")
+
+    inside = ("exec", "used", "--", "python3", "-c", IN_CLUSTER)
+    refused = shell.kubectl(*inside)
+    assert refused.startswith("403 ") and '"system:serviceaccount:default:default" cannot list' in refused
+    shell.kubectl("create", "role", "look", "--verb=list", "--resource=pods")
+    shell.kubectl("create", "rolebinding", "look", "--role=look", "--serviceaccount=default:default")
+    assert shell.kubectl(*inside) == "200 ['broken', 'echo', 'foreign', 'huge', 'lost', 'used']\n"
+    volumes = "jsonpath={.spec.volumes[*].name}"
+    assert shell.kubectl("get", "pod", "used", "-o", volumes) == "conf data"  # its spec is as it was given
 
     assert shell.kubectl("get", "pvc", "books", "-o", "jsonpath={.status.phase}") == "Bound"
     waiting = "jsonpath={.status.containerStatuses[0].state.waiting.reason}"

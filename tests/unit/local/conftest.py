@@ -33,6 +33,9 @@ class Things:
         self.config_maps: dict[str, Json] = {}
         self.secrets: dict[str, Json] = {}
         self.claims = {"books"}
+        self.accounts: dict[str, Json] = {"default": {}}
+        self.tokens: list[tuple[str, str, int]] = []
+        """The tokens that were asked for: account, audience, seconds."""
 
     async def config_map(self, namespace: str, name: str) -> Json | None:
         return self.config_maps.get(name)
@@ -43,7 +46,11 @@ class Things:
     async def claim(self, namespace: str, name: str) -> bool:
         return name in self.claims
 
+    async def account(self, namespace: str, name: str) -> Json | None:
+        return self.accounts.get(name)
+
     async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
+        self.tokens.append((account, audience, seconds))
         return f"token-of-{account}"
 
     def certificate(self) -> str:

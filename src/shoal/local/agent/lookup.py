@@ -56,6 +56,9 @@ class ApiSources:
                 raise ConfigError(f"claim {name} cannot be bound: {error}") from error
         return True
 
+    async def account(self, namespace: str, name: str) -> Json | None:
+        return await self._get(SERVICE_ACCOUNT, namespace, name)
+
     async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
         spec: Json = {"expirationSeconds": max(600, seconds)}
         if audience:

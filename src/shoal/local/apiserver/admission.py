@@ -138,7 +138,7 @@ class Admission:
         name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
         accounts = self.registry.find("", "serviceaccounts")
         assert accounts is not None
-        # The default account of a new namespace may still be on its way: nothing here depends on it.
+        # The default account of a new namespace may still be on its way: the pod waits for it on its node.
         if name != "default" and isinstance(name, str) and accounts.collection.head(call.namespace, name) is None:
             raise forbidden(
                 "",

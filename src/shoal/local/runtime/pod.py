@@ -26,7 +26,7 @@ from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.podstatus import StatusBook
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.sources import MountError
-from shoal.local.runtime.volumes import Volumes, references
+from shoal.local.runtime.volumes import Volumes
 from shoal.local.sandbox import Address
 from shoal.local.sandbox.dns import resolv_conf
 
@@ -255,7 +255,7 @@ class PodRun:
 
     def refers(self, kind: str, name: str) -> bool:
         """Whether files of this pod are written from that config map or secret."""
-        return any((kind, name) in references(volume) for volume in self.pod["spec"].get("volumes") or ())
+        return self._volumes.refers(kind, name)
 
     async def refresh(self, kind: str, name: str) -> None:
         """A config map or secret changed: files of running containers follow."""

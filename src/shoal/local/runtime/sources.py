@@ -28,6 +28,10 @@ class Sources(Protocol):
         """Whether there is such a persistent volume claim; it is bound from then on."""
         ...
 
+    async def account(self, namespace: str, name: str) -> Json | None:
+        """A service account; None when there is no such one."""
+        ...
+
     async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
         """A bearer token of a service account."""
         ...

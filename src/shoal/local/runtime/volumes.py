@@ -16,6 +16,7 @@ from pathlib import Path
 from shoal.api import quantity
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
+from shoal.local.runtime import access
 from shoal.local.runtime.environment import config_data, expand, field_value, resource_value, secret_data
 from shoal.local.runtime.files import Files, choose, sync
 from shoal.local.runtime.ownership import claim
@@ -47,33 +48,55 @@ class Volumes:
         self._sources = sources
         self._memory = memory
         self._paths: dict[str, Path] = {}
+        self._access: Json | None = None
+        self._tokens: dict[tuple[str, int], str] = {}
 
     async def prepare(self) -> None:
         """Bring every volume into being. Safe to repeat: a restarted agent runs it again over what is there."""
-        for volume in self._declared():
-            try:
+        volume: Json = {}
+        try:
+            for volume in self._declared():
                 self._paths[volume["name"]] = await self._one(volume)
-            except (ConfigError, OSError) as error:
-                raise MountError(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+            volume = access.volume(self._pod)
+            await self._give_access(volume)
+        except (ConfigError, OSError) as error:
+            raise MountError(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+
+    async def _give_access(self, volume: Json) -> None:
+        """The API server's files, where they are due. What an earlier agent gave stays given, whatever became of the
+        account: a pod that runs is not held up for a token that it never asked for."""
+        path = self._directory / volume["name"]
+        given = (path / "namespace").exists()  # the last of its files
+        if not given and not await access.is_due(self._pod, self._sources):
+            return
+        self._access, self._paths[volume["name"]] = volume, path
+        if given:
+            await self._rewrite(volume)
+        else:
+            await self._one(volume)
 
     async def refresh(self, kind: str, name: str) -> bool:
         """Bring the files up to date that come from a config map or secret; whether there were any.
 
         A source that is gone leaves its files as they are, as the kubelet does.
         """
-        concerned = [volume for volume in self._declared() if (kind, name) in references(volume)]
+        concerned = [volume for volume in self._all() if (kind, name) in references(volume)]
         for volume in concerned:
             await self._rewrite(volume)
         return bool(concerned)
 
+    def refers(self, kind: str, name: str) -> bool:
+        return any((kind, name) in references(volume) for volume in self._all())
+
     async def renew_tokens(self) -> None:
-        for volume in self._declared():
+        self._tokens.clear()
+        for volume in self._all():
             if token_seconds(volume):
                 await self._rewrite(volume)
 
     def renewal(self) -> float | None:
         """Seconds after which tokens are due to be renewed; None when there are none."""
-        lives = [seconds for volume in self._declared() if (seconds := token_seconds(volume))]
+        lives = [seconds for volume in self._all() if (seconds := token_seconds(volume))]
         return 0.8 * max(600, min(lives)) if lives else None
 
     def limited(self) -> bool:
@@ -95,7 +118,10 @@ class Volumes:
     def mounts(self, container: Json, environment: dict[str, str] | None = None) -> list[Mount]:
         """What this container sees, outer paths before inner ones."""
         found = []
-        for mount in container.get("volumeMounts") or ():
+        wanted = list(container.get("volumeMounts") or ())
+        if self._access is not None and access.lacks(container):
+            wanted.append({"name": self._access["name"], "mountPath": access.PATH})
+        for mount in wanted:
             source = self._paths.get(mount["name"])
             if source is None:
                 raise ConfigError(f'volume "{mount["name"]}" is mounted but not declared')
@@ -122,8 +148,11 @@ class Volumes:
     def _declared(self) -> list[Json]:
         return list(self._pod["spec"].get("volumes") or ())
 
+    def _all(self) -> list[Json]:
+        return self._declared() if self._access is None else [*self._declared(), self._access]
+
     def _read_only(self, name: str) -> bool:
-        volume = next((volume for volume in self._declared() if volume["name"] == name), {})
+        volume = next((volume for volume in self._all() if volume["name"] == name), {})
         claimed = (volume.get("persistentVolumeClaim") or {}).get("readOnly")
         return bool(claimed) or any(kind in volume for kind in _WRITTEN)
 
@@ -142,8 +171,9 @@ class Volumes:
             return self._open_directory(self._in_memory(volume) or path)
         if kind not in _WRITTEN:
             raise ConfigError(f"volumes of type {kind} are not to be had on one machine; use hostPath or a claim")
+        files = await self._files(volume)
         path.mkdir(parents=True, exist_ok=True)
-        sync(path, await self._files(volume))
+        sync(path, files)
         return path
 
     def _in_memory(self, volume: Json) -> Path | None:
@@ -212,26 +242,32 @@ class Volumes:
         files: Files = {}
         for source in volume.get("sources") or ():
             if part := source.get("configMap"):
-                data = await self._authority(namespace, part) or await config_data(namespace, part, self._sources)
-                files.update(choose(part, data, mode))
+                files.update(choose(part, await self._config(namespace, part), mode))
             elif part := source.get("secret"):
                 files.update(choose(part, await secret_data(namespace, part, self._sources), mode))
             elif part := source.get("downwardAPI"):
                 files.update(self._downward(part, mode))
             elif part := source.get("serviceAccountToken"):
-                account = self._pod["spec"].get("serviceAccountName") or "default"
-                token = await self._sources.token(
-                    namespace, account, part.get("audience", ""), int(part.get("expirationSeconds") or 3600)
-                )
+                token = await self._token(part.get("audience", ""), int(part.get("expirationSeconds") or 3600))
                 files[part["path"]] = (token.encode(), mode)
         return files
 
-    async def _authority(self, namespace: str, reference: Json) -> dict[str, bytes]:
-        """The server's certificate where nobody publishes it as a config map."""
-        name = reference.get("name")
-        if name != "kube-root-ca.crt" or await self._sources.config_map(namespace, name) is not None:
-            return {}
-        return {"ca.crt": self._sources.certificate().encode()}
+    async def _token(self, audience: str, seconds: int) -> str:
+        """Asked for once until tokens are renewed: files that are written again for another reason keep theirs."""
+        held = self._tokens.get((audience, seconds))
+        if held is None:
+            namespace = self._pod["metadata"].get("namespace", "")
+            account = self._pod["spec"].get("serviceAccountName") or "default"
+            held = await self._sources.token(namespace, account, audience, seconds)
+            self._tokens[audience, seconds] = held
+        return held
+
+    async def _config(self, namespace: str, reference: Json) -> dict[str, bytes]:
+        """A config map's data; the server's certificate where nobody publishes it as one."""
+        if reference.get("name") != access.ROOT_CA:
+            return await config_data(namespace, reference, self._sources)
+        published = await config_data(namespace, {**reference, "optional": True}, self._sources)
+        return published or {"ca.crt": self._sources.certificate().encode()}
 
 
 def _is_shared_memory(mount: Json) -> bool:
