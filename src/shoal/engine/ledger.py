@@ -379,16 +379,17 @@ class Ledger:
             self._replace(self._ghosts, uid, {}, "ghost")
         for uid in sorted(self._unplaced):
             gang = self.holders[uid]
-            self._replace(self._ghosts, uid, self._ghosts_of(gang, self._unplaced[uid]), "ghost")
+            self._place_ghosts_of(gang, self._unplaced[uid])
         self.room.flush()
         self._ghosts_seen = (self.room.version, {uid: dict(counts) for uid, counts in self._unplaced.items()})
 
-    def _ghosts_of(self, gang: Gang, counts: dict[int, int]) -> Charges:
+    def _place_ghosts_of(self, gang: Gang, counts: dict[int, int]) -> None:
+        """As many as there is room for, one pod set after the other: each finds taken what those before it took."""
         charges: Charges = {}
-        for index, count in counts.items():
+        for index, count in sorted(counts.items()):
             row = self.room.row(shape_of(gang.pod_sets[index], gang.node_selector))
             self.room.flush()
-            count = min(count, int(self.room.totals[row]))  # as many as there is room for
+            count = min(count, int(self.room.totals[row]))
             if count <= 0:
                 continue
             pod_set = msgspec.structs.replace(gang.pod_sets[index], count=count)
@@ -396,7 +397,7 @@ class Ledger:
             if isinstance(placement, Placement):
                 for node, number in placement.pod_sets[0].items():
                     charges[index, node] = Charge(pod_set, gang.namespace, node, number)
-        return charges
+                self._replace(self._ghosts, gang.uid, dict(charges), "ghost")
 
     def _replace(self, book: dict[str, Charges], uid: str, new: Charges, kind: str) -> None:
         old = book.pop(uid, {})

@@ -64,6 +64,16 @@ def test_as_much_as_there_is_room_for_is_kept():
     assert admitted(judge.plan(4)) == []
 
 
+def test_pod_sets_that_lost_their_node_do_not_share_one_place():
+    judge = engine(node("a", cpu=4), gang("lost", pods(1, cpu=2, name="head"), pods(1, cpu=2, name="worker"), at=1))
+    assert admitted(judge.plan(2)) == ["lost"]
+    judge.remove("Node/a")
+    for name in ("b", "c"):
+        judge.update(node(name, cpu=2))
+    judge.update(gang("next", at=3))
+    assert admitted(judge.plan(4)) == []
+
+
 def test_sums_move_nothing():
     judge = engine(node("a", cpu=2), gang("sum", pods(2), at=1, supply="aggregate"))
     (admit,) = judge.plan(2).admits
