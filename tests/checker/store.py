@@ -78,7 +78,7 @@ def acknowledged(records: list[Record]) -> Iterator[Violation]:
             if _removes_last_finalizer(record) or _may_be_collected(record):
                 maybe_deleted.setdefault(record.key, record.began)
             written[record.key] = record
-        if record.verb == "get" and record.name and not record.subresource:
+        if record.verb == "get" and record.name and not record.subresource and not record.query.get("resourceVersion"):
             yield from _seen(record, written.get(record.key), maybe_deleted, crashes, _revision_read(record))
         if record.verb == "list" and record.outcome == "done" and _is_whole(record):
             items = (record.new or {}).get("items") or ()

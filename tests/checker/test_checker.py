@@ -207,6 +207,7 @@ def test_each_lie_is_found(invariant: str, script: Script) -> None:
         .add("stop", term=1)
         .add("update", lease(6, "r2", 2), path=LEASES, replica="r2")
         .add("patch", term=1, outcome="unsent"),
+        Script().add("create", thing(5)).add("get", thing(4), query={"resourceVersion": "0"}),  # asked for any state
     ],
 )
 def test_honest_histories_pass(script: Script) -> None:
