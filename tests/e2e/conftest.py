@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shoal.api.kinds import POD, RAY_CLUSTER
+from shoal.api.kinds import NODE, POD, RAY_CLUSTER
 from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
 from shoal.kube.errors import NotFound
@@ -182,7 +182,7 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         found = Whole(cluster)
         yield found
         started = invariants.whole_tree(home)
-        invariants.hold_while_running(home, await found.client.list(POD))
+        invariants.hold_while_running(home, await found.client.list(POD), await found.client.list(NODE))
         await cluster.stop(5)
     invariants.hold_afterwards(home, started)
     judge(audit_log)

@@ -1,7 +1,8 @@
 """What must be true of processes, addresses and files whenever a one-machine cluster runs, and after it went down.
 
 Called after every end-to-end test, from facts that the machine itself tells: pids with start times, records on disk,
-interfaces, control groups. I6 and I42: a live process belongs to a live pod. I44: what pods hold is disjoint.
+interfaces, control groups. I6 and I42: a live process belongs to a live pod. I9: no node is given more pods than it has
+room for. I44: what pods hold is disjoint.
 I45: nothing is written outside the cluster's own places. I43 (signals) is watched by `only_own_processes_signalled`.
 """
 
@@ -9,11 +10,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.api.meta import Json
+from shoal.api.quantity import amounts
+from shoal.engine.facts import pod_requests
 from shoal.local.home import Home
 from shoal.local.runtime import shim
 from shoal.local.runtime.gpus import numbers
@@ -52,8 +56,9 @@ def whole_tree(home: Home) -> list[ProcessIdentity]:
     return found
 
 
-def hold_while_running(home: Home, pods: list[Json]) -> None:
-    """I6, I42, I44 over a quiet cluster and its pods as the API server knows them."""
+def hold_while_running(home: Home, pods: list[Json], nodes: list[Json]) -> None:
+    """I6, I9, I42, I44 over a quiet cluster and its pods and nodes as the API server knows them."""
+    within_room(pods, nodes)
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     for uid, shims in live_shims(home).items():
         assert uid in by_uid, f"I6: processes {shims} belong to a pod that is gone"
@@ -65,6 +70,20 @@ def hold_while_running(home: Home, pods: list[Json]) -> None:
     for record in held:
         told = by_uid[record.uid]["status"].get("podIP")
         assert record.address is None or told in (None, record.address.ip), "I44: the pod's address is not its own"
+
+
+def within_room(pods: list[Json], nodes: list[Json]) -> None:
+    """I9: requests of bound pods that have not ended stay within what their node offers."""
+    used: dict[str, Counter[str]] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node and (pod.get("status") or {}).get("phase") not in TERMINAL:
+            used.setdefault(node, Counter()).update({"pods": 1, **pod_requests(pod["spec"])})
+    for one in nodes:
+        offered = amounts(one["status"]["allocatable"])
+        taken = used.get(one["metadata"]["name"], Counter())
+        over = {resource: taken[resource] for resource in taken if taken[resource] > offered.get(resource, 0)}
+        assert not over, f"I9: node {one['metadata']['name']} offers {offered} and is asked for {over}"
 
 
 def disjoint(records: list[Record]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,6 @@ from shoal.api import gang as marks
 from shoal.api.kind import Kind
 from shoal.api.kinds import NODE, POD, POD_TEMPLATE, PROVISIONING_REQUEST
 from shoal.api.meta import Json
-from shoal.api.quantity import amounts
-from shoal.engine.facts import pod_requests
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
@@ -21,6 +18,7 @@ from shoal.local.apiserver import Server
 from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.scheduler import Scheduler
 from shoal.local.settings import Pool
+from tests.e2e.invariants import within_room
 
 QUEUED = "queued-provisioning.gke.io"
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -157,16 +155,7 @@ class Cluster:
 
     async def assert_no_node_is_overfull(self) -> None:
         """Requests of bound pods that have not ended stay within what their node offers."""
-        used: dict[str, Counter[str]] = {}
-        for pod in await self.client.list(POD):
-            node = pod["spec"].get("nodeName")
-            if node and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-                used.setdefault(node, Counter()).update({"pods": 1, **pod_requests(pod["spec"])})
-        for node in await self.client.list(NODE):
-            offered = amounts(node["status"]["allocatable"])
-            taken = used.get(node["metadata"]["name"], Counter())
-            over = {resource: taken[resource] for resource in taken if taken[resource] > offered.get(resource, 0)}
-            assert not over, f"node {node['metadata']['name']} offers {offered} and is asked for {over}"
+        within_room(await self.client.list(POD), await self.client.list(NODE))
 
 
 def phase(wanted: str) -> Callable[[Json], bool]:
