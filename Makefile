@@ -31,7 +31,7 @@ test: lint test-fast test-chaos test-integration test-e2e ## everything: lint, u
 
 test-fast: setup ## unit and in-process tests only (under a minute)
 	@echo "— unit and in-process tests"
-	@$(BIN)/python -m pytest -q -n 2 tests/unit tests/checker tests/conformance
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=ci tests/unit tests/checker tests/conformance  # the same examples every time; plain pytest explores
 
 test-chaos: setup ## controllers killed after every write, servers that fail; in-process, seeded
 	@echo "— deaths and storms"
