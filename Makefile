@@ -29,7 +29,7 @@ demo: setup ## the main job on this machine: queue two Ray clusters, run one, ha
 
 test: lint test-fast test-chaos test-integration test-e2e ## everything: lint, unit, deaths and storms, real control plane, real Ray
 
-test-fast: setup ## unit and in-process tests only (under a minute)
+test-fast: setup ## unit and in-process tests only (a minute and a half on two cores)
 	@echo "— unit and in-process tests"
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=ci tests/unit tests/checker tests/conformance  # the same examples every time; plain pytest explores
 
