@@ -72,7 +72,7 @@ async def test_whole_sources_with_a_prefix_and_fields_of_pod_and_node(plain: Mac
 
 
 async def test_the_working_directory_is_made_and_expanded(one_machine: Machine) -> None:
-    container = {"workingDir": "/work/$(PART)", "env": [{"name": "PART", "value": "x"}], **mounted(("w", "/work"))}
+    container = {"workingDir": "/desk/$(PART)", "env": [{"name": "PART", "value": "x"}], **mounted(("w", "/desk"))}
     run = await one_machine.ended(pod("there", "pwd", container=container, volumes=[{"name": "w", "emptyDir": {}}]))
     assert (await text(run)).rstrip().endswith("/x")
 
