@@ -21,6 +21,7 @@ from shoal.kube.errors import Unknown
 from shoal.kube.history import parse_path
 from shoal.kube.transport import Request, Response, Stream, Transport
 from shoal.local.apiserver import Server
+from tests.faulty import RefusedStream
 
 
 class Embedded:
@@ -103,7 +104,7 @@ class Door:
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         await asyncio.sleep(0)
         if refusal := self._refusal(request):
-            yield _Refused(refusal)
+            yield RefusedStream(refusal)
             return
         async with (
             self.embedded.watching() as cut,
@@ -157,14 +158,3 @@ class _Watch:
 
     async def read(self) -> bytes:
         return await self._inner.read()
-
-
-class _Refused:
-    def __init__(self, answer: Response) -> None:
-        self.status, self.headers, self._body = answer.status, answer.headers, answer.body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body
-
-    async def read(self) -> bytes:
-        return self._body

@@ -73,10 +73,10 @@ class FaultyTransport:
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         self.sent.append(("WATCH", request.path))
         if refusal := self._refusal():
-            yield _Refusal(refusal)
+            yield RefusedStream(refusal)
             return
         if "resourceVersion" in request.query and self._strikes("gone"):
-            yield _Refusal(_status(410, "Expired", "too old resource version (injected)"))
+            yield RefusedStream(_status(410, "Expired", "too old resource version (injected)"))
             return
         async with self.inner.stream(request, idle_timeout=idle_timeout) as stream:
             yield _FaultyStream(stream, self, idle_timeout)
@@ -144,7 +144,9 @@ class _FaultyStream:
         return await self._inner.read()
 
 
-class _Refusal:
+class RefusedStream:
+    """A stream that is one refusal: what a watch gets that the server does not open."""
+
     def __init__(self, answer: Response) -> None:
         self.status, self.headers, self._body = answer.status, answer.headers, answer.body
 
