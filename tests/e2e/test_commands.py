@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -71,6 +72,11 @@ class Shell:
         """A command that goes on beside the test."""
         return subprocess.Popen([*words], env=self.environment, stdout=subprocess.PIPE, text=True)
 
+    def items(self, home: Home, resource: str) -> list[Any]:
+        """All objects of a resource in the cluster of this home, whatever context is the current one."""
+        found = self.kubectl("get", resource, "-A", "-o", "json", "--kubeconfig", str(home.kubeconfig))
+        return list(json.loads(found)["items"])
+
     def audit_log(self, name: str) -> Path:
         return self.directory / f"audit-{name}.log"
 
@@ -98,10 +104,12 @@ def _used(found: Shell) -> Iterator[Shell]:
     for name in sorted(os.listdir(found.home)) if found.home.exists() else ():
         home = Home(name, found.home)
         started = invariants.whole_tree(home)
-        if home.running() is not None:
-            pods = json.loads(found.kubectl("get", "pods", "-A", "-o", "json", "--kubeconfig", str(home.kubeconfig)))
-            invariants.hold_while_running(home, pods["items"])
-        found.shoal("down", "--name", name)
+        try:
+            if home.running() is not None:
+                pods, nodes = found.items(home, "pods"), found.items(home, "nodes")
+                invariants.hold_while_running(home, pods, nodes)
+        finally:  # what one test leaves running, the next would count as its own
+            found.shoal("down", "--name", name)
         invariants.hold_afterwards(home, started)
         found.shoal("down", "--name", name, "--purge")
         assert not home.directory.exists() and not memory_directory(home.identity).exists()
