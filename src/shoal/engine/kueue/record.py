@@ -24,12 +24,13 @@ NOTHING: dict[int, int] = {}
 
 class QueueRecord:
     __slots__ = (
-        "_frames", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "name", "node",
-        "reserved", "selector", "stalled_at", "told", "waiting",
+        "_exact", "_frames", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "name",
+        "node", "reserved", "selector", "stalled_at", "told", "waiting",
     )  # fmt: skip
 
-    def __init__(self, fact: ClusterQueue, node: Node) -> None:
+    def __init__(self, fact: ClusterQueue, node: Node, *, exact: bool = False) -> None:
         self.name = fact.name
+        self._exact = exact
         self.node = node
         self.reserved: dict[str, Member] = {}
         """Gangs that hold quota here, by UID. Changed only by `hold` and `release`."""
@@ -59,6 +60,8 @@ class QueueRecord:
                 self.groups.setdefault(resource, group)
         self.forget_wishes()
         self.waiting.strict = fact.strategy == "StrictFIFO"
+        newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
+        self.waiting.age_counts = newer_leave and not self._exact  # Kueue does not ask, and misses some evictions
         self.selector: Selector | None
         try:
             self.selector = parse_selector(fact.namespace_selector, "spec.namespaceSelector")

@@ -186,7 +186,7 @@ class Register:
         self._ghosts.discard(fact.name)
         stopped = record is None or record.fact.stopped != fact.stopped
         if record is None:
-            self.state.records[fact.name] = QueueRecord(fact, node)
+            self.state.records[fact.name] = QueueRecord(fact, node, exact=self.state.settings.exact)
         else:
             record.describe(fact)
         self._shape_changed()

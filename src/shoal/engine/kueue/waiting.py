@@ -3,7 +3,8 @@
 The cycle takes heads from here and gives back what was not admitted. Gangs of the same shape get the same answer, so a
 shape that failed is set aside as a whole, in one step, and later arrivals of that shape join it. Shapes that once
 missed something at the same places lie on one shelf, the most modest first: a call reaches only those for which what
-could be there may be enough. Knows no quota.
+could be there may be enough. Where age decides who may be made to leave, a gang older than all others of its shape is
+a new answer and brings its shape back. Knows no quota.
 """
 
 from __future__ import annotations
@@ -75,10 +76,15 @@ class _Shape:
 
 
 class Waiting:
-    __slots__ = ("_called", "_heap", "_members", "_parked", "_shapes", "_shelves", "_unshelved", "sticky", "strict")
+    __slots__ = (
+        "_called", "_heap", "_members", "_parked", "_shapes", "_shelves", "_unshelved", "age_counts", "sticky",
+        "strict",
+    )  # fmt: skip
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool, age_counts: bool = False) -> None:
         self.strict = strict
+        self.age_counts = age_counts
+        """Gangs of one shape get the same answer only as long as none is older: the eldest may evict more."""
         self.sticky = ""
         """UID of the preemptor that stays at the front until its victims have left."""
         self._members: dict[str, Member] = {}
@@ -111,9 +117,24 @@ class Waiting:
         if parked:
             self._parked.add(member.uid)
             return
+        self._line_up(member, shape)
+
+    def _line_up(self, member: Member, shape: _Shape) -> None:
+        first = self._first(shape) if self.age_counts else None
         heapq.heappush(shape.heap, member.order)
-        if shape.heap[0] is member.order:
-            self._offer(member.shape, shape)
+        if shape.heap[0] is not member.order:
+            return
+        if self.age_counts and (first is None or member.time < first.time):
+            self._bring_back(member.shape, shape)
+        self._offer(member.shape, shape)
+
+    def _bring_back(self, key: bytes, shape: _Shape) -> None:
+        """Whatever was found out about the shape does not hold for its new first gang."""
+        if shape.shelf is not None:
+            shape.shelf.awake[key] = None
+        elif shape.parked:
+            shape.parked = False
+            self._unshelved.pop(key, None)
 
     def discard(self, uid: str) -> None:
         member = self._members.pop(uid, None)
@@ -282,9 +303,7 @@ class Waiting:
             return
         self._parked.discard(uid)
         member = self._members[uid]
-        shape = self._shapes[member.shape]
-        heapq.heappush(shape.heap, member.order)
-        self._offer(member.shape, shape)
+        self._line_up(member, self._shapes[member.shape])
 
     # Looking.
 
