@@ -294,6 +294,8 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     """One word for machines: `quota`, `priority`, `reclaim`, `fair-share`."""
     message: str = ""
+    term: str = ""
+    """Kueue: the reason of its `Preempted` condition."""
 
 
 class Obtain(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,6 +320,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     reason: HoldReason
     explanation: Explanation
+    term: str = ""
+    """Kueue: the reason of its `QuotaReserved` condition; empty for a gang that has quota and waits for room."""
 
 
 class Reseat(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,6 +81,7 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
                     preemptor_uid=entry.preemptor_uid,
                     cause=_CAUSES[entry.reason],
                     message=entry.message,
+                    term=entry.reason,
                 )
                 for entry in self.evicted
             ),
@@ -95,6 +96,7 @@ def _hold(entry: Wait) -> Hold:
         uid=entry.uid,
         reason="preempting" if entry.preempting else "bad-fact" if entry.reason == "Misconfigured" else "quota",
         explanation=Explanation(message=entry.message, shortfalls=entry.shortfalls, place=entry.cluster_queue),
+        term=entry.reason,
     )
 
 
