@@ -232,8 +232,9 @@ class World:
     def is_idle(self, gang: Seen) -> bool:
         """It runs, and every pod it wrapped has ended or is gone: it needs nothing more."""
         items = (gang.obj["spec"].get("resources") or {}).get("GenericItems") or ()
-        made = [one["generictemplate"] for one in items if one["generictemplate"].get("kind") in ("Pod", "Job")]
-        others = any(one.get("custompodresources") and one["generictemplate"] not in made for one in items)
+        wrapped = [one.get("generictemplate") or {} for one in items]
+        made = [one for one in wrapped if one.get("kind") in ("Pod", "Job")]
+        others = any(one.get("custompodresources") and obj not in made for one, obj in zip(items, wrapped, strict=True))
         if gang.is_components or not made or others or gang.status.get("state") != "Running":
             return False
         jobs = {obj["metadata"]["name"]: obj for obj in self.all("jobs") if gang_of(obj) == gang.uid}

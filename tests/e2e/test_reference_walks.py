@@ -7,9 +7,9 @@ One cluster serves all walks; pods are plain processes. Every walk removes what 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,17 +30,17 @@ NODE = "cpu=1,memory=4Gi,nvidia.com/gpu=4,count=2"
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     folder = tmp_path_factory.mktemp("walks")
-    machine = Machine(f"walks-{folder.parent.name[-3:]}", folder)
-    machine.up("--node", NODE, "--supply", "aggregate", "--preemption")
-    yield folder / "kubeconfig"
-    machine.down("--purge")
+    started = Machine(f"walks-{folder.parent.name[-3:]}", folder)
+    started.up("--node", NODE, "--supply", "aggregate", "--preemption")
+    yield started
+    started.down("--purge")
 
 
 @pytest.fixture
-async def cluster(kubeconfig: Path) -> AsyncIterator[RemoteCluster]:
-    transport = load(kubeconfig)
+async def cluster(machine: Machine) -> AsyncIterator[RemoteCluster]:
+    transport = load(machine.home / "kubeconfig")
     found = RemoteCluster(Client(transport))
     yield found
     for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.QUOTA_SUBTREE_LEGACY):
@@ -267,17 +267,24 @@ async def test_past_its_run_time_it_fails_and_leaves_nothing(cluster: RemoteClus
     await cluster.until_gone(kinds.JOB, "late")
 
 
-async def test_what_can_never_be_made_fails_or_is_refused(cluster: RemoteCluster) -> None:
-    """A Pod without a name, or one for another namespace, fails at its creation; what has no kind is refused."""
+async def test_what_can_never_be_made_fails_or_is_refused(cluster: RemoteCluster, machine: Machine) -> None:
+    """As in MCAD, a Pod without a name, or an item without an object, fails at its creation, and what has no kind is
+    refused; so is here what would be made in another namespace."""
     nameless, elsewhere = pod("x"), pod("x")
     del nameless["metadata"]["name"]
     elsewhere["metadata"]["namespace"] = "kube-system"
-    for name, bad in (("nameless", nameless), ("elsewhere", elsewhere)):
-        await submit(cluster, wrapped(name, bad, minimum=1))
+    empty = wrapped("empty", {}, minimum=1)
+    del empty["spec"]["resources"]["GenericItems"][0]["generictemplate"]
+    for name, made in (("nameless", wrapped("nameless", nameless, minimum=1)), ("empty", empty)):
+        await submit(cluster, made)
         failed = await cluster.until(kinds.APP_WRAPPER, name, has_state("Failed"))
         assert trail(failed)[-1][:2] == ("Failed", "ItemCreationFailure.")
     with pytest.raises(Invalid, match=r"generictemplate\.kind"):
         await submit(cluster, wrapped("formless", {"metadata": {"name": "x"}}))
+    manifest = json.dumps(wrapped("elsewhere", elsewhere, minimum=1))
+    said = await asyncio.to_thread(machine.kubectl, "create", "-f", "-", stdin=manifest, fails=True)
+    place = "spec.resources.GenericItems[0].generictemplate.metadata.namespace"
+    assert f"AppWrapper 'elsewhere' is invalid: {place}: AppWrappers can not create objects in other" in said
 
 
 async def test_many_at_once(cluster: RemoteCluster) -> None:

@@ -196,6 +196,11 @@ def test_f070_the_installed_webhooks_stamp_and_refuse(
     }
     with pytest.raises(RuntimeError, match="cannot be wrapped"):
         installed.kubectl("create", "-f", "-", stdin=json.dumps(wrapper))
+    outside = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "kube-system"}}
+    wrapper["spec"] = {"resources": {"GenericItems": [{"generictemplate": outside}]}}
+    place = r"spec\.resources\.GenericItems\[0\]\.generictemplate\.metadata\.namespace: AppWrappers can not create"
+    with pytest.raises(RuntimeError, match=rf"AppWrapper 'grants' is invalid: {place}"):
+        installed.kubectl("create", "-f", "-", stdin=json.dumps(wrapper))
     installed.kubectl("delete", "appwrapper", "first", "--wait=true")
 
 

@@ -42,6 +42,7 @@ from shoal.local.scheduler import Scheduler
 from shoal.local.settings import Settings
 
 if TYPE_CHECKING:
+    from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.ray import Settings as RaySettings
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,8 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
-        self.server.admission.judges.update(judges())
+        gangs = wrapper_settings(self.settings)
+        self.server.admission.judges.update(judges(self.client, as_creator=gangs.create_as_creator))
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
             self.home.identity,
@@ -230,22 +232,42 @@ def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) 
     from shoal.controllers import appwrapper, ray
     from shoal.local import autoscaler, builtin
 
-    chosen = {"supply": settings.supply, "policy": settings.policy, "preemption": settings.preemption, "obtain": True}
-    wrapper_settings = choices.wrapper_settings(chosen, settings.gangs)
+    gangs = wrapper_settings(settings)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, ray_settings()),
-        "appwrapper": lambda: appwrapper.run(client, wrapper_settings),
+        "appwrapper": lambda: appwrapper.run(client, gangs),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
     }
 
 
-def judges() -> dict[tuple[str, str], Judge]:
-    """Who refuses what can never work before it is stored, by group and resource."""
-    from shoal.controllers import ray
+def wrapper_settings(settings: Settings) -> AppWrapperSettings:
+    """What was chosen about AppWrappers."""
+    chosen = {"supply": settings.supply, "policy": settings.policy, "preemption": settings.preemption, "obtain": True}
+    return choices.wrapper_settings(chosen, settings.gangs)
 
-    judge = ray.validator(ray_settings())
-    return {("ray.io", "rayclusters"): judge, ("ray.io", "rayjobs"): judge, ("ray.k8s.io", "rays"): judge}
+
+def judges(client: Client, *, as_creator: bool = False) -> dict[tuple[str, str], Judge]:
+    """Who refuses what can never work before it is stored, by group and resource: what the webhooks are elsewhere.
+
+    `client` asks for users' rights. `as_creator`: wrapped objects are created as the user, who may then wrap roles.
+    """
+    from shoal.controllers import ray
+    from shoal.controllers.appwrapper import webhook
+    from shoal.controllers.appwrapper.rights import Rights
+    from shoal.kube.discovery import Discovery
+
+    of_ray = ray.validator(ray_settings())
+    of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator).validate
+    return {
+        ("ray.io", "rayclusters"): of_ray,
+        ("ray.io", "rayjobs"): of_ray,
+        ("ray.k8s.io", "rays"): of_ray,
+        ("workload.codeflare.dev", "appwrappers"): of_gangs,
+        ("mcad.ibm.com", "appwrappers"): of_gangs,
+        ("quota.codeflare.dev", "quotasubtrees"): of_gangs,
+        ("ibm.com", "quotasubtrees"): of_gangs,
+    }
 
 
 def ray_settings() -> RaySettings:

@@ -103,7 +103,8 @@ def command(
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     parts = _parts(names, wrappers, health)
-    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, health, health_port))
+    as_creator = wrappers.create_as_creator
+    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, as_creator, health, health_port))
 
 
 def _chosen(only: str) -> tuple[str, ...]:
@@ -157,6 +158,7 @@ async def _run(
     parts: dict[str, Part],
     webhooks: bool,
     webhook_url: str,
+    as_creator: bool,
     health: HealthServer,
     health_port: int,
 ) -> None:
@@ -171,7 +173,7 @@ async def _run(
         if webhooks:
             from shoal.cli.admission import Admission, certificate_hosts
 
-            admission = Admission(client, namespace, certificate_hosts(webhook_url))
+            admission = Admission(client, namespace, certificate_hosts(webhook_url), as_creator=as_creator)
             parts = {"webhook certificate": admission.keep, **parts}
             health.require("webhook", admission.trouble)
 

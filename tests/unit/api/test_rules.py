@@ -61,11 +61,14 @@ def test_an_app_wrapper_without_items_is_legal() -> None:
         (items({"generictemplate": CONFIG}), []),
         (items({}), [("Required", "spec.resources.GenericItems[0].generictemplate")]),
         (
-            items({"generictemplate": {"kind": "Pod"}}),
-            [("Required", "spec.resources.GenericItems[0].generictemplate.apiVersion")],
+            items({"generictemplate": {"kind": "Pod", "metadata": {}}}),
+            [
+                ("Required", "spec.resources.GenericItems[0].generictemplate.apiVersion"),
+                ("Required", "spec.resources.GenericItems[0].generictemplate.metadata.name"),
+            ],
         ),
         (
-            items({"generictemplate": {**CONFIG, "metadata": {"namespace": "theirs"}}}),
+            items({"generictemplate": {**CONFIG, "metadata": {"name": "c", "namespace": "theirs"}}}),
             [("Forbidden", "spec.resources.GenericItems[0].generictemplate.metadata.namespace")],
         ),
         (

@@ -296,7 +296,6 @@ def test_v1beta2_gets_labels_of_its_user() -> None:
     "change, field",
     [
         ({"components": []}, "spec"),
-        ({"resources": {"GenericItems": [{}]}}, "spec.resources.GenericItems[0].generictemplate"),
         (
             {"resources": {"GenericItems": [{"generictemplate": {"apiVersion": "v1"}}]}},
             "spec.resources.GenericItems[0].generictemplate.kind",

@@ -95,7 +95,7 @@ BAD = {
 @pytest.fixture
 async def guarded():
     async with running(with_builtin=False) as cluster:
-        cluster.server.admission.judges.update(judges())
+        cluster.server.admission.judges.update(judges(cluster.client))
         yield cluster
 
 

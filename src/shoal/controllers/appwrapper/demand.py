@@ -7,6 +7,8 @@ tolerations, affinity) are the template's, so that fit still knows where the pod
 
 from __future__ import annotations
 
+import msgspec
+
 from shoal.api.appwrapper import AppWrapper, Component, CustomPodResource, GenericItem, wrapped_items
 from shoal.api.appwrapper_paths import resolve, steps
 from shoal.api.codec import opened
@@ -15,6 +17,18 @@ from shoal.controllers.templates import SUBMITTER, Template, Workers, pods_at_st
 from shoal.engine.facts import pod_set
 from shoal.engine.model import Amounts, PodSet
 from shoal.errors import BadInput
+
+UNREADABLE = (BadInput, msgspec.DecodeError, AttributeError, TypeError, ValueError)
+"""What a demand that makes no sense may raise: templates hold whatever a user wrote."""
+
+
+def unreadable(wrapper: AppWrapper) -> str:
+    """Why what this AppWrapper asks for cannot be read, with the place; empty when it can."""
+    try:
+        component_pod_sets(wrapper) if wrapper.spec.components is not None else pod_sets(wrapper)
+    except UNREADABLE as error:
+        return str(error)
+    return ""
 
 
 def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas") -> tuple[PodSet, ...]:
@@ -47,9 +61,12 @@ def component_pod_sets(wrapper: AppWrapper) -> tuple[PodSet, ...]:
     """All pod sets of a v1beta2 AppWrapper: as declared by path, else as the template says."""
     found: list[PodSet] = []
     for index, component in enumerate(wrapper.spec.components or ()):
-        for template in component_templates(component):
-            if template.count:
-                found.append(pod_set(f"{index}.{template.name}", template.count, template.content))
+        try:
+            for template in component_templates(component):
+                if template.count:
+                    found.append(pod_set(f"{index}.{template.name}", template.count, template.content))
+        except BadInput as error:
+            raise BadInput(f"spec.components[{index}]: {error}") from error
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission, Name
-from shoal.controllers.appwrapper.demand import component_pod_sets, pod_sets
+from shoal.controllers.appwrapper.demand import UNREADABLE, component_pod_sets, pod_sets
 from shoal.controllers.appwrapper.rights import UNSTAMPED, Creator, creator_of
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
@@ -105,7 +105,7 @@ class Facts:
             if kind == "v1beta2":
                 return Demand(generation, component_pod_sets(wrapper))
             return Demand(generation, pod_sets(wrapper, self.settings.count_autoscaled_workers))
-        except (BadInput, msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             return Demand(generation, problem=str(error))
 
 

@@ -8,23 +8,24 @@ way of a deletion: an object that is being deleted, or whose spec does not chang
 from __future__ import annotations
 
 import copy
-import re
 
 import msgspec
 
 from shoal.api import rules
-from shoal.api.appwrapper_rules import USER_LABELS, wraps_the_same
+from shoal.api.appwrapper import AppWrapper
+from shoal.api.appwrapper_rules import is_left_to_creation, user_labels, wraps_the_same
+from shoal.api.codec import typed
 from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.problems import FieldError, joined
+from shoal.controllers.appwrapper.demand import unreadable
 from shoal.controllers.appwrapper.rights import Creator, Rights, not_allowed, refused_kind
 from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, Verdict
 
 STAMP_PATH = "/appwrapper/stamp"
 VALIDATE_PATH = "/appwrapper/validate"
-LONGEST_LABEL = 63
 MOST_KINDS = 64
 """Kinds that one AppWrapper may wrap: each is a question to the API server, and anyone may call a webhook."""
 
@@ -48,8 +49,7 @@ def stamp(request: AdmissionRequest) -> Verdict:
     if not annotations:
         del metadata["annotations"]
     if old is None and "components" in (obj.get("spec") or {}):
-        texts = zip(USER_LABELS, (request.user_info.username, request.user_info.uid), strict=True)
-        named = {label: sanitised(text) for label, text in texts if sanitised(text)}
+        named = user_labels(request.user_info.username, request.user_info.uid)
         metadata["labels"] = {**(metadata.get("labels") or {}), **named}
     return Verdict(changed=obj)
 
@@ -60,20 +60,21 @@ def stamp_of(request: AdmissionRequest) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def sanitised(text: str) -> str:
-    """A user's name as a label value: at most 63 letters, digits, `-`, `_` and `.`, none of these three at an end."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:LONGEST_LABEL].strip("._-")
+def validate(request: AdmissionRequest, *, as_creator: bool = False) -> Verdict:
+    """Refuse what can never work, with the field at fault; warn of what MCAD lets in and then fails.
 
-
-def validate(request: AdmissionRequest) -> Verdict:
-    """Refuse what can never work, with the field at fault."""
+    `as_creator`: wrapped objects are created as the user, so that kinds which the server judges by their creator pass.
+    """
     obj, old = request.object, request.old_object
     if obj is None or request.sub_resource or _passes(obj, old):
         return Verdict()
-    problems = [*rules.validate(obj, old), *refused_kinds(obj), *_too_many_kinds(obj)]
+    found = [*rules.validate(obj, old), *_too_many_kinds(obj), *([] if as_creator else refused_kinds(obj))]
+    problems = [error for error in found if not is_left_to_creation(error)]
     if not problems:
-        return Verdict()
-    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
+        problems = _unreadable_demand(obj)
+    if problems:
+        return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
+    return Verdict(warnings=tuple(f"{error}; this AppWrapper will fail" for error in found))
 
 
 def refused_kinds(obj: Json) -> list[FieldError]:
@@ -85,6 +86,17 @@ def refused_kinds(obj: Json) -> list[FieldError]:
         if refusal:
             found.append(FieldError(path, refusal, "Forbidden"))
     return found
+
+
+def _unreadable_demand(obj: Json) -> list[FieldError]:
+    """Amounts of a pod template that no server would take: such a gang would wait for ever."""
+    if obj.get("kind") != "AppWrapper":
+        return []
+    try:
+        words = unreadable(typed(obj, AppWrapper))
+    except msgspec.ValidationError:
+        return []  # the schema says so
+    return [FieldError("", words)] if words else []
 
 
 def _too_many_kinds(obj: Json) -> list[FieldError]:
@@ -118,12 +130,13 @@ def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
 class Judge:
     """Validation that also asks for the requester's own right to create each wrapped object."""
 
-    def __init__(self, rights: Rights, kinds: Discovery) -> None:
+    def __init__(self, rights: Rights, kinds: Discovery, *, as_creator: bool = False) -> None:
         self._rights = rights
         self._kinds = kinds
+        self._as_creator = as_creator
 
     async def validate(self, request: AdmissionRequest) -> Verdict:
-        verdict = validate(request)
+        verdict = validate(request, as_creator=self._as_creator)
         obj, old = request.object, request.old_object
         if not verdict.allowed or obj is None or request.sub_resource or request.kind.kind != "AppWrapper":
             return verdict

@@ -7,12 +7,13 @@ function.
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from shoal.api.appwrapper_rules import wraps_the_same
+from shoal.api.appwrapper_rules import user_labels, wraps_the_same
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.kube.webhooks import AdmissionRequest, Verdict
@@ -28,7 +29,7 @@ from shoal.local.apiserver.webhooks import Webhooks, review_of
 IMMORTAL_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 _OWN_RESOURCES = ("kubernetes.io/", "requests.")
-Judge = Callable[[AdmissionRequest], Verdict]
+Judge = Callable[[AdmissionRequest], Verdict | Awaitable[Verdict]]
 _STAMPED_GROUPS = ("workload.codeflare.dev", "mcad.ibm.com")
 
 
@@ -77,8 +78,8 @@ class Admission:
 
     async def validate(self, call: Call, obj: Json, old: Json | None) -> None:
         judge = self.judges.get((call.resource.group, call.resource.plural))
-        if judge is not None:
-            ask(judge, call, obj, old)
+        if judge is not None and not call.route.subresource:
+            await ask(judge, call, obj, old)
         if self.webhooks.validating:
             await self.webhooks.validate(call, obj, old)
         if old is None and call.resource.kind == "Pod" and not call.resource.group:
@@ -235,10 +236,11 @@ class Admission:
                 )
 
 
-def ask(judge: Judge, call: Call, obj: Json, old: Json | None) -> None:
+async def ask(judge: Judge, call: Call, obj: Json, old: Json | None) -> None:
     """Put the question as a webhook would get it; raise what a webhook's refusal would be."""
     question = review_of("", call, "CREATE" if old is None else "UPDATE", obj, old)["request"]
-    verdict = judge(msgspec.convert(question, AdmissionRequest))
+    answer = judge(msgspec.convert(question, AdmissionRequest))
+    verdict = await answer if inspect.isawaitable(answer) else answer
     call.warnings.extend(verdict.warnings)
     if not verdict.allowed:
         raise Refused(verdict.code, verdict.reason, verdict.message)
@@ -250,8 +252,10 @@ def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
     What users put there themselves is replaced.
     """
     annotations = obj["metadata"].setdefault("annotations", {})
+    user = call.user
+    if old is None and "components" in (obj.get("spec") or {}):
+        obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), **user_labels(user.name, user.uid)}
     if old is None or not wraps_the_same(obj, old):
-        user = call.user
         annotations[CREATED_BY] = msgspec.json.encode(
             {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}
         ).decode()
