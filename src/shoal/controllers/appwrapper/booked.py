@@ -7,6 +7,7 @@ engine keeps that room itself.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 from shoal.api.booking import booking_of, unused, use_key
 from shoal.api.meta import Json
@@ -18,9 +19,17 @@ from shoal.kube.cache import Cache, Change
 
 
 class Booked:
-    def __init__(self, engine: Engine, requests: Cache[Json], pods: Cache[SeenPod]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Cache[Json],
+        pods: Cache[SeenPod],
+        kept: Callable[[Json], bool] = lambda request: False,
+    ) -> None:
+        """`kept(request)`: its gang is about to take this room, and the engine keeps it meanwhile."""
         self._engine = engine
         self._requests, self._pods = requests, pods
+        self._kept = kept
         self._taken: dict[str, dict[str, tuple[str, Amounts]]] = defaultdict(dict)
         self._told: dict[str, list[str]] = {}
 
@@ -42,13 +51,19 @@ class Booked:
             if f"{pod.metadata.namespace}/{request['metadata']['name']}" == use:
                 self._tell(use, request)
 
+    def look(self, request: Json) -> None:
+        """Who keeps its room may have changed."""
+        key = f"{request['metadata'].get('namespace', '')}/{request['metadata']['name']}"
+        self._tell(key, request)
+
     def _request_changed(self, change: Change) -> None:
         self._tell(str(change.key), change.new)
 
     def _tell(self, key: str, request: Json | None) -> None:
         for name in self._told.pop(key, ()):
             self._engine.remove(name)
-        held = booking_of(request) if request is not None and not obtains(request) else None
+        others = request is not None and not obtains(request) and not self._kept(request)
+        held = booking_of(request) if request is not None and others else None
         if request is None or held is None:
             return
         facts = [

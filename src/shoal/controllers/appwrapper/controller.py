@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from shoal.api.appwrapper import AppWrapper
+from shoal.api.meta import Json
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.house import House
@@ -23,6 +24,7 @@ from shoal.controllers.appwrapper.restless import Restless
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.world import World
+from shoal.controllers.guest import Guest
 from shoal.engine import Engine, Settings
 from shoal.engine.model import Amounts, Plan
 from shoal.kube.client import Client
@@ -40,12 +42,19 @@ QUOTA_PAUSE = 1.0
 class AppWrapperController:
     """One engine, one work queue. `run` until cancelled."""
 
-    def __init__(self, client: Client, settings: AppWrapperSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: AppWrapperSettings,
+        clock: Clock | None = None,
+        guest: Guest | None = None,
+    ) -> None:
         self.settings = settings
+        self._guest = guest
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
         self.world = World(client, self.clock, settings.stamps)
-        self.planner = Planner(Engine(engine_settings(settings)))
+        self.planner = Planner(Engine(engine_settings(settings), guest.queue_settings if guest is not None else None))
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
         self._restless = Restless(self.clock)
@@ -68,7 +77,7 @@ class AppWrapperController:
         self.obtaining: Obtaining | None = None
         if settings.obtain:
             self.obtaining = Obtaining(
-                self.world, self.planner, self.recorder, self.clock, intake.tell, self._changed.set
+                self.world, self.planner, self.recorder, self.clock, intake.tell, self._changed.set, self._kept_by_guest
             )
             self.planner.overlay = self.obtaining.asked
         self.reconciler = Reconciler(self.house)
@@ -76,6 +85,9 @@ class AppWrapperController:
         self._quota_due = asyncio.Event()
         self._wake: asyncio.Task[None] | None = None
         self.metrics.measure(self._measured)
+        if guest is not None:
+            self.world.guest_gang, intake.pods_changed = guest.gang_of, guest.pods_changed
+            guest.join(self)
 
     async def run(self) -> None:
         """Nothing is decided before everything that a decision depends on was read once."""
@@ -88,6 +100,10 @@ class AppWrapperController:
                     tasks.create_task(self.obtaining.run(known))
                     await known.wait()
                     self.obtaining.subscribe()
+                if self._guest is not None:
+                    tasks.create_task(self._guest.run())
+                    await self._guest.synced()
+                    self._guest.subscribe()
                 self.house.intake.subscribe()
                 self.plan()
                 tasks.create_task(self.queue.run())
@@ -105,17 +121,42 @@ class AppWrapperController:
         decided = [one.gang for part in (plan.admits, plan.preempts, plan.holds, plan.reseats) for one in part]
         if self.obtaining is not None:
             for obtain in plan.obtains:
-                self.obtaining.wants(obtain)
+                if obtain.gang in self.house.intake.addresses:
+                    self.obtaining.wants(obtain)
         for key in decided:
             address = self.house.intake.addresses.get(key)
             if address is not None:
                 self.queue.enqueue(address)
         self._quota_due.set()  # an end that starts nobody frees quota too; only differences are written
+        if self._guest is not None:
+            self._guest.planned(plan)
         if plan.unfinished:
             self._changed.set()
         if plan.wake_at:
             self._plan_at(plan.wake_at)
         return plan
+
+    # --- the host of other dialects
+
+    @property
+    def engine(self) -> Engine:
+        return self.planner.engine
+
+    def replan(self) -> None:
+        self._changed.set()
+
+    def pods_left(self, gang: str) -> int:
+        return sum(pod.is_live for pod in self.house.intake.pods(gang))
+
+    def look_for_pods(self, owner: str) -> None:
+        self.house.intake.look_for_pods(owner)
+
+    def look_at_booking(self, request: Json) -> None:
+        if self.obtaining is not None:
+            self.obtaining.booked.look(request)
+
+    def _kept_by_guest(self, request: Json) -> bool:
+        return self._guest is not None and self._guest.keeps(request)
 
     async def _plan_on_change(self) -> None:
         while True:

@@ -66,6 +66,8 @@ class Intake:
         self._leaving: dict[str, str] = {}
         """UIDs of deleted AppWrappers of which pods are left, with the key under which they still hold their room."""
         self._pods: dict[str, dict[str, GangPod]] = {}
+        self.pods_changed: Callable[[str], None] = lambda gang: None
+        """Told of pods of gangs that are no AppWrappers."""
 
     def subscribe(self) -> None:
         """Once every cache is filled: AppWrappers first, so that their pods find them."""
@@ -123,6 +125,13 @@ class Intake:
         address = self.addresses.get(gang_key(wrapper)) if wrapper is not None else None
         if address is not None:
             self._wake(address, after)
+        elif wrapper is None and uid:
+            self.pods_changed(uid)
+
+    def look_for_pods(self, owner: str) -> None:
+        """Ask again whose the pods below this object are."""
+        for pod in self.world.pods_below(owner):
+            self._tell_pod(pod)
 
     # --- changes
 
@@ -135,8 +144,7 @@ class Intake:
         self.addresses[gang_key(wrapper)] = address
         self.tell(wrapper)
         if change.old is None:
-            for pod in self.world.pods_below(wrapper.metadata.uid):
-                self._tell_pod(pod)
+            self.look_for_pods(wrapper.metadata.uid)
         # A new one is looked at once the plan has judged it, so that its first status already tells the decision.
         unseen = not wrapper.status.queue_job_state and not wrapper.status.phase
         self._wake(address, FIRST_LOOK if unseen else 0.0)

@@ -57,6 +57,7 @@ class Obtaining:
         clock: Clock,
         tell: Callable[[AppWrapper], None],
         replan: Callable[[], None],
+        kept: Callable[[Json], bool] = lambda request: False,
     ) -> None:
         self._client, self._world, self._planner, self._clock = world.client, world, planner, clock
         self._recorder, self._tell, self._replan = recorder, tell, replan
@@ -85,7 +86,7 @@ class Obtaining:
         self._attempts: dict[str, int] = {}
         self._refused: dict[str, int] = {}
         """UIDs of gangs that no request can name, with their generation."""
-        self._booked = Booked(planner.engine, self.requests, world.pods)
+        self.booked = Booked(planner.engine, self.requests, world.pods, kept)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Until cancelled; `ready` is set once all is read that a decision depends on."""
@@ -106,7 +107,7 @@ class Obtaining:
 
     def subscribe(self) -> None:
         """Before AppWrappers are told."""
-        self._booked.subscribe()
+        self.booked.subscribe()
         self.pools.subscribe(self._pools_changed)
         self.requests.subscribe(self._request_changed)
         for cache in self._world.wrappers.values():

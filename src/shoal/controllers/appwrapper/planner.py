@@ -85,21 +85,26 @@ class Planner:
             if warning not in self._warned:
                 log.warning("%s", warning)
         self._warned = frozenset(plan.warnings)
-        for admit in plan.admits:
+        for admit in filter(self._is_ours, plan.admits):
             judged = self.engine.gang(admit.gang)
             self._admits[admit.gang] = admit
             self._decided[admit.gang] = now
             self._judged[admit.gang] = judged.pod_sets if judged is not None else ()
             self.holds.pop(admit.gang, None)
-        for preempt in plan.preempts:
+        for preempt in filter(self._is_ours, plan.preempts):
             self._preempts[preempt.gang] = preempt
             self.withdraw(preempt.gang)
             self._decided[preempt.gang] = now
-        for hold in plan.holds:
+        for hold in filter(self._is_ours, plan.holds):
             self.holds[hold.gang] = hold
         for reseat in plan.reseats:
             self._reseats[reseat.gang] = reseat
         return plan
+
+    def _is_ours(self, decision: Admit | Preempt | Hold) -> bool:
+        """Gangs of other dialects are carried out elsewhere."""
+        gang = self.engine.gang(decision.gang)
+        return gang is None or gang.dialect == "mcad"
 
     def admit(self, key: str, uid: str) -> Admit | None:
         found = self._admits.get(key)

@@ -61,6 +61,8 @@ class World:
         self.between: dict[Kind, Cache[Followed]] = {}
         self._owner_of: dict[str, str] = {}
         """UID of an object between AppWrapper and pod to the UID of its controller."""
+        self.guest_gang: Callable[[str, Iterator[str]], str] = lambda namespace, owners: ""
+        """Whose pod it is, of the gangs of other dialects: asked with the pod's namespace and owners."""
         self._tasks: asyncio.TaskGroup | None = None
         self._heard: Callable[[Kind, Change], None] = lambda kind, change: None
 
@@ -130,7 +132,7 @@ class World:
             wrapper = self.wrapper_by_uid(uid)
             if wrapper is not None and wrapper.metadata.namespace == pod.metadata.namespace:
                 return uid
-        return ""
+        return self.guest_gang(pod.metadata.namespace, self._owners(pod))
 
     def pods_below(self, uid: str) -> Iterator[SeenPod]:
         """Pods that name this object as their gang or stand below it in the chain of owners."""

@@ -1,0 +1,62 @@
+"""How another dialect joins the loop that owns the engine: one ledger of room, one plan for everybody.
+
+The AppWrapper controller watches nodes and pods, keeps the engine and makes the plans; it is the host. A guest brings
+gangs of its own: it tells them to the engine, says which pods are theirs, and carries out its part of every plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from shoal.api.meta import Json
+from shoal.engine import Engine
+from shoal.engine.kueue import Settings as QueueSettings
+from shoal.engine.model import Plan
+
+
+class Host(Protocol):
+    """What a guest is given."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def replan(self) -> None:
+        """Ask for a plan; requests that come together become one."""
+
+    def pods_left(self, gang: str) -> int:
+        """How many pods of the gang with this UID have not ended."""
+
+    def look_for_pods(self, owner: str) -> None:
+        """Ask again whose the pods below this object (a UID) are."""
+
+    def look_at_booking(self, request: Json) -> None:
+        """Ask again who keeps the room that this ProvisioningRequest has booked."""
+
+
+class Guest(Protocol):
+    """What the host asks of a guest. Nothing here may wait, except `run` and `synced`."""
+
+    @property
+    def queue_settings(self) -> QueueSettings: ...
+
+    def join(self, host: Host) -> None: ...
+
+    async def run(self) -> None:
+        """Watch, and carry out what was planned, until cancelled."""
+
+    async def synced(self) -> None:
+        """Until all was read that a decision depends on."""
+
+    def subscribe(self) -> None:
+        """Tell the engine what there is, from now on. Called before pods are told."""
+
+    def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
+        """UID of the guest's gang that a pod with these owners (UIDs, nearest first) belongs to, or an empty text."""
+
+    def pods_changed(self, gang: str) -> None: ...
+
+    def keeps(self, request: Json) -> bool:
+        """Does the engine itself keep the room that this request booked, because its gang is about to take it?"""
+
+    def planned(self, plan: Plan) -> None: ...
