@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.api import quantity
 from shoal.controllers.ray import names, submission, view
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
 from shoal.errors import BadInput
 
 Json = dict[str, Any]
@@ -124,7 +124,7 @@ def _ray_container(container: Json, *, is_head: bool) -> Json:
     built: Json = {"name": container.get("name"), "image": container.get("image"), "command": command}
     for copied in ("imagePullPolicy", "securityContext"):
         del copied  # not part of this view
-    built["ports"] = {port["name"]: port["containerPort"] for port in container.get("ports") or []}
+    built["ports"] = {port.get("name", ""): port["containerPort"] for port in container.get("ports") or []}
     mounts = _mounts(container)
     if mounts:
         built["volumeMounts"] = mounts
@@ -260,7 +260,7 @@ def submission_view(job: Json, settings: Settings, wanted: set[str]) -> Json:
     if not wanted & {"shell", "shellUnsupported"}:
         return built
     try:
-        script = submission.script(job)
+        script = submission.script(job, restartable=settings.gate(SIDECAR_RESTART))
     except BadInput:
         built["shellUnsupported"] = True
         return built

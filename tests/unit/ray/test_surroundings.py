@@ -133,7 +133,7 @@ async def test_a_named_service_account_must_exist():
     body["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = "mine"
     stage = await staged(Settings(), body)
     found = await stage.client.get(kinds.RAY_CLUSTER, "demo", "default")
-    assert any("'mine'" in one["message"] for one in found["status"]["conditions"] if one["type"] == "ReplicaFailure")
+    assert any("'mine'" in one["message"] for one in found["status"]["conditions"] if one["type"] == "Degraded")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
     await stage.client.create(kinds.SERVICE_ACCOUNT, account, "default")
     await stage.settle()
@@ -167,3 +167,63 @@ async def test_pods_go_to_the_scheduler_that_the_operator_or_the_template_names(
     chosen = {view.labels(pod)[names.GROUP]: pod["spec"]["schedulerName"] for pod in stage.objects(kinds.POD)}
     await stage.stop()
     assert chosen == {names.HEAD_GROUP: "mine", "plain": "mine", "own": "theirs"}
+
+
+def token_of(stage: Stage) -> str:
+    return stage.objects(kinds.SECRET)[0]["data"][auth.TOKEN_KEY]
+
+
+async def test_a_deleted_token_comes_back_at_once_and_is_the_one_that_the_pods_have():
+    stage = await staged(Settings(), ray_cluster("demo", authOptions={"mode": "token"}))
+    before = token_of(stage)
+    await stage.client.delete(kinds.SECRET, "demo", "default")
+    await stage.settle()
+    after = token_of(stage)
+    await stage.stop()
+    assert after == before
+
+
+async def test_a_token_that_was_changed_by_hand_is_the_one_that_comes_back():
+    stage = await staged(Settings(), ray_cluster("demo", authOptions={"mode": "token"}))
+    await stage.client.patch(kinds.SECRET, "demo", "default", {"data": {auth.TOKEN_KEY: "bmV3"}})
+    await stage.settle()
+    await stage.client.delete(kinds.SECRET, "demo", "default")
+    await stage.settle()
+    after = token_of(stage)
+    await stage.stop()
+    assert after == "bmV3"
+
+
+async def test_an_identity_that_somebody_deleted_comes_back_within_five_minutes():
+    stage = await staged(Settings(), ray_cluster("demo", enableInTreeAutoscaling=True))
+    for kind in (kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING):
+        await stage.client.delete(kind, "demo", "default")
+    writes = stage.transport.writes.total()
+    stage.clock.advance(301)
+    await stage.settle()
+    there = [len(stage.objects(kind)) for kind in (kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING)]
+    again = stage.transport.writes.total()
+    stage.clock.advance(301)
+    await stage.settle()
+    at_rest = stage.transport.writes.total()
+    await stage.stop()
+    assert there == [1, 1, 1]
+    assert again > writes and at_rest == again, "looking again at what stands writes nothing"
+
+
+async def test_what_cannot_be_made_is_told_by_its_kind_and_is_no_failure_of_pods():
+    stage = Stage(Settings())
+    await stage.start()
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "demo-head-svc"}}
+    service["spec"] = {"ports": [{"port": 80}]}
+    await stage.client.create(kinds.SERVICE, service, "default")
+    await stage.client.create(kinds.RAY_CLUSTER, ray_cluster(), "default")
+    await stage.settle()
+    found = await stage.client.get(kinds.RAY_CLUSTER, "demo", "default")
+    told = {event["reason"]: event["message"] for event in stage.objects(kinds.EVENT)}
+    await stage.stop()
+    conditions = {one["type"]: one for one in found["status"]["conditions"]}
+    assert "belongs to someone else" in told["FailedToCreateService"]
+    assert "ReplicaFailure" not in conditions
+    assert "belongs to someone else" in conditions["Degraded"]["message"]
+    assert "belongs to someone else" in conditions["RayClusterProvisioned"]["message"]

@@ -1,47 +1,57 @@
 """What a Ray cluster needs besides pods: Services, the autoscaler's identity, token, Ingress, claim.
 
-Called by the cluster reconciler before it touches pods. Services are compared on every pass (they are cached); the
-rest is made once per generation, so a cluster at rest costs no request.
+Called by the cluster reconciler before it touches pods. Services and tokens are compared on every pass (they are
+cached); the rest is made once per generation and looked at again every five minutes, so that what somebody deletes
+comes back and a plain cluster at rest costs no request.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, autoscaler, fault_tolerance, network_policy, pod_group, services, view
+from shoal.controllers.ray import auth, autoscaler, fault_tolerance, network_policy, pod_group, services, status, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Stranger, Writes, owned_by
-from shoal.kube.errors import NotFound
+from shoal.kube.cache import Cache
+from shoal.kube.clock import Clock
+from shoal.kube.errors import ApiError, NotFound
 from shoal.kube.events import Recorder
+
+RECHECK = 300.0
 
 
 class AccountMissing(Stranger):
     """The user named a service account that does not exist."""
 
 
-class Belongings:
-    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings) -> None:
-        self._writes, self._caches, self._recorder, self._settings = writes, caches, recorder, settings
-        self._made: dict[str, int] = {}
+class _Made(msgspec.Struct):
+    """What was made for one cluster: at which generation, when it was last looked at, and its token."""
 
-    async def ensure(self, cluster: Json) -> None:
-        if self._made.get(view.uid(cluster)) != view.generation(cluster):
-            if view.autoscaling(cluster):
-                await self._identity(cluster)
-            if view.head(cluster).get("enableIngress") is True:
-                await self._ingress(cluster)
-            if auth.needs_secret(cluster, self._settings):
-                await self._writes.create(kinds.SECRET, auth.token_secret(cluster), cluster)
-            for policy in network_policy.network_policies(cluster):
-                await self._follow_part(cluster, kinds.NETWORK_POLICY, policy, "spec")
-            if pod_group.wants_pod_group(cluster, self._settings):
-                await self._follow_part(cluster, kinds.POD_GROUP, pod_group.pod_group(cluster, self._settings), "spec")
-            claim = fault_tolerance.volume_claim(cluster)
-            if claim is not None and await self._create_claim(claim):
-                self._tell(cluster, "CreatedPVC", claim)
-            self._made[view.uid(cluster)] = view.generation(cluster)
+    generation: int = -1
+    seen: float = 0.0
+    token: Json | None = None
+
+
+class Belongings:
+    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock) -> None:
+        self._writes, self._caches, self._recorder, self._settings = writes, caches, recorder, settings
+        self._clock = clock
+        self._made: dict[str, _Made] = {}
+
+    async def ensure(self, cluster: Json) -> float | None:
+        """Bring it all about. Returns when what is not cached is worth another look."""
+        made = self._made.setdefault(view.uid(cluster), _Made())
+        left = made.seen + RECHECK - self._clock.monotonic()
+        if made.generation != view.generation(cluster) or left <= 0:
+            await self._rarely_seen(cluster, again=made.generation == view.generation(cluster))
+            made.generation, made.seen = view.generation(cluster), self._clock.monotonic()
+            left = RECHECK
+        if auth.needs_secret(cluster, self._settings):
+            await self._token(cluster, made)
         await self._service(cluster, services.head_service(cluster, self._settings))
         if services.wants_headless_service(cluster):
             await self._service(cluster, services.headless_service(cluster))
@@ -49,6 +59,48 @@ class Belongings:
             serve = services.serve_service(cluster)
             if serve is not None:
                 await self._service(cluster, serve)
+        return left if self._has_rarely_seen(cluster) else None
+
+    def _has_rarely_seen(self, cluster: Json) -> bool:
+        return (
+            view.autoscaling(cluster)
+            or view.head(cluster).get("enableIngress") is True
+            or bool(network_policy.network_policies(cluster))
+            or pod_group.wants_pod_group(cluster, self._settings)
+        )
+
+    async def _rarely_seen(self, cluster: Json, *, again: bool) -> None:
+        """`again` is a look at what stands already: it is read first, and written only if it is gone or differs."""
+        if view.autoscaling(cluster):
+            await self._identity(cluster, again)
+        if view.head(cluster).get("enableIngress") is True:
+            await self._ingress(cluster, again)
+        for policy in network_policy.network_policies(cluster):
+            await self._follow_part(cluster, kinds.NETWORK_POLICY, policy, "spec", again)
+        if pod_group.wants_pod_group(cluster, self._settings):
+            wanted = pod_group.pod_group(cluster, self._settings)
+            await self._follow_part(cluster, kinds.POD_GROUP, wanted, "spec", again)
+        claim = fault_tolerance.volume_claim(cluster)
+        if claim is not None and not again and await self._create_claim(cluster, claim):
+            self._tell(cluster, "CreatedPVC", claim)
+
+    async def _token(self, cluster: Json, made: _Made) -> None:
+        """A Secret that somebody deleted comes back with the token that the running pods have."""
+        wanted = auth.token_secret(cluster)
+        held = self._caches.secrets.get(Key(view.namespace(wanted), view.name(wanted)))
+        if held is not None and owned_by(held, cluster):
+            made.token = held.get("data") or made.token
+            return
+        if made.token is not None:
+            wanted["data"] = made.token
+        if await self._create(cluster, kinds.SECRET, wanted, self._caches.secrets):
+            if made.token is None and status.condition_status(cluster, status.PROVISIONED) == "True":
+                text = (
+                    f"Secret {view.name(wanted)} was gone and has a new token now; pods that run keep the old one: "
+                    "delete them, or put the old Secret back"
+                )
+                self._recorder.event(cluster, "Warning", "TokenReplaced", text)
+            made.token = wanted["data"]
 
     def forget(self, uid: str) -> None:
         self._made.pop(uid, None)
@@ -60,14 +112,16 @@ class Belongings:
     async def _service(self, cluster: Json, wanted: Json) -> None:
         held = self._caches.services.get(Key(view.namespace(wanted), view.name(wanted)))
         if held is None or view.deleting(held):
-            if await self._writes.create(kinds.SERVICE, wanted, cluster, self._caches.services):
+            if await self._create(cluster, kinds.SERVICE, wanted, self._caches.services):
                 self._tell(cluster, "CreatedService", wanted)
             return
         if not owned_by(held, cluster):
-            raise Stranger(
+            text = (
                 f"Service {view.name(wanted)} exists and belongs to someone else; delete or rename it, "
                 f"or set spec.headGroupSpec.headService.metadata.name"
             )
+            self._recorder.event(cluster, "Warning", "FailedToCreateService", text)
+            raise Stranger(text)
         change = service_change(held, wanted)
         if change is None:
             return
@@ -78,54 +132,65 @@ class Belongings:
             await self._writes.patch(kinds.SERVICE, held, change, self._caches.services)
         self._tell(cluster, "UpdatedService", wanted)
 
-    async def _identity(self, cluster: Json) -> None:
+    async def _identity(self, cluster: Json, again: bool) -> None:
         if autoscaler.brings_own_account(cluster):
             account = autoscaler.service_account_name(cluster)
-            try:
-                await self._writes.client.get(kinds.SERVICE_ACCOUNT, account, view.namespace(cluster))
-            except NotFound:
+            if await self._stored(kinds.SERVICE_ACCOUNT, account, view.namespace(cluster)) is None:
                 message = (
                     f"service account {account!r} of the head does not exist; create it or drop serviceAccountName"
                 )
                 self._recorder.event(cluster, "Warning", "AutoscalerServiceAccountNotFound", message)
-                raise AccountMissing(message) from None
-        elif await self._writes.create(kinds.SERVICE_ACCOUNT, autoscaler.service_account(cluster), cluster):
-            self._tell(cluster, "CreatedServiceAccount", autoscaler.service_account(cluster))
-        await self._follow_part(cluster, kinds.ROLE, autoscaler.role(cluster), "rules")
-        if await self._writes.create(kinds.ROLE_BINDING, autoscaler.role_binding(cluster), cluster):
-            self._tell(cluster, "CreatedRoleBinding", autoscaler.role_binding(cluster))
+                raise AccountMissing(message)
+        else:
+            await self._follow_part(cluster, kinds.SERVICE_ACCOUNT, autoscaler.service_account(cluster), "", again)
+        await self._follow_part(cluster, kinds.ROLE, autoscaler.role(cluster), "rules", again)
+        await self._follow_part(cluster, kinds.ROLE_BINDING, autoscaler.role_binding(cluster), "subjects", again)
 
-    async def _ingress(self, cluster: Json) -> None:
-        wanted = services.ingress(cluster)
-        if await self._writes.create(kinds.INGRESS, wanted, cluster):
-            self._tell(cluster, "CreatedIngress", wanted)
-            return
-        held = await self._writes.client.get(kinds.INGRESS, view.name(wanted), view.namespace(wanted))
-        if not _covers(held.get("spec") or {}, wanted["spec"]):
-            change = {"spec": wanted["spec"], "metadata": {"annotations": wanted["metadata"]["annotations"]}}
-            await self._writes.client.patch(kinds.INGRESS, view.name(wanted), view.namespace(wanted), change)
-            self._tell(cluster, "UpdatedIngress", wanted)
+    async def _ingress(self, cluster: Json, again: bool) -> None:
+        await self._follow_part(cluster, kinds.INGRESS, services.ingress(cluster), "spec", again)
 
-    async def _follow_part(self, cluster: Json, kind: Kind, wanted: Json, part: str) -> None:
-        """Create, or bring that part of what is there to what it should be."""
-        if await self._writes.create(kind, wanted, cluster):
-            self._tell(cluster, f"Created{kind.kind}", wanted)
-            return
-        held = await self._writes.client.get(kind, view.name(wanted), view.namespace(wanted))
-        if not _covers(held.get(part), wanted[part]):
-            change = {part: wanted[part]}
-            await self._writes.client.patch(kind, view.name(wanted), view.namespace(wanted), change)
+    async def _follow_part(self, cluster: Json, kind: Kind, wanted: Json, part: str, again: bool) -> None:
+        """Create, or bring that part (and the annotations) of what is there to what it should be."""
+        name, namespace = view.name(wanted), view.namespace(wanted)
+        held = await self._stored(kind, name, namespace) if again else None
+        if held is None:
+            if await self._create(cluster, kind, wanted):
+                self._tell(cluster, f"Created{kind.kind}", wanted)
+                return
+            held = await self._writes.client.get(kind, name, namespace)
+        change: Json = {}
+        if part and not _covers(held.get(part), wanted[part]):
+            change[part] = wanted[part]
+        annotations = view.annotations_of(wanted)
+        if not _covers(view.annotations_of(held), annotations):
+            change["metadata"] = {"annotations": annotations}
+        if change:
+            await self._writes.client.patch(kind, name, namespace, change)
             self._tell(cluster, f"Updated{kind.kind}", wanted)
 
-    async def _create_claim(self, claim: Json) -> bool:
-        """A claim that outlived an earlier cluster (policy Retain) is used again."""
-        owner: Json = {"metadata": {"uid": "", "name": view.name(claim)}, "kind": "RayCluster"}
-        for reference in view.metadata(claim).get("ownerReferences") or []:
-            owner["metadata"]["uid"] = reference["uid"]
+    async def _stored(self, kind: Kind, name: str, namespace: str) -> Json | None:
         try:
-            return await self._writes.create(kinds.PERSISTENT_VOLUME_CLAIM, claim, owner)
+            return dict(await self._writes.client.get(kind, name, namespace))
+        except NotFound:
+            return None
+
+    async def _create(self, cluster: Json, kind: Kind, wanted: Json, cache: Cache[Json] | None = None) -> bool:
+        """Create; a refusal is told on the cluster, by the kind that was refused."""
+        try:
+            return await self._writes.create(kind, wanted, cluster, cache)
+        except (ApiError, Stranger) as error:
+            self._recorder.event(cluster, "Warning", f"FailedToCreate{kind.kind}", str(error))
+            raise
+
+    async def _create_claim(self, cluster: Json, claim: Json) -> bool:
+        """A claim that outlived an earlier cluster (policy Retain) is used again."""
+        try:
+            return await self._writes.create(kinds.PERSISTENT_VOLUME_CLAIM, claim, cluster)
         except Stranger:
             return False
+        except ApiError as error:
+            self._recorder.event(cluster, "Warning", "FailedToCreatePVC", str(error))
+            raise
 
     def _tell(self, cluster: Json, reason: str, made: Json) -> None:
         verb = "Updated" if reason.startswith("Updated") else "Created"

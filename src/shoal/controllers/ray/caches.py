@@ -31,6 +31,7 @@ class Caches:
         self.launchers = self._cache(kinds.POD, label_selector="ray-launcher", indexes=owner)
         self.services = self._cache(kinds.SERVICE, indexes=owner)
         self.submitters = self._cache(kinds.JOB, indexes=owner)
+        self.secrets = self._cache(kinds.SECRET, label_selector=f"{names.CREATED_BY}={names.OPERATOR}")
 
     def _cache(self, kind: Kind, **more: Any) -> Cache[Json]:
         return Cache(self._client, kind, dict, namespace=self.namespace, clock=self._clock, **more)
@@ -44,6 +45,7 @@ class Caches:
             self.launchers,
             self.services,
             self.submitters,
+            self.secrets,
         ]
 
     def pods_of(self, cluster: Json) -> list[Json]:

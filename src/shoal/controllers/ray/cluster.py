@@ -31,7 +31,7 @@ from shoal.controllers.ray import (
 )
 from shoal.controllers.ray.autoscaler import mount_token
 from shoal.controllers.ray.backoff import Replacements
-from shoal.controllers.ray.belongings import AccountMissing, Belongings
+from shoal.controllers.ray.belongings import Belongings
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.gang_marks import gang_of, mark
 from shoal.controllers.ray.settings import CONTROLLER_NAME, Settings
@@ -71,7 +71,7 @@ class ClusterReconciler:
     def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock) -> None:
         self._writes, self._caches, self._recorder = writes, caches, recorder
         self._settings, self._clock = settings, clock
-        self._belongings = Belongings(writes, caches, recorder, settings)
+        self._belongings = Belongings(writes, caches, recorder, settings, clock)
         self._names = PodNames()
         self._replacements = Replacements(clock)
         self._memory: dict[Key, _Memory] = {}
@@ -101,14 +101,12 @@ class ClusterReconciler:
         cluster = settled
         trouble: PodTrouble | None = None
         try:
-            await self._belongings.ensure(cluster)
+            wait = _sooner(wait, await self._belongings.ensure(cluster))
             wait = _sooner(wait, await self._pods(cluster))
         except PodTrouble as found:
             trouble = found
-        except (Stranger, AccountMissing) as error:
-            trouble = PodTrouble("FailedCreateBelongings", error)
-        except ApiError as error:
-            trouble = PodTrouble("FailedCreateBelongings", error)
+        except (Stranger, ApiError) as error:
+            trouble = PodTrouble(status.BELONGINGS, error)
         again = await self._publish(cluster, memory, trouble.failure if trouble else None)
         if trouble is not None:
             raise trouble.error

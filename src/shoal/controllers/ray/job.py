@@ -296,7 +296,7 @@ class JobReconciler:
             return None
         state = submission.status(job)
         cluster = self._attempt.cluster(job)
-        unfinished = state.get("jobStatus") not in TERMINAL and state.get("jobId") and state.get("dashboardURL")
+        unfinished = state.get("jobStatus") not in TERMINAL and state.get("jobId")  # a sidecar may be ahead of us
         if unfinished and cluster is not None and not self._stopped(job, cluster, memory, limit=5.0):
             return 1.0
         kept = [finalizer for finalizer in held if finalizer != names.JOB_FINALIZER]

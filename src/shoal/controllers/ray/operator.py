@@ -82,8 +82,8 @@ class Operator:
         caches = self.caches
         caches.clusters.subscribe(lambda change: self._enqueue(self.clusters, change.key))
         caches.pods.subscribe(self._pod_changed)
-        self._wake_owners(caches.services, "RayCluster", self.clusters)
-        self._wake_owners(caches.submitters, "RayCluster", self.clusters)
+        for owned in (caches.services, caches.submitters, caches.secrets):
+            self._wake_owners(owned, "RayCluster", self.clusters)
         caches.jobs.subscribe(lambda change: self._enqueue(self.jobs, change.key))
         for owned in (caches.clusters, caches.services, caches.submitters):
             self._wake_owners(owned, "RayJob", self.jobs)

@@ -75,7 +75,7 @@ def compute(
 
 def _childs_problem(cluster: Json | None) -> str:
     """Why the child does not get on, in its own words."""
-    for kind, bad in ((status.VALID, "False"), (status.REPLICA_FAILURE, "True")):
+    for kind, bad in ((status.VALID, "False"), (status.REPLICA_FAILURE, "True"), (status.DEGRADED, "True")):
         for condition in ((cluster or {}).get("status") or {}).get("conditions") or []:
             if condition.get("type") == kind and condition.get("status") == bad:
                 return str(condition.get("message") or "")

@@ -29,7 +29,7 @@ def cleanup_job(cluster: Json, settings: Settings) -> Json:
     amounts = {"cpu": "200m", "memory": "256Mi"}
     ray.update(
         {
-            "command": ["/bin/bash", "-c", "--"],
+            "command": pods.shell(settings),
             "args": [f'python -c "{_SCRIPT}"'],
             "resources": {"limits": dict(amounts), "requests": dict(amounts)},
         }

@@ -25,11 +25,19 @@ TEMPLATE_HASH = "shoal.dev/template-hash"
 """On every Ray pod: the hash of the group it was built from. Shows drift; never causes anything by itself."""
 
 
+BELONGINGS = "FailedCreateBelongings"
+
+
 class Failure(msgspec.Struct, frozen=True):
     """Why the last pass could not do its work: a reason for the condition and the server's words."""
 
     reason: str
     message: str
+
+    @property
+    def about_pods(self) -> bool:
+        """Only these make a `ReplicaFailure`, as in KubeRay; what lacks besides pods is told as `Degraded`."""
+        return self.reason != BELONGINGS
 
 
 def condition_status(thing: Json, kind: str) -> str:
@@ -76,12 +84,17 @@ def compute(
     if provisioned:
         conditions.put(PROVISIONED, "True", "AllPodRunningAndReadyFirstTime", "all Ray pods are running and ready")
     else:
-        conditions.put(PROVISIONED, "False", "RayClusterPodsProvisioning", _progress(workers, wanted, heads))
-    conditions.put_or_drop(REPLICA_FAILURE, failure.reason if failure else "", failure.message if failure else "")
+        told = failure.message if failure and not failure.about_pods else _progress(workers, wanted, heads)
+        conditions.put(PROVISIONED, "False", "RayClusterPodsProvisioning", told)
+    refused = failure if failure and failure.about_pods else None
+    conditions.put_or_drop(REPLICA_FAILURE, refused.reason if refused else "", refused.message if refused else "")
     drifted = drifted_groups(cluster, pods)
     told = f"running pods differ from the spec in: {', '.join(drifted)}; delete them or use upgradeStrategy Recreate"
     conditions.put_or_drop(DRIFT, "PodsDifferFromSpec" if drifted else "", told)
-    conditions.put_or_drop(DEGRADED, "PodsMissing" if degraded else "", degraded)
+    if failure and not failure.about_pods:
+        conditions.put(DEGRADED, "True", failure.reason, failure.message)
+    else:
+        conditions.put_or_drop(DEGRADED, "PodsMissing" if degraded else "", degraded)
     if conditions.status(VALID):
         conditions.put(VALID, "True", "Valid", "the spec is valid")
     status["conditions"] = conditions.all()
@@ -128,7 +141,7 @@ def group_hash(group: Json) -> str:
 
 def significant(old: Json, new: Json) -> bool:
     """True for a change that someone may be waiting for; counts on the way up may wait a moment and be merged."""
-    watched = (PROVISIONED, SUSPENDING, SUSPENDED, REPLICA_FAILURE, VALID)
+    watched = (PROVISIONED, SUSPENDING, SUSPENDED, REPLICA_FAILURE, DEGRADED, VALID)
     before = {one["type"]: one["status"] for one in old.get("conditions") or [] if one.get("type") in watched}
     after = {one["type"]: one["status"] for one in new.get("conditions") or [] if one.get("type") in watched}
     return (
@@ -178,7 +191,13 @@ class _Conditions:
 
 
 def _all_ready(pods: list[Json]) -> bool:
-    return all(observed.is_running(pod) and observed.is_ready(pod) and not view.deleting(pod) for pod in pods)
+    """Running, and none of them says that it is not ready."""
+    return all(
+        observed.is_running(pod)
+        and (observed.is_ready(pod) or observed.condition(pod, "Ready") is None)
+        and not view.deleting(pod)
+        for pod in pods
+    )
 
 
 def _head_ready(heads: list[Json]) -> tuple[str, str, str]:
@@ -192,7 +211,7 @@ def _head_ready(heads: list[Json]) -> tuple[str, str, str]:
     if observed.is_ready(head):
         return "True", "HeadPodRunningAndReady", ""
     reason = str(ready.get("reason") or "")
-    detail = observed.why_not_ready(head) if reason in ("", "ContainersNotReady") else None
+    detail = observed.why_not_ready(head) if reason == "ContainersNotReady" else None
     if detail is not None:
         return "False", detail[0], detail[1]
     return "False", reason or "Unknown", str(ready.get("message") or "")

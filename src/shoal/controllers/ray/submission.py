@@ -77,8 +77,9 @@ def entrypoint_resources(job: Json) -> Json | None:
 def request_body(job: Json) -> Json:
     """The body of `POST /api/jobs/`."""
     spec = view.spec(job)
-    body: Json = {"entrypoint": str(spec.get("entrypoint") or ""), "submission_id": submission_id(job)}
+    body: Json = {"entrypoint": str(spec.get("entrypoint") or "")}
     optional: dict[str, Any] = {
+        "submission_id": submission_id(job),
         "runtime_env": runtime_env(job),
         "metadata": spec.get("metadata"),
         "entrypoint_num_cpus": spec.get("entrypointNumCpus"),
@@ -135,7 +136,7 @@ def submitter_pod_template(job: Json, cluster: Json, settings: Settings) -> Json
         spec["restartPolicy"] = "Never"
     container = spec["containers"][0]
     if not container.get("command"):
-        container["command"] = ["/bin/bash", "-ce", "--"]
+        container["command"] = _shell(settings)
         container["args"] = [script(job)]
     _add_environment(container, job, cluster, settings)
     return template
@@ -197,12 +198,16 @@ def _add_sidecar(cluster: Json, job: Json, settings: Settings) -> None:
     spec["restartPolicy"] = "Never"
     restartable = settings.gate(SIDECAR_RESTART)
     container = _default_template(cluster)["spec"]["containers"][0]
-    container["command"] = ["/bin/bash", "-ce", "--"]
+    container["command"] = _shell(settings)
     container["args"] = [script(job, restartable=restartable)]
     if restartable:
         container["restartPolicy"] = "OnFailure"
     _add_environment(container, job, cluster, settings)
     spec["containers"].append(container)
+
+
+def _shell(settings: Settings) -> list[str]:
+    return ["/bin/bash", "-cel" if settings.login_shell else "-ce", "--"]
 
 
 def _default_template(cluster: Json) -> Json:

@@ -101,11 +101,13 @@ def may_choose(cluster: Json, settings: Settings) -> bool:
     return not view.autoscaling(cluster) or settings.random_pod_delete
 
 
-def usefulness(pod: Json) -> tuple[int, str]:
-    """Least useful first: pending, then not ready, then the youngest of the rest."""
+def usefulness(pod: Json) -> tuple[int, str, int]:
+    """Least useful first: pending, then not ready, then the youngest of the rest; of one age the highest index."""
     rank = 2 if observed.is_ready(pod) else 1 if observed.is_running(pod) else 0
     created = str(view.metadata(pod).get("creationTimestamp") or "")
-    return rank, "".join(chr(0x10FFFF - ord(character)) for character in created)
+    index = view.labels(pod).get(names.REPLICA_INDEX, "")
+    place = -int(index) if index.isascii() and index.isdigit() else 0
+    return rank, "".join(chr(0x10FFFF - ord(character)) for character in created), place
 
 
 def _staying(pods: list[Json]) -> list[Json]:
