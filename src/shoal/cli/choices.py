@@ -5,7 +5,8 @@ Read once at the entry point; a name that does not exist, or a value that does n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@contextmanager
+def flag(name: str) -> Iterator[None]:
+    """What is refused inside was wrong in this flag: exit code 2, as for flags that click itself refuses."""
+    try:
+        yield
+    except BadInput as error:
+        raise click.BadParameter(
+            str(error).removeprefix(f"{name} "), click.get_current_context(silent=True), param_hint=f"'{name}'"
+        ) from None
 
 
 def set_option(command: F) -> F:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from shoal.api.kinds import NODE, POD
+from shoal.cli.choices import flag
 from shoal.cli.node_serve import serving, start
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -52,6 +53,9 @@ def command(
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster.")
 def add(nodes: tuple[str, ...], name: str) -> None:
     """Add nodes to the running cluster."""
+    with flag("NODES"):
+        for text in nodes:
+            parse_node(text)
     asyncio.run(_add(_running(name), nodes))
 
 

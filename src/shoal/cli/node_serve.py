@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from shoal.cli.choices import flag
 from shoal.cli.hosting import make_agent
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -69,11 +70,15 @@ def start(
     from shoal.cli.cluster import quiet_environment, spare_descriptors
 
     shapes: list[NodeShape] = []
-    for text in nodes:
-        shapes += parse_node(text, runtime, taken=len(shapes))  # type: ignore[arg-type]
+    with flag("--node"):
+        for text in nodes:
+            shapes += parse_node(text, runtime, taken=len(shapes))  # type: ignore[arg-type]
     if not shapes:
         shapes = [NodeShape(name=platform.node().lower(), capacity=machine.capacity(), runtime=runtime)]  # type: ignore[arg-type]
-    home = Home(name)
+    with flag("--image"):
+        table = ImageTable(dict(parse_mapping(text) for text in images))
+    with flag("--name"):
+        home = Home(name)
     found = home.running()
     if found is not None:
         raise ShoalError(f"an agent {name} is already running (pid {found[0].pid}); choose another with --name")
@@ -81,7 +86,6 @@ def start(
     spare_descriptors()
     quiet_environment()
     logging.basicConfig(filename=home.log, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    table = ImageTable(dict(parse_mapping(text) for text in images))
     try:
         asyncio.run(_serve(resolve(kubeconfig), home, shapes, sandbox, table))
     finally:

@@ -18,14 +18,15 @@ import msgspec
 
 from shoal.api import quantity
 from shoal.cli import choices
-from shoal.cli.choices import set_option
+from shoal.cli.choices import flag, set_option
+from shoal.engine import policies
 from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, Home
 from shoal.local.images import parse_mapping
 from shoal.local.sandbox import ownspace
 from shoal.local.sandbox.ownspace import OwnSpace
-from shoal.local.settings import Settings, parse_base_load, parse_node, parse_pool, read_file
+from shoal.local.settings import Settings, check_names, parse_base_load, parse_node, parse_pool, read_file
 
 STOP_GRACE = 10.0
 START_PATIENCE = 60.0
@@ -86,7 +87,12 @@ START_PATIENCE = 60.0
 @set_option
 @click.option("--repair", is_flag=True, help="First rebuild a database that an unclean stop left damaged.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
-@click.option("--port", default=0, help="Port of the API server. Default: a free one, kept for the next start.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the API server. Default: a free one, kept for the next start.",
+)
 @click.option(
     "--audit-log",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -114,12 +120,18 @@ def command(
     detach: bool,
 ) -> None:
     """Start API server, controllers, scheduler and node agent on this machine. State of an earlier start is kept."""
-    home = Home(name)
-    base = read_file(config) if config else Settings() if nodes or pools or base_load else _remembered(home)
+    with flag("--name"):
+        home = Home(name)
+    with flag("--config"):
+        base = read_file(config) if config else Settings() if nodes or pools or base_load else _remembered(home)
     settings = _settings(base, nodes, pools, base_load, runtime, sandbox, images)
     gangs = {"supply": supply, "policy": policy, "preemption": preemption}
     settings = msgspec.structs.replace(settings, **{name: value for name, value in gangs.items() if value is not None})
-    settings = msgspec.structs.replace(settings, gangs={**settings.gangs, **choices.read(chosen)})
+    with flag("--config" if config and settings.gangs else "--set"):
+        settings = msgspec.structs.replace(settings, gangs={**settings.gangs, **choices.read(chosen)})
+        choices.wrapper_settings({}, settings.gangs)
+    with flag("--policy" if policy or not config else "--config"):
+        policies.load(settings.policy)
     found = home.running()
     if found is not None:
         raise ShoalError(
@@ -179,19 +191,25 @@ def _settings(
 ) -> Settings:
     kind = runtime or chosen.runtime
     shapes = list(chosen.nodes)
-    for text in nodes:
-        shapes += parse_node(text, kind, len(shapes))  # type: ignore[arg-type]
-    names = [shape.name for shape in shapes]
-    if len(set(names)) != len(names):
-        raise ShoalError(f"two nodes are called {next(one for one in names if names.count(one) > 1)}; give them names")
+    with flag("--node"):
+        for text in nodes:
+            shapes += parse_node(text, kind, len(shapes))  # type: ignore[arg-type]
+        check_names(msgspec.structs.replace(chosen, nodes=tuple(shapes)))
+    with flag("--pool"):
+        more = (*chosen.pools, *(parse_pool(text, kind) for text in pools))  # type: ignore[arg-type]
+        check_names(msgspec.structs.replace(chosen, pools=more))
+    with flag("--base-load"):
+        load = parse_base_load(base_load) if base_load else chosen.base_load
+    with flag("--image"):
+        mapped = {**chosen.images, **dict(parse_mapping(text) for text in images)}
     return msgspec.structs.replace(
         chosen,
         nodes=tuple(shapes),
-        pools=(*chosen.pools, *(parse_pool(text, kind) for text in pools)),  # type: ignore[arg-type]
-        base_load=parse_base_load(base_load) if base_load else chosen.base_load,
+        pools=more,
+        base_load=load,
         runtime=kind,
         sandbox=sandbox or chosen.sandbox,
-        images={**chosen.images, **dict(parse_mapping(text) for text in images)},
+        images=mapped,
     )
 
 

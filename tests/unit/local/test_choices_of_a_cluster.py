@@ -1,0 +1,115 @@
+"""What a user may write about a cluster, by flag or file, and how what cannot work is refused: before anything starts,
+with the flag, the place in the file and the words at fault, and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shoal.cli.main import shoal
+from shoal.errors import BadInput
+from shoal.local.settings import read_file
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("shoal.cli.up.asyncio.run", lambda work: pytest.fail("a cluster was started"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "words"),
+    [
+        ("--node", "cpu=1,memory=1Gi,cout=2", "there is no field 'cout'"),
+        ("--node", "cpu=1,memory=1Gx", "memory: '1Gx' is not a quantity"),
+        ("--node", "cpu=1", "memory is missing"),
+        ("--node", "cpu=1,memory=1Gi,count=none", "count is 'none'; write a whole number from 1"),
+        ("--node", "cpu=1,memory=1Gi,name=Big_Node", "name 'Big_Node': a lowercase RFC 1123 subdomain"),
+        ("--node", "cpu=1,memory=1Gi,labels=a b=c", "label 'a b=c': name part must consist of"),
+        ("--node", "cpu=1,memory=1Gi,taints=k=v:Never", "taint 'k=v:Never' must read key=value:NoSchedule"),
+        ("--pool", "cpu=1,memory=1Gi", "a pool needs a name"),
+        ("--pool", "name=a,cpu=1,memory=1Gi,delay=soon", "delay 'soon' is not a duration"),
+        ("--pool", "name=a,cpu=1,memory=1Gi,min=3,max=1", "max=1 is below min=3"),
+        ("--base-load", "cpu=lots", "cpu: 'lots' is not a quantity"),
+        ("--base-load", "limits.cores=1", "there is no field 'cores'"),
+        ("--name", "My Cluster", "must be lower-case letters, digits and dashes"),
+        ("--config", "/nonexistent/cluster.yaml", "No such file or directory"),
+        ("--port", "70000", "is not in the range"),
+        ("--policy", "astrology", "policy 'astrology' is unknown; use one of fifo"),
+        ("--image", "glue", "must read name=target"),
+        ("--set", "bind_secs=3", "bind_secs: there is no such setting"),
+    ],
+)
+def test_a_bad_flag_is_named_and_ends_with_2(flag: str, text: str, words: str) -> None:
+    done = CliRunner().invoke(shoal, ["up", flag, text])
+    assert done.exit_code == 2, done.output
+    assert f"Invalid value for '{flag}'" in done.output
+    assert words in done.output
+
+
+def test_two_of_one_name_are_refused() -> None:
+    pool = ["--pool", "name=a,cpu=1,memory=1Gi"]
+    done = CliRunner().invoke(shoal, ["up", *pool, *pool])
+    assert done.exit_code == 2 and "two pools are called a" in done.output
+    node = ["--node", "name=a,cpu=1,memory=1Gi"]
+    done = CliRunner().invoke(shoal, ["up", *node, *node])
+    assert done.exit_code == 2 and "two nodes are called a" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1", "is not YAML"),
+        ("just words", "must hold a mapping with baseLoad, "),
+        ("1: 2", "unknown field '1'; there are baseLoad"),
+        ("nodes: 3", "nodes must be a list"),
+        ("nodes: [{cpu: 1, memory: 1Gi}, 3]", r"nodes\[1\]: 3 must be text such as"),
+        ("nodes: [{cpu: 1, memory: 1Gb}]", r"nodes\[0\]: memory: '1Gb' is not a quantity"),
+        ("nodes: [{cpu: 1, memory: [1Gi]}]", r"nodes\[0\]: memory must be a plain value"),
+        ("nodes: [{cpu: 1, memory: 1Gi, taints: [{key: k}]}]", r"nodes\[0\]: taint \{'key': 'k'\} must read"),
+        ("nodes: [{cpu: 1, memory: 1Gi, name: a}, 'cpu=1,memory=1Gi,name=a']", "two nodes are called a"),
+        ("pools: {name: a}", "pools must be a list"),
+        ("pools: [{cpu: 1, memory: 1Gi}]", r"pools\[0\]: a pool needs a name"),
+        ("baseLoad: 3", "baseLoad: 3 must be text"),
+        ("images: [a]", "images must be a mapping"),
+        ("images: {a: /nonexistent}", "images: image mapping 'a=/nonexistent': /nonexistent is not a directory"),
+        ("gangs: [1]", "gangs must be a mapping"),
+        ("sandbox: chroot", "sandbox is 'chroot'; choose from auto, netns, loopback"),
+        ("runtime: docker", "runtime is 'docker'; choose from process, simulated"),
+        ("supply: [fit]", r"supply is \['fit'\]; choose from fit, aggregate"),
+        ("preemption: 'no'", "preemption is 'no'; write true or false"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_place(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        read_file(file)
+
+
+def test_a_file_may_write_what_kubernetes_writes(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "nodes: [{cpu: 0.5, memory: 1Gi, hugepages-2Mi: 0, labels: {spot: true, size: 3}, "
+        "taints: [{key: k, value: v, effect: NoSchedule}, {key: spot, effect: NoExecute}]}]"
+    )
+    (node,) = read_file(file).nodes
+    assert node.labels == {"spot": "true", "size": "3"}
+    assert node.taints == (
+        {"key": "k", "value": "v", "effect": "NoSchedule"},
+        {"key": "spot", "effect": "NoExecute"},
+    )
+
+
+def test_settings_of_gangs_in_a_file_are_looked_at_before_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("gangs: {bind_secs: 3}")
+    done = CliRunner().invoke(shoal, ["up", "--config", str(file)])
+    assert done.exit_code == 2 and "bind_secs: there is no such setting" in done.output
+
+
+def test_a_node_to_add_is_looked_at_before_the_cluster() -> None:
+    done = CliRunner().invoke(shoal, ["node", "add", "cpu=1,memory=1Gi,cuont=2"])
+    assert done.exit_code == 2 and "there is no field 'cuont'" in done.output
