@@ -373,9 +373,6 @@ def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) ->
     ("words", "complaint"),
     [
         (("up", "--name", "Bad_Name"), "cluster name"),
-        (("up", "--node", "cpu=1"), "names no memory"),
-        (("up", "--pool", "cpu=1,memory=1Gi"), "has no name"),
-        (("up", "--image", "x=/no/such/place"), "is not a directory"),
         (("down", "--name", "absent"), "there is no cluster absent"),
         (("kubeconfig", "--name", "absent"), "shoal up --name absent"),
         (("node", "add", "cpu=1,memory=1Gi", "--name", "absent"), "is not running"),
