@@ -7,6 +7,7 @@ each type the places of its `Raw` fields are found once; a type without any cost
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from msgspec.inspect import (
 Cut = Callable[[Any], Any]
 
 
+@cache
 def cutter(type: Any) -> Cut | None:
     """A function that gives an object of this type `Raw` fields of its own; None when it has none."""
     return None if type is dict else _cutter(type_info(type), {})
