@@ -30,9 +30,11 @@ from shoal.api.kinds import CRD, NAMESPACE, POD
 from shoal.api.meta import Json, Object, Part
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
 from shoal.kube.errors import KubeError
 from shoal.kube.feed import FeedSettings
 from shoal.kube.kubeconfig import load, resolve, tls_context
+from shoal.kube.lease import FencedTransport, Term
 from shoal.kube.writes import Writes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,20 +104,25 @@ Write = Callable[[int], Awaitable[Any]]
 
 
 class Ours:
+    """As `shoal controller` writes: through the shared places, kept back by a lease term, with the revision seen."""
+
     name = "shoal"
 
     def __init__(self, kubeconfig: Path) -> None:
-        self.client = Client(load(kubeconfig))
+        self.transport = load(kubeconfig)
+        clock = SystemClock()
+        term = Term(1, clock.monotonic() + 3600, clock)
+        self.writer = Writes(Client(FencedTransport(self.transport, term)), in_flight=max(IN_FLIGHT)).writer("bench")
+        self.created: dict[int, Json] = {}
 
     async def create(self, number: int) -> None:
-        await self.client.create(BENCH, gang(f"{self.name}-{number}"), "default", type=Gang)
+        self.created[number] = await self.writer.create(BENCH, gang(f"{self.name}-{number}"))
 
     async def patch(self, number: int) -> None:
-        name = f"{self.name}-{number}"
-        await self.client.patch(BENCH, name, "default", status_of(number), subresource="status", type=Gang)
+        await self.writer.patch(BENCH, self.created[number], status_of(number), subresource="status")
 
     async def close(self) -> None:
-        await self.client.transport.close()
+        await self.transport.close()
 
 
 class Official:

@@ -1,33 +1,38 @@
-"""The HTTPS transport: aiohttp underneath, bytes above.
+"""The HTTPS transport: kept connections underneath, bytes above.
 
 Knows which failures leave a write's fate open: a refused connection never reached the server, a cut or a timeout may
 have. A write goes out at most once, and a request's guard is asked after the connection stands, directly before the
-first byte.
+first byte. Redirects, cookies and proxies are not followed: an API server has none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import lru_cache
-from types import SimpleNamespace
-from typing import Any
-from urllib.parse import quote, urlencode
-
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
+from typing import TypeVar
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from shoal import __version__
+from shoal.errors import BadInput
+from shoal.kube.answers import Answer
+from shoal.kube.connection import Connection, Cut
 from shoal.kube.errors import KubeError, Unknown, Unsent
+from shoal.kube.slots import FairSlots
 from shoal.kube.transport import Request, Response, Stream
 
+T = TypeVar("T")
 TokenSource = Callable[[], Awaitable[str]]
 
 CONNECT_LIMIT = 15.0
+IDLE_LIMIT = 15.0
+"""Seconds after which a kept connection is not trusted any more: something on the way may have forgotten it."""
 AGENT = f"shoal/{__version__}"
+_UNSAFE = re.compile("[^!-~]")
 
 
 class HttpTransport:
@@ -44,137 +49,202 @@ class HttpTransport:
         server_name: str = "",
     ) -> None:
         self.server = server.rstrip("/")
+        self._address = _address(self.server)
         self._tls = tls
         self._token = token
-        self._connections = connections
-        self._fixed_headers = {"User-Agent": AGENT, **(headers or {})}
-        self._server_name = server_name or None
-        self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
-        """Without and with a guard to ask (asking costs a little at every step), over the same connections."""
+        self._fixed_headers = {"Host": self._address.netloc, "User-Agent": AGENT, **(headers or {})}
+        self._server_name = server_name
+        self._places = FairSlots(connections)
+        self._free: list[Connection] = []
+        self._open: set[Connection] = set()
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
-        limit = _limit(timeout)
         try:
-            return await self._once(request, limit)
-        except aiohttp.ServerDisconnectedError as error:
-            if request.method == "GET":  # a kept connection that the server had closed: reading again harms nobody
-                return await self._read_again(request, limit)
-            raise Unknown(f"{self.server} closed the connection during {request.method} {request.path}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._named(error, request) from error
-
-    async def _read_again(self, request: Request, limit: aiohttp.ClientTimeout) -> Response:
+            return await self._once(request, timeout)
+        except Cut as error:
+            if request.method != "GET" or error.begun:
+                raise self._broken(request, error) from error
         try:
-            return await self._once(request, limit)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._named(error, request) from error
+            return await self._once(request, timeout)  # the server had closed it: reading again harms nobody
+        except Cut as error:
+            raise self._broken(request, error) from error
 
-    async def _once(self, request: Request, limit: aiohttp.ClientTimeout) -> Response:
-        async with self._request(request, await self._headers(request), limit) as answer:
-            return Response(answer.status, _lowered(answer.headers), await answer.read())
+    async def _once(self, request: Request, timeout: float | None) -> Response:
+        head = await self._head(request, compressed=request.method == "GET")
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        connection = await self._connection(until)
+        try:
+            if request.guard is not None:
+                request.guard()
+            answer = connection.send(head + request.body, whole=True)
+            await connection.wait(until)
+            return Response(answer.status, answer.headers, _plain(answer))
+        except TimeoutError as error:
+            raise self._late(request) from error
+        finally:
+            self._give_back(connection)
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_LIMIT, sock_read=idle_timeout)
+        head = await self._head(request, compressed=False)
+        connection = await self._connection(None)
         try:
-            async with self._request(request, await self._headers(request), limit) as answer:
-                yield HttpStream(answer)
-        except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            raise self._named(error, request) from error
+            if request.guard is not None:
+                request.guard()
+            answer = connection.send(head + request.body, whole=False)
+            stream = HttpStream(connection, answer, idle_timeout)
+            await stream.opened()
+            yield stream
+        except Cut as error:
+            raise self._broken(request, error) from error
+        except TimeoutError as error:
+            raise self._late(request) from error
+        finally:
+            self._give_back(connection)
 
     async def close(self) -> None:
-        if self._sessions is not None:
-            for session in self._sessions:
-                await session.close()
-            self._sessions = None
+        """What is still under way ends with it."""
+        self._free.clear()
+        for connection in (ending := tuple(self._open)):
+            connection.abort()
+        await asyncio.gather(*(connection.ended for connection in ending))
 
-    def _request(
-        self, request: Request, headers: Mapping[str, str], limit: aiohttp.ClientTimeout
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return self._opened(request.guard is not None).request(
-            request.method,
-            self._url(request),
-            headers=headers,
-            data=request.body or None,
-            timeout=limit,
-            allow_redirects=False,
-            server_hostname=self._server_name,
-            trace_request_ctx=request.guard,
-        )
+    # --- connections
 
-    def _named(self, error: BaseException, request: Request) -> KubeError:
-        """What happened, in words, and whether the request can have reached the server."""
-        what = f"{request.method} {request.path}"
-        if isinstance(error, (aiohttp.ClientConnectorCertificateError, ssl.SSLCertVerificationError)):
-            return Unsent(f"the certificate of {self.server} is not accepted: {error}. Check certificate-authority in "
-                          "the kubeconfig, or renew the server's certificate.")  # fmt: skip
-        if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
-            return Unsent(f"cannot reach {self.server}: {error}")
-        if isinstance(error, TimeoutError):
-            return Unknown(f"no answer from {self.server} to {what} in time")
-        return Unknown(f"{self.server} broke off during {what}: {error or type(error).__name__}")
+    async def _connection(self, until: float | None) -> Connection:
+        """A kept one or a new one; whatever goes wrong here, nothing was sent."""
+        now = asyncio.get_running_loop().time()
+        place = self._places.take("")
+        await (self._in_time(place, until, "no connection is free") if self._places.full else place)
+        while self._free:
+            connection = self._free.pop()
+            if not connection.lost and now - connection.idle_since < IDLE_LIMIT:
+                return connection
+            connection.abort()
+        try:
+            soon = now + CONNECT_LIMIT
+            return await self._in_time(self._connect(), soon if until is None else min(soon, until), "no connection")
+        except BaseException:
+            self._places.give_back()
+            raise
 
-    def _opened(self, guarded: bool) -> aiohttp.ClientSession:
-        if self._sessions is None or self._sessions[0].closed:
-            connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._connections, ssl=self._tls or True)
-            jar = aiohttp.DummyCookieJar()  # API servers set none, and looking costs at every request
-            plain = aiohttp.ClientSession(connector=connector, cookie_jar=jar)
-            asking = aiohttp.ClientSession(
-                connector=connector, connector_owner=False, cookie_jar=jar, trace_configs=[_guarded()]
+    async def _connect(self) -> Connection:
+        address = self._address
+        secure = address.scheme == "https"
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(self._lose),
+                str(address.hostname),
+                address.port or (443 if secure else 80),
+                ssl=(self._tls or True) if secure else None,
+                server_hostname=(self._server_name or address.hostname) if secure else None,
+                happy_eyeballs_delay=0.25,
             )
-            for session in (plain, asking):
-                # aiohttp sends PUT and DELETE a second time when a kept connection breaks; we must know.
-                session._retry_connection = False
-            self._sessions = (plain, asking)
-        return self._sessions[guarded]
+        except ssl.SSLCertVerificationError as error:
+            raise Unsent(f"the certificate of {self.server} is not accepted: {error}. Check certificate-authority in "
+                         "the kubeconfig, or renew the server's certificate.") from error  # fmt: skip
+        except OSError as error:
+            raise Unsent(f"cannot reach {self.server}: {error}") from error
+        self._open.add(connection)
+        return connection
 
-    def _url(self, request: Request) -> URL:
-        query = f"?{_encoded(*request.query.items())}" if request.query else ""
-        return URL(f"{self.server}{request.path}{query}", encoded=True)
+    async def _in_time(self, waiting: Awaitable[T], until: float | None, what: str) -> T:
+        try:
+            async with asyncio.timeout_at(until):
+                return await waiting
+        except TimeoutError as error:
+            raise Unsent(f"cannot reach {self.server}: {what} in time") from error
 
-    async def _headers(self, request: Request) -> Mapping[str, str]:
+    def _give_back(self, connection: Connection) -> None:
+        if connection.finish():
+            self._free.append(connection)
+        self._places.give_back()
+
+    def _lose(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if connection in self._free:
+            self._free.remove(connection)
+
+    # --- what is sent
+
+    async def _head(self, request: Request, *, compressed: bool) -> bytes:
         headers = {**self._fixed_headers, **request.headers}
+        if compressed:
+            headers["Accept-Encoding"] = "gzip"
         if self._token is not None and "Authorization" not in headers:
             token = await self._token()
             if token:  # an exec plug-in may give a certificate instead
                 headers["Authorization"] = f"Bearer {token}"
-        if not any("\n" in value for value in headers.values()):
-            return headers
-        several: CIMultiDict[str] = CIMultiDict()
-        for name, value in headers.items():
-            for one in value.split("\n"):
-                several.add(name, one)
-        return several
+        query = f"?{_encoded(*request.query.items())}" if request.query else ""
+        target = f"{self._address.path}{request.path}{query}"
+        if _UNSAFE.search(target):
+            target = _UNSAFE.sub(lambda found: quote(found[0]), target)
+        length = f"Content-Length: {len(request.body)}\r\n" if request.body or request.method != "GET" else ""
+        return f"{request.method} {target} HTTP/1.1\r\n{_lines(*headers.items())}{length}\r\n".encode()
+
+    # --- what went wrong
+
+    def _broken(self, request: Request, error: Cut) -> KubeError:
+        return Unknown(f"{self.server} broke off during {request.method} {request.path}: {error}")
+
+    def _late(self, request: Request) -> KubeError:
+        return Unknown(f"no answer from {self.server} to {request.method} {request.path} in time")
 
 
 class HttpStream:
     """A streaming answer."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+    def __init__(self, connection: Connection, answer: Answer, idle_timeout: float | None) -> None:
+        self._connection = connection
         self._answer = answer
-        self.status = answer.status
-        self.headers = _lowered(answer.headers)
+        self._idle_timeout = idle_timeout
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    async def opened(self) -> None:
+        while not self._answer.status:
+            await self._more()
+        self.status, self.headers = self._answer.status, self._answer.headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._answer.content.iter_any():
-            yield chunk
+        answer = self._answer
+        while True:
+            if answer.pieces:
+                data = answer.body()
+                self._connection.read_on()
+                yield data
+            elif answer.done:
+                return
+            else:
+                await self._more()
 
     async def read(self) -> bytes:
-        return await self._answer.read()
+        return b"".join([piece async for piece in self])
+
+    async def _more(self) -> None:
+        limit = self._idle_timeout
+        await self._connection.wait(None if limit is None else asyncio.get_running_loop().time() + limit)
 
 
-def _guarded() -> aiohttp.TraceConfig:
-    """Ask the request's guard once its connection stands: what waited for one may have lost its right to be sent."""
+def _plain(answer: Answer) -> bytes:
+    body = answer.body()
+    if body and answer.headers.get("content-encoding") == "gzip":
+        try:
+            return zlib.decompress(body, 16 + zlib.MAX_WBITS)
+        except zlib.error as error:
+            raise Cut(f"its answer cannot be unpacked: {error}", begun=True) from error
+    return body
 
-    async def ask(session: aiohttp.ClientSession, context: SimpleNamespace, parameters: Any) -> None:
-        guard = context.trace_request_ctx
-        if guard is not None:
-            guard()
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(ask)
-    trace.on_connection_reuseconn.append(ask)
-    return trace
+def _address(server: str) -> SplitResult:
+    address = urlsplit(server)
+    try:
+        usable = address.scheme in ("https", "http") and address.hostname and address.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadInput(f"the server {server!r} is not a URL such as https://10.0.0.1:6443")
+    return address
 
 
 @lru_cache(256)
@@ -183,10 +253,10 @@ def _encoded(*query: tuple[str, str]) -> str:
     return urlencode(query, quote_via=quote)
 
 
-@lru_cache(64)
-def _limit(seconds: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_LIMIT)
-
-
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+@lru_cache(256)
+def _lines(*headers: tuple[str, str]) -> str:
+    """Values with several lines are sent as several headers."""
+    lines = [f"{name}: {one}\r\n" for name, value in headers for one in value.split("\n")]
+    if any(line.count("\r") > 1 for line in lines):
+        raise BadInput("a header's value has a line break in it")
+    return "".join(lines)

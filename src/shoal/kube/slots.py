@@ -20,16 +20,22 @@ class FairSlots:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._turns: deque[str] = deque()
 
+    @property
+    def full(self) -> bool:
+        """Whoever takes one now waits for it."""
+        return self.used >= self.size or bool(self._turns)
+
     @asynccontextmanager
     async def held(self, owner: str) -> AsyncIterator[None]:
-        await self._take(owner)
+        await self.take(owner)
         try:
             yield
         finally:
-            self._give_back()
+            self.give_back()
 
-    async def _take(self, owner: str) -> None:
-        if self.used < self.size and not self._turns:
+    async def take(self, owner: str) -> None:
+        """Each is to be given back once."""
+        if not self.full:
             self.used += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -41,10 +47,10 @@ class FairSlots:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self._give_back()  # it was handed to us just as we gave up
+                self.give_back()  # it was handed to us just as we gave up
             raise
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         while self._turns:
             owner = self._turns.popleft()
             queue = self._waiting[owner]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from shoal.errors import BadInput
 from shoal.kube.certificates import make_authority, make_leaf
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
@@ -26,10 +28,12 @@ class Place:
     def __init__(self) -> None:
         self.handler: Handler | None = None
         self.requests: list[web.Request] = []
+        self.asked = asyncio.Event()
         self.port = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
+        self.asked.set()
         assert self.handler is not None
         return await self.handler(request)
 
@@ -38,7 +42,7 @@ class Place:
 async def place() -> AsyncIterator[Place]:
     place = Place()
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", place.handle)
+    app.router.add_route("*", "/{path:(?s:.*)}", place.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -221,6 +225,159 @@ async def test_an_answer_that_is_not_a_status_is_still_an_error_with_its_text(
     with pytest.raises(ServerError, match="bad gateway") as error:
         await Client(transport).request("GET", "/x")
     assert error.value.retry_after == 7.0
+
+
+async def test_a_large_answer_comes_packed_and_is_unpacked(place: Place, transport: HttpTransport) -> None:
+    async def packed(request: web.Request) -> web.Response:
+        assert request.headers["Accept-Encoding"] == "gzip"
+        return web.Response(body=gzip.compress(b"x" * 200_000), headers={"Content-Encoding": "gzip"})
+
+    place.handler = packed
+    assert (await transport.send(Request(method="GET", path="/"))).body == b"x" * 200_000
+
+
+async def test_a_connection_is_kept_for_the_next_request_but_not_for_long(
+    place: Place, transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.handler = fine
+    for _ in range(3):
+        await transport.send(Request(method="POST", path="/", body=b"{}"))
+    monkeypatch.setattr("shoal.kube.http.IDLE_LIMIT", -1.0)  # as if it had lain idle for long
+    await transport.send(Request(method="POST", path="/", body=b"{}"))
+    assert [request.transport for request in place.requests[:3]] == [place.requests[0].transport] * 3
+    assert place.requests[3].transport is not place.requests[0].transport
+
+
+async def test_more_requests_than_connections_wait_their_turn(place: Place) -> None:
+    running: list[int] = []
+    most = 0
+
+    async def slow(request: web.Request) -> web.Response:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        await asyncio.sleep(0.01)
+        running.pop()
+        return web.Response()
+
+    place.handler = slow
+    transport = HttpTransport(f"http://127.0.0.1:{place.port}", connections=2)
+    answers = await asyncio.gather(*(transport.send(Request(method="GET", path="/")) for _ in range(9)))
+    await transport.close()
+    assert ([answer.status for answer in answers], most) == ([200] * 9, 2)
+
+
+async def test_a_write_that_found_no_free_connection_in_time_is_unsent(place: Place) -> None:
+    release = asyncio.Event()
+
+    async def hang(request: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response()
+
+    place.handler = hang
+    transport = HttpTransport(f"http://127.0.0.1:{place.port}", connections=1)
+    first = asyncio.ensure_future(transport.send(Request(method="GET", path="/")))
+    await place.asked.wait()
+    with pytest.raises(Unsent, match="no connection is free"):
+        await transport.send(Request(method="POST", path="/", body=b"{}"), timeout=0.05)
+    release.set()
+    assert (await first).status == 200
+    await transport.close()
+
+
+async def test_a_server_that_never_finishes_the_handshake_is_unsent(place: Place) -> None:
+    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    transport = HttpTransport(f"https://127.0.0.1:{silent.sockets[0].getsockname()[1]}")
+    with pytest.raises(Unsent, match="no connection in time"):
+        await transport.send(Request(method="POST", path="/", body=b"{}"), timeout=0.1)
+    await transport.close()
+    silent.close()
+
+
+async def test_a_request_given_up_leaves_nothing_of_its_answer_to_the_next(
+    place: Place, transport: HttpTransport
+) -> None:
+    async def late(request: web.Request) -> web.Response:
+        if request.path == "/late":
+            await asyncio.sleep(0.05)
+        return web.Response(text=request.path)
+
+    place.handler = late
+    given_up = asyncio.ensure_future(transport.send(Request(method="GET", path="/late")))
+    await place.asked.wait()
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    assert (await transport.send(Request(method="GET", path="/next"))).body == b"/next"
+
+
+async def test_a_stream_that_nobody_reads_makes_the_server_wait_and_loses_nothing(
+    place: Place, transport: HttpTransport
+) -> None:
+    block, count, sent = b"x" * 65536, 400, 0
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for _ in range(count):
+            await answer.write(block)
+            sent += 1
+        return answer
+
+    place.handler = flood
+    async with transport.stream(Request(method="GET", path="/watch")) as stream:
+        before = -1
+        while before != sent:  # until the server gets nothing more away
+            before = sent
+            await asyncio.sleep(0.1)
+        assert sent < count
+        assert len(await stream.read()) == count * len(block)
+
+
+async def test_a_stream_cut_off_is_told_after_what_had_come(place: Place, transport: HttpTransport) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"first\n")
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    place.handler = cut
+    chunks = []
+    with pytest.raises(Unknown, match="broke off during GET /watch"):
+        async with transport.stream(Request(method="GET", path="/watch")) as stream:
+            async for chunk in stream:
+                chunks.append(chunk)
+    assert chunks == [b"first\n"]
+
+
+async def test_closing_ends_what_is_under_way(place: Place, transport: HttpTransport) -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    place.handler = hang
+    waiting = asyncio.ensure_future(transport.send(Request(method="POST", path="/", body=b"{}")))
+    await place.asked.wait()
+    await transport.close()
+    with pytest.raises(Unknown):
+        await waiting
+
+
+async def test_nothing_can_be_smuggled_into_a_request(place: Place, transport: HttpTransport) -> None:
+    place.handler = fine
+    await transport.send(Request(method="GET", path="/a b\r\nX-Smuggled: 1\r\n/ü"))
+    assert place.requests[0].rel_url.raw_path == "/a%20b%0D%0AX-Smuggled:%201%0D%0A/%C3%BC"
+    assert "X-Smuggled" not in place.requests[0].headers
+    with pytest.raises(BadInput, match="line break"):
+        await transport.send(Request(method="GET", path="/", headers={"Impersonate-User": "ann\rX: 1"}))
+
+
+@pytest.mark.parametrize("server", ["10.0.0.1:6443", "https://", "https://host:port", "ftp://host"])
+def test_a_server_that_is_no_url_is_named(server: str) -> None:
+    with pytest.raises(BadInput, match="is not a URL such as"):
+        HttpTransport(server)
 
 
 async def test_a_server_whose_certificate_has_expired_is_named(tmp_path: Path) -> None:

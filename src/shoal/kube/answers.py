@@ -1,0 +1,151 @@
+"""One HTTP/1.1 answer, read from bytes in whatever pieces they come.
+
+Fed by `connection.py`. Pure: knows nothing of sockets or time. It takes what an API server may send (sized, chunked or
+ended by the connection's end) and refuses the rest; it never guesses where an answer ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+HEAD_LIMIT = 256 * 1024
+LINE_LIMIT = 4096
+
+
+class Malformed(Exception):
+    """What came is not HTTP."""
+
+
+class Answer:
+    """`pieces` collects the body; whoever reads while it still comes takes them out."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        """Lower-case names; a name that came several times has its values on lines of their own."""
+        self.pieces: list[bytes] = []
+        self.begun = False
+        """Something has come."""
+        self.done = False
+        self.reusable = True
+        """After this answer the connection may carry another request."""
+        self._read: Callable[[bytes], bytes] = self._head
+        self._rest = b""
+        self._left = 0
+
+    def feed(self, data: bytes) -> None:
+        """Raises `Malformed`; then the connection is worth nothing any more."""
+        self.begun = True
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        while data and not self.done:
+            data = self._read(data)
+        if data:
+            self.reusable = False  # more than was asked for
+
+    def end(self) -> None:
+        """The connection has ended: for some answers that is how one knows."""
+        if self._read == self._until_the_end:
+            self.done = True
+
+    def body(self) -> bytes:
+        """Take what has come so far."""
+        body = b"".join(self.pieces)
+        self.pieces.clear()
+        return body
+
+    # --- each reads what it can and returns what it leaves; without enough it keeps `_rest` for the next time
+
+    def _head(self, data: bytes) -> bytes:
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            return self._later(data, HEAD_LIMIT)
+        first, *lines = data[:end].decode("utf-8", "surrogateescape").split("\r\n")
+        version, _, code = first.partition(" ")
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not code[:3].isdecimal():
+            raise Malformed(f"it does not speak HTTP/1.1: {first[:80]!r}")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon:
+                raise Malformed(f"a header without a colon: {line[:80]!r}")
+            name, value = name.lower(), value.strip()
+            headers[name] = f"{headers[name]}\n{value}" if name in headers else value
+        status = int(code[:3])
+        if status >= 200:  # before come remarks such as 100 Continue
+            self.status, self.headers = status, headers
+            self.reusable = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
+            self._expect_body()
+        return data[end + 4 :]
+
+    def _expect_body(self) -> None:
+        if self.status in (204, 304):
+            self.done = True
+        elif "transfer-encoding" in self.headers:
+            if self.headers["transfer-encoding"].lower() != "chunked":
+                raise Malformed(f"an unknown transfer-encoding: {self.headers['transfer-encoding']!r}")
+            self._read = self._chunk
+        elif "content-length" in self.headers:
+            length = self.headers["content-length"]
+            if not (length.isascii() and length.isdecimal()):
+                raise Malformed(f"a content-length that is no number: {length!r}")
+            self._left = int(length)
+            self._read = self._sized
+            self.done = self._left == 0
+        else:
+            self.reusable = False
+            self._read = self._until_the_end
+
+    def _sized(self, data: bytes) -> bytes:
+        piece, rest = data[: self._left], data[self._left :]
+        self.pieces.append(piece)
+        self._left -= len(piece)
+        self.done = self._left == 0
+        return rest
+
+    def _until_the_end(self, data: bytes) -> bytes:
+        self.pieces.append(data)
+        return b""
+
+    def _chunk(self, data: bytes) -> bytes:
+        line = data.find(b"\r\n")
+        if line < 0:
+            return self._later(data, LINE_LIMIT)
+        size = data[:line].partition(b";")[0].strip()
+        try:
+            self._left = int(size, 16) if size.isalnum() else -1
+        except ValueError:
+            self._left = -1
+        if self._left < 0:
+            raise Malformed(f"a chunk whose size is no number: {size[:80]!r}")
+        self._read = self._chunk_data if self._left else self._trailer
+        return data[line + 2 :]
+
+    def _chunk_data(self, data: bytes) -> bytes:
+        piece, rest = data[: self._left], data[self._left :]
+        self.pieces.append(piece)
+        self._left -= len(piece)
+        if not self._left:
+            self._read = self._chunk_end
+        return rest
+
+    def _chunk_end(self, data: bytes) -> bytes:
+        if len(data) < 2:
+            return self._later(data, LINE_LIMIT)
+        if not data.startswith(b"\r\n"):
+            raise Malformed("a chunk is longer than it said")
+        self._read = self._chunk
+        return data[2:]
+
+    def _trailer(self, data: bytes) -> bytes:
+        line = data.find(b"\r\n")
+        if line < 0:
+            return self._later(data, LINE_LIMIT)
+        self.done = line == 0
+        return data[line + 2 :]
+
+    def _later(self, data: bytes, limit: int) -> bytes:
+        if len(data) > limit:
+            raise Malformed("a head or line that does not end")
+        self._rest = data
+        return b""
