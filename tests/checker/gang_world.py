@@ -258,19 +258,31 @@ class World:
         pods: dict[str, Sums] = {}
         for pod in self.all("pods"):
             phase = (pod.get("status") or {}).get("phase")
-            if phase != "Failed":  # one that succeeded has had its turn: nothing comes for it any more
+            if phase != "Failed" or _is_wrapped(pod):  # one that ended has had its turn, where nobody makes it again
                 add(pods.setdefault(gang_of(pod), {}), requests_of(pod))
             if phase not in ENDED and (pod.get("spec") or {}).get("nodeName") in nodes:
                 add(total, requests_of(pod))
         for one in self.gangs():
             if (one.is_admitted and not self.is_idle(one)) or one.is_stopping:
-                there = pods.get(one.uid, {})
+                there = pods.setdefault(one.uid, {})
+                for lost in self._lost(one):
+                    add(there, requests_of(lost))
                 to_come = {name: max(0, value - there.get(name, 0)) for name, value in one.charge.items()}
                 add(total, to_come)
                 for pod in self.pods_of(one.uid):
                     if not (pod.get("spec") or {}).get("nodeName"):
                         add(total, requests_of(pod))
         return total
+
+    def _lost(self, gang: Seen) -> Iterator[Json]:
+        """Pods that a running gang wrapped as they are, and that are gone: nobody makes them again."""
+        if gang.status.get("state") != "Running" or gang.is_components:
+            return
+        names = {pod["metadata"]["name"] for pod in self.all("pods") if gang_of(pod) == gang.uid}
+        for item in (gang.obj["spec"].get("resources") or {}).get("GenericItems") or ():
+            template = item.get("generictemplate") or {}
+            if template.get("kind") == "Pod" and template["metadata"].get("name") not in names:
+                yield template
 
     def trees(self) -> dict[str, Tree]:
         parts: dict[str, tuple[dict[str, Sums], set[str], dict[str, str]]] = {}
@@ -293,6 +305,12 @@ class World:
         """Leaf and gang of everyone who holds quota of this tree."""
         found = [one for one in self.gangs() if one.is_admitted is admitted and not self.is_idle(one)]
         return [(one.labels.get(tree, "default"), one) for one in found]
+
+
+def _is_wrapped(pod: Json) -> bool:
+    """Was it wrapped as it is, and not made by a controller that would make it again?"""
+    references = pod["metadata"].get("ownerReferences") or ()
+    return any(one.get("kind") == "AppWrapper" and one.get("controller") for one in references)
 
 
 def gang_of(pod: Json) -> str:

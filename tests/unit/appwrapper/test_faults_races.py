@@ -14,6 +14,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, dead_ends
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.intake import Intake
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.engine.forest import Forest
 from shoal.engine.ledger import Ledger
@@ -286,6 +287,38 @@ async def test_f032_a_job_that_failed_for_good_holds_nothing(quiet: Cluster) -> 
     running.cancel()
     await asyncio.wait({running})
     await quiet.client.delete(kinds.APP_WRAPPER, "next", "default")
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("last", config_map("l"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "last", dispatched)
+
+
+def waits_for_lost_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake, "note_gone", lambda self, wrapper, index, name: None)
+    monkeypatch.setattr(Intake, "is_noted", lambda self, uid, name: True)
+    impatient(monkeypatch)
+
+
+@proven(without=waits_for_lost_pods)
+async def test_f032_a_pod_that_nobody_makes_again_holds_no_room(
+    quiet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F32: of three wrapped pods one runs on, one has failed and one was removed by somebody. Holds: room is kept for
+    none of the two, and again for all three once the gang has to start anew; after a restart, too."""
+    monkeypatch.setattr(dead_ends, "SEEN_AFTER", 0.0)
+    running = quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    await quiet.create(
+        kinds.APP_WRAPPER, app_wrapper("torn", pod("runs", cpu="1"), pod("fails", cpu="1"), pod("lost", cpu="2"))
+    )
+    await quiet.until(kinds.APP_WRAPPER, "torn", dispatched)
+    for name, phase in (("runs", "Running"), ("fails", "Failed"), ("lost", "Running")):
+        await set_pod(quiet, name, phase)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "next", waits)
+    await quiet.client.delete(kinds.POD, "lost", "default", grace_seconds=0)
+    await quiet.until(kinds.APP_WRAPPER, "next", dispatched)
+    await quiet.client.delete(kinds.APP_WRAPPER, "next", "default")
+    running.cancel()
+    await asyncio.wait({running})
     quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("last", config_map("l"), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "last", dispatched)

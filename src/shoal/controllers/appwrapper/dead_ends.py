@@ -1,7 +1,8 @@
 """Gangs that can have no pod any more: what they wrapped has ended for good, or is gone, and nobody said so.
 
 Such an AppWrapper stays in the state that MCAD's users know, because no completion was asked for; but what it was given
-is free for others. Found at every look at a running gang, from what is stored, so that a restart finds the same.
+is free for others. So is the room of single pods that were wrapped as they are and are gone: nobody makes them again.
+Found at every look at a running gang, from what is stored, so that a restart finds the same.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from shoal.api.appwrapper import AppWrapper, wrapped_items
 from shoal.api.codec import opened
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.house import SECOND, House
@@ -35,13 +37,36 @@ class DeadEnds:
         wrapper = house.world.wrapper_by_uid(uid)
         if wrapper is None or not wrapper.status.can_run:
             return None
-        if wrapper.status.state != "Running" or any(pod.is_live for pod in house.intake.pods(uid)):
+        left = monitor.last_dispatch(wrapper.status) + int(SEEN_AFTER * SECOND) - house.clock.now()
+        if wrapper.status.state != "Running":
             house.intake.mark_idle(wrapper, False)
             return None
-        left = monitor.last_dispatch(wrapper.status) + int(SEEN_AFTER * SECOND) - house.clock.now()
+        if any(pod.is_live for pod in house.intake.pods(uid)):
+            house.intake.mark_idle(wrapper, False)
+            return await self._note_gone(wrapper, left)
         dead = await self._is_dead(wrapper, may_come=left > 0)
         house.intake.mark_idle(wrapper, dead)
         return left / SECOND if left > 0 and not dead else None
+
+    async def _note_gone(self, wrapper: AppWrapper, left: int) -> float | None:
+        """Others of its pods run on; those that were wrapped as pods and are gone need no room."""
+        intake, uid = self.house.intake, wrapper.metadata.uid
+        made = admissions.read(wrapper.status.admission).objects
+        gone = [
+            (index, name)
+            for index, (version, kind, name) in enumerate(made)
+            if (version, kind) == ("v1", "Pod") and not self._is_there(wrapper, name) and not intake.is_noted(uid, name)
+        ]
+        if gone and left > 0:
+            return left / SECOND
+        for index, name in gone:
+            if await self.house.objects.find(wrapper, kinds.POD, name) is None:
+                intake.note_gone(wrapper, index, name)
+        return None
+
+    def _is_there(self, wrapper: AppWrapper, name: str) -> bool:
+        pod = self.house.world.pods.get(Key(wrapper.metadata.namespace, name))
+        return pod is not None and is_ours(pod, wrapper)
 
     async def _is_dead(self, wrapper: AppWrapper, may_come: bool) -> bool:
         found = False

@@ -17,11 +17,12 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.node_health import as_supply, flagged
 from shoal.controllers.appwrapper.planner import Planner
-from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, read_fact, refusals
+from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, owner_uid, read_fact, refusals
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.engine.facts import node_fact
+from shoal.engine.model import PodFact
 from shoal.errors import BadInput
 from shoal.kube.cache import Change
 from shoal.kube.clock import Clock
@@ -62,6 +63,8 @@ class Intake:
         """UIDs of AppWrappers that ended and of whose objects none is left."""
         self._idle: set[str] = set()
         """UIDs of running AppWrappers that can have no pod any more."""
+        self._never_again: dict[str, dict[str, PodFact]] = {}
+        """Of running gangs, by UID: what stands for wrapped pods that are gone, by their name."""
         self._gang_of_pod: dict[str, str] = {}
         self._leaving: dict[str, str] = {}
         """UIDs of deleted AppWrappers of which pods are left, with the key under which they still hold their room."""
@@ -88,6 +91,7 @@ class Intake:
         holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
         if not wrapper.status.can_run or wrapper.status.state != "Running":
             self._idle.discard(uid)  # the next run needs all of it again
+            self._expect_all(uid)
         idle = uid in self._idle
         self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle))
         self._replan()
@@ -110,6 +114,26 @@ class Intake:
         if idle != (wrapper.metadata.uid in self._idle):
             self._idle ^= {wrapper.metadata.uid}
             self.tell(wrapper)
+
+    def is_noted(self, gang_uid: str, name: str) -> bool:
+        return name in self._never_again.get(gang_uid, {})
+
+    def note_gone(self, wrapper: AppWrapper, index: int, name: str) -> None:
+        """A pod that was wrapped as it is, and is gone: nobody makes it again, so no room is kept for it."""
+        uid, told = wrapper.metadata.uid, self.planner.engine.gang(gang_key(wrapper))
+        its = next((one for one in told.pod_sets if one.name.startswith(f"{index}.")), None) if told else None
+        if its is None:
+            return
+        fact = PodFact(
+            uid=f"{uid}/{name}", name=name, gang=uid, pod_set=its.name, requests=its.requests, phase="Succeeded"
+        )
+        self._never_again.setdefault(uid, {})[name] = fact
+        self.planner.engine.update(fact)
+        self._replan()
+
+    def _expect_all(self, gang_uid: str) -> None:
+        for fact in self._never_again.pop(gang_uid, {}).values():
+            self.planner.engine.remove(f"Pod/{fact.uid}")
 
     def look(self, address: Address) -> None:
         self._wake(address, 0.0)
@@ -162,6 +186,7 @@ class Intake:
         self.facts.forget(uid)
         self.cleaned.discard(uid)
         self._idle.discard(uid)
+        self._expect_all(uid)
         self._replan()
 
     def _node_changed(self, change: Change) -> None:
@@ -203,7 +228,9 @@ class Intake:
         if not gang and self._gang_of_pod.get(uid, "") in self._leaving:
             gang = self._gang_of_pod[uid]
         fact = read_fact(pod, gang)
-        self.planner.engine.update(fact)
+        is_last = fact.phase == "Failed" and gang != "" and owner_uid(pod) == gang
+        # A wrapped pod that failed is not made again: as one that did well, it needs no room any more.
+        self.planner.engine.update(msgspec.structs.replace(fact, phase="Succeeded") if is_last else fact)
         if self._gang_of_pod.get(uid, "") != gang:
             self._let_go(uid)
         if not gang:
