@@ -19,7 +19,6 @@ import msgspec
 from shoal.api import quantity
 from shoal.cli import choices
 from shoal.cli.choices import flag, set_option
-from shoal.engine import policies
 from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, Home
@@ -131,7 +130,7 @@ def command(
         settings = msgspec.structs.replace(settings, gangs={**settings.gangs, **choices.read(chosen)})
         choices.wrapper_settings({}, settings.gangs)
     with flag("--policy" if policy or not config else "--config"):
-        policies.load(settings.policy)
+        _check_policy(settings.policy)
     found = home.running()
     if found is not None:
         raise ShoalError(
@@ -146,6 +145,13 @@ def command(
         return
     space = _own_space(home, settings, port)  # before anything starts a thread
     asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log))
+
+
+def _check_policy(name: str) -> None:
+    if name != Settings().policy:  # the engine takes half a second to load: not for the default
+        from shoal.engine import policies
+
+        policies.load(name)
 
 
 def _own_space(home: Home, settings: Settings, port: int) -> OwnSpace | None:

@@ -16,8 +16,8 @@ import yaml
 from shoal.api import quantity
 from shoal.api.names import check_label_value, check_qualified, check_subdomain
 from shoal.errors import BadInput
-from shoal.local.agent.nodes import NodeShape, RuntimeName
 from shoal.local.images import parse_mapping
+from shoal.local.shapes import NodeShape, RuntimeName
 
 T = TypeVar("T")
 

@@ -1,6 +1,7 @@
 """The node agent: registers nodes, runs the pods bound to them, reports their status."""
 
 from shoal.local.agent.agent import Agent
-from shoal.local.agent.nodes import NodeKeeper, NodeShape
+from shoal.local.agent.nodes import NodeKeeper
+from shoal.local.shapes import NodeShape
 
 __all__ = ["Agent", "NodeKeeper", "NodeShape"]

@@ -23,7 +23,7 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
-from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper, NodeShape
+from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper
 from shoal.local.runtime import RunningPod, Runtime
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_lines
@@ -32,6 +32,7 @@ from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.services import ServiceView, link_variables, service_views
 from shoal.local.runtime.simulated import SimulatedRuntime
+from shoal.local.shapes import NodeShape
 
 log = logging.getLogger(__name__)
 

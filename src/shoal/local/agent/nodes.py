@@ -12,9 +12,6 @@ import os
 import platform
 import uuid
 from collections.abc import Iterable
-from typing import Literal
-
-import msgspec
 
 from shoal.api.kinds import LEASE, NODE
 from shoal.api.meta import Json
@@ -24,10 +21,9 @@ from shoal.kube.clock import Clock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import would_change
 from shoal.local.runtime.identity import boot_id
+from shoal.local.shapes import NodeShape
 
 log = logging.getLogger(__name__)
-
-RuntimeName = Literal["process", "simulated"]
 
 MANAGED = "shoal.dev/agent"
 """Label of the nodes that an embedded agent serves; its value is the agent's name."""
@@ -41,16 +37,6 @@ _LONGEST_ROUND = 25.0
 """With the pause after it well below the lease: whoever judges nodes by their leases never finds one overdue."""
 _MACHINES = uuid.UUID("5a0a1000-0000-4000-8000-000000000000")
 """Nodes of one machine look like machines of their own; the same name always like the same one."""
-
-
-class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One declared node."""
-
-    name: str
-    capacity: dict[str, str]
-    labels: dict[str, str] = {}
-    taints: tuple[dict[str, str], ...] = ()
-    runtime: RuntimeName = "process"
 
 
 def node_object(shape: NodeShape, agent: str, address: str, clock: Clock) -> Json:
