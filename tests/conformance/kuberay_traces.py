@@ -46,7 +46,7 @@ COUNTED = (
     kinds.NETWORK_POLICY,
 )
 OURS_ONLY = ("Valid", "SpecDrift", "Degraded")
-OUR_EVENTS = ("Warning RayClusterAdvice",)
+OUR_EVENTS = ("Warning RayClusterAdvice", "Warning RayJobAttemptFailed")
 
 
 class StillClock:

@@ -43,13 +43,13 @@ BAD = {
     "a runtime environment that is text": (
         kinds.RAY_JOB,
         ray_job(runtimeEnvYAML="pip install"),
-        "spec.runtimeEnvYAML must be a mapping",
+        "spec.runtimeEnvYAML, line 1: must be a mapping",
         {"runtimeEnvYAML": "pip: [numpy]"},
     ),
     "a runtime environment that is no YAML": (
         kinds.RAY_JOB,
         ray_job(runtimeEnvYAML="a: [1"),
-        "spec.runtimeEnvYAML is not YAML",
+        "spec.runtimeEnvYAML, line 1: did not find expected",
         {"runtimeEnvYAML": ""},
     ),
     "no entrypoint": (kinds.RAY_JOB, ray_job(entrypoint=""), "entrypoint is empty", {"entrypoint": "python x.py"}),

@@ -150,6 +150,8 @@ async def test_f079_a_new_attempt_has_new_names_and_waits_for_the_old_cluster_to
     stage.dashboard.info = {"status": "FAILED", "message": "boom"}
     await stage.settle()
     assert (await read(stage))["status"]["jobDeploymentStatus"] == "Retrying"
+    told = [event["message"] for event in stage.objects(kinds.EVENT) if event["reason"] == "RayJobAttemptFailed"]
+    assert told == ["Attempt 1 of 2 failed (AppFailed): boom"]
     await stage.client.patch(kinds.RAY_CLUSTER, before["rayClusterName"], "default", {"metadata": {"finalizers": []}})
     stage.dashboard.info = {"notFound": True}
     await stage.settle()

@@ -32,6 +32,7 @@ head_node:
           command: ["/bin/bash", "-c", "--"]
           args: ["trap : TERM INT; sleep infinity & wait;"]
           env: [{name: MY_CPU_REQUEST, value: "1"}]
+          resources: {requests: {cpu: 1000m}}
 setup_commands: [pip list]
 head_start_ray_commands:
     - ray stop
@@ -188,6 +189,12 @@ async def test_a_suspended_ray_has_no_pods(stage):
         ("just text", "line 1"),
         ("target_utilization_fraction: 7\n", "line 1: target_utilization_fraction"),
         ("available_node_types: {a: {}}\nhead_node_type: b\n", "line 2: head_node_type 'b'"),
+        ("max_workers: 1\nmax_workers: 2\n", "line 2: max_workers is given twice"),
+        ("head_node:\n  spec:\n    containers: [hello]\n", "line 3: a container must be a mapping"),
+        ("autoscaling_mode: fast\n", "line 1: autoscaling_mode 'fast': use default or aggressive"),
+        ("head_start_ray_commands:\n- ray stop\n- ray start --port='6379\n", "line 3: head_start_ray_commands"),
+        ("worker_start_ray_commands:\n- ray start --Foo!=1\n", "line 1: spec.workerGroupSpecs[0]"),
+        ("cluster_name: x\nsince: 2020-13-45\n", "line 2: cannot be read"),
     ],
 )
 async def test_errors_in_the_text_name_the_line_and_a_correction_recovers(stage, text, told):
@@ -232,6 +239,54 @@ head_node_type: head
 def test_the_upper_bound_wins():
     group = translate(ray(minWorkers=5, maxWorkers=2), Settings()).spec["workerGroupSpecs"][0]
     assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (2, 2, 2)
+
+
+POD = "spec:\n    containers:\n    - name: ray-node\n      "
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (f"head_node:\n  {POD}resources: {{limits: {{cpu: lots}}}}", "line 5: limits.cpu: 'lots'"),
+        (f"worker_nodes:\n  {POD}resources: [1]", "line 5: resources must be a mapping"),
+        (f"head_node:\n  {POD}command: [sleep, 5]", "line 5: command must be a list of texts"),
+        (f"head_node:\n  metadata: {{labels: {{a: 1}}}}\n  {POD}image: x", "line 2: labels.a must be a text"),
+        ("head_node:\n  kind: Pod", "line 1: head_node.spec.containers must be a list"),
+        ("max_workers: 99999999999", "line 1: max_workers must be at most"),
+        ("idle_timeout_minutes: .nan", "line 1: idle_timeout_minutes must be a number"),
+        (
+            "provider:\n  autoscaler_service_account: me",
+            "line 2: provider.autoscaler_service_account must be a mapping",
+        ),
+        ("head_node_type: h\navailable_node_types:\n  h: {}\n  w: {max_workers: x}", "line 4: available_node_types.w"),
+        ("head_node_type: h\navailable_node_types:\n  h: {}\n  w_a: {}\n  w.a: {}", "line 5: w.a and w_a both become"),
+        ("head_node_type: h\navailable_node_types:\n  h: {}\n  'a b': {}", "line 4: 'a b' cannot name a group"),
+        (f"max_workers: 2\nworker_nodes:\n  {POD}image: x", "line 2: worker group 'worker': Ray's autoscaler needs"),
+        ("a: !!python/name:os.system", "line 1: could not determine a constructor"),
+        ("~: 1", "spec.configuration holds what cannot be stored"),
+        ("a:\n" + "- 1\n" * 100_000, "too long, more than 20000 values"),
+        ("a: " + "[" * 5000, "line 1: nested too deeply"),
+        ("a: &a\n  b: *a", "repeats itself too often"),
+    ],
+)
+def test_every_complaint_about_the_text_names_its_line(text, told):
+    assert told in translate(ray(configuration=text), Settings()).problems[0]
+
+
+def test_the_typed_form_is_refused_where_its_cluster_would_be():
+    bad = {"spec": {"containers": [{"name": "ray", "resources": {"limits": {"cpu": "lots"}}}]}}
+    assert translate(ray(worker=bad), Settings()).problems[0].startswith("spec.worker: ")
+    assert "at most 53" in translate(ray("x" * 60), Settings()).problems[0]
+
+
+async def test_a_broken_correction_leaves_what_runs_and_its_launch_alone(stage):
+    await applied(stage, minWorkers=1)
+    name = view.name(launchers(stage)[0])
+    pods = {view.name(pod) for pod in stage.objects(kinds.POD)}
+    found = await patched(stage, configuration="max_workers: [")
+    assert {view.name(pod) for pod in stage.objects(kinds.POD)} == pods
+    assert view.name(launchers(stage)[0]) == name
+    assert {"InvalidConfiguration", "Launching"} <= true_conditions(found)
 
 
 def test_deeply_nested_yaml_is_refused():

@@ -7,10 +7,11 @@ import subprocess
 import pytest
 
 from shoal.controllers.ray import submission
+from shoal.controllers.ray.job_validation import problems_of_job
 from shoal.controllers.ray.settings import Settings
 from shoal.errors import BadInput
 from tests.faults import proven
-from tests.unit.ray.builders import ray_job
+from tests.unit.ray.builders import cluster_spec, group, ray_job
 
 
 def running(entrypoint: str = "python train.py", mode: str = "K8sJobMode", **more):
@@ -127,3 +128,26 @@ def test_a_strange_dashboard_url_is_never_put_into_a_script(url):
     job["status"]["dashboardURL"] = url
     with pytest.raises(BadInput, match="dashboardURL"):
         submission.script(job)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("pip: [requests\n", "spec.runtimeEnvYAML, line 1"),
+        ("working_dir: x\npip:\n\t- a\n", "spec.runtimeEnvYAML, line 3"),
+        ("a: " + "[" * 5000, "nested too deeply"),
+        ("".join(["a0: &a0 [1,1,1,1,1,1,1,1,1]\n", *(f"a{i}: &a{i} [{f'*a{i - 1},' * 9}]\n" for i in range(1, 9))]),
+         "repeats itself too often"),
+        ("- pip", "a mapping"),
+    ],
+)  # fmt: skip
+def test_a_runtime_environment_that_is_broken_or_hostile_is_refused_with_its_line(text, told):
+    problems = problems_of_job(ray_job(runtimeEnvYAML=text), Settings())
+    assert len(problems) == 1 and told in problems[0]
+
+
+def test_resources_that_nest_for_ever_are_no_json():
+    assert "not JSON" in problems_of_job(ray_job(entrypointResources="[" * 200_000), Settings())[0]
+    params = {"resources": '{"a":' * 200_000}
+    cluster = ray_job(rayClusterSpec=cluster_spec(group(rayStartParams=params)))
+    assert "not a JSON object" in problems_of_job(cluster, Settings())[0]

@@ -228,6 +228,9 @@ class JobReconciler:
             counts["succeeded"] += 1
         changes.update({**counts, "reason": ending.reason})
         limit = int(view.spec(job).get("backoffLimit") or 0)
+        if ending.stage == FAILED:
+            told = f"Attempt {counts['failed']} of {limit + 1} failed ({ending.reason}): {changes['message']}"
+            self._recorder.event(job, "Warning", "RayJobAttemptFailed", told[:1000])
         if ending.stage == FAILED and ending.reason not in _FINAL_REASONS and counts["failed"] <= limit:
             return await self._write(job, {**changes, "jobDeploymentStatus": RETRYING})
         self._poller.forget(key_of(job))

@@ -140,7 +140,7 @@ class RayReconciler:
         launchers = [
             pod
             for pod in self._caches.launchers.by_index(BY_OWNER, view.uid(ray))
-            if not view.deleting(pod) and translation.hash in view.name(pod)
+            if not view.deleting(pod) and (translation.problems or translation.hash in view.name(pod))
         ]
         new = ray_status.compute(ray, translation, cluster, pods, launchers, trouble, self._clock.now())
         old = ray.get("status") or {}

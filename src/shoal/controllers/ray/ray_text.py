@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
-import yaml  # type: ignore[import-untyped]
+from functools import lru_cache
 
 from shoal.api.meta import Json
-from shoal.errors import BadInput
+from shoal.controllers.ray import guarded_yaml, ray_shape
+from shoal.controllers.ray.guarded_yaml import Document
 
-LARGEST_TEXT = 512 * 1024
-MOST_NODES = 20_000
+FIELD = "spec.configuration"
+MODES = ("default", "aggressive")
+MOST_WORKERS = 2**31 - 1
 
 UNSUPPORTED = ("file_mounts", "auth", "docker", "cluster_synced_files", "file_mounts_sync_continuously")
 COUNTS = ("min_workers", "max_workers", "initial_workers")
@@ -33,77 +32,74 @@ _DROPPED_FLAGS = ("address", "head", "autoscaling-config", "block")
 _KEEP_ALIVE = re.compile(r"\b(sleep\s+(infinity|inf|\d{4,})|tail\s+-f\s+/dev/null)\b")
 
 
-class Document(msgspec.Struct, frozen=True):
-    """The text as data, with the line of every key."""
-
-    data: Json
-    lines: dict[tuple[str, ...], int]
-
-    def at(self, *path: str) -> str:
-        """`line 12`, of the nearest key on the way that is in the text."""
-        for length in range(len(path), 0, -1):
-            if path[:length] in self.lines:
-                return f"line {self.lines[path[:length]]}"
-        return "line 1"
-
-
 def parse(text: str) -> Document:
     """Raises BadInput with the line at fault."""
-    if len(text) > LARGEST_TEXT:
-        raise BadInput(f"spec.configuration has {len(text)} characters; at most {LARGEST_TEXT} are read")
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise BadInput(f"spec.configuration, {where}{error.problem or 'not YAML'}") from None
-    except yaml.YAMLError as error:
-        raise BadInput(f"spec.configuration is not YAML: {error}") from None
-    if not isinstance(root, yaml.MappingNode):
-        raise BadInput("spec.configuration, line 1: a mapping such as `max_workers: 2` is expected")
-    lines: dict[tuple[str, ...], int] = {}
-    _note_lines(root, (), lines, [0])
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise BadInput(f"spec.configuration cannot be read: {str(error)[:200]}") from None
-    return Document(data, lines)
+    return _parse(text)
+
+
+@lru_cache(maxsize=16)
+def _parse(text: str) -> Document:
+    return guarded_yaml.parse(text, FIELD)
 
 
 def problems_of(document: Document, namespace: str) -> Iterator[str]:
     """What makes the text unusable."""
     data = document.data
+    for path, line in document.twice:
+        yield f"line {line}: {'.'.join(path)} is given twice; keep one"
     for key in COUNTS:
-        yield from _check_number(document, key, whole=True)
+        yield from ray_shape.problems_of_number(document, (key,), whole=True)
     for key in ("idle_timeout_minutes", "target_utilization_fraction", "upscaling_speed"):
-        yield from _check_number(document, key, whole=False)
+        yield from ray_shape.problems_of_number(document, (key,), whole=False)
     fraction = data.get("target_utilization_fraction")
     if isinstance(fraction, (int, float)) and not 0 < fraction <= 1:
         yield f"{document.at('target_utilization_fraction')}: target_utilization_fraction must be between 0 and 1"
-    provider = data.get("provider")
-    if provider is not None and not isinstance(provider, dict):
-        yield f"{document.at('provider')}: provider must be a mapping"
-    elif provider:
-        if provider.get("type") not in (None, "kubernetes"):
-            yield f"{document.at('provider', 'type')}: provider.type {provider['type']!r} is not kubernetes"
-        if provider.get("namespace") not in (None, namespace):
-            yield (
-                f"{document.at('provider', 'namespace')}: provider.namespace {provider['namespace']!r} "
-                f"is not the object's namespace {namespace!r}"
-            )
-    for key in ("head_node", "worker_nodes", "available_node_types"):
-        if data.get(key) is not None and not isinstance(data[key], dict):
-            yield f"{document.at(key)}: {key} must be a mapping"
-    for key in KNOWN:
-        if key.endswith("_commands") and data.get(key) is not None and not _is_texts(data[key]):
-            yield f"{document.at(key)}: {key} must be a list of commands"
+    mode = data.get("autoscaling_mode")
+    if mode not in (None, *MODES):
+        yield f"{document.at('autoscaling_mode')}: autoscaling_mode {mode!r}: use {' or '.join(MODES)}"
+    yield from _provider(document, namespace)
+    for key in sorted(KNOWN):
+        if key.endswith("_commands") and data.get(key) is not None:
+            yield from _commands(document, key)
+    for key in ("head_node", "worker_nodes"):
+        yield from ray_shape.problems_of_pod(document, (key,))
     types, head_type = data.get("available_node_types"), data.get("head_node_type")
-    if isinstance(types, dict):
-        if head_type not in types:
-            yield f"{document.at('head_node_type')}: head_node_type {head_type!r} is not one of available_node_types"
-        for name, kind in types.items():
-            if not isinstance(kind, dict):
-                yield f"{document.at('available_node_types', str(name))}: {name} must be a mapping"
+    if types is not None:
+        yield from ray_shape.problems_of_types(document, types, head_type)
+
+
+def _provider(document: Document, namespace: str) -> Iterator[str]:
+    provider = document.data.get("provider")
+    if provider is None:
+        return
+    if not isinstance(provider, dict):
+        yield f"{document.at('provider')}: provider must be a mapping"
+        return
+    if provider.get("type") not in (None, "kubernetes"):
+        yield f"{document.at('provider', 'type')}: provider.type {provider['type']!r} is not kubernetes"
+    if provider.get("namespace") not in (None, namespace):
+        yield (
+            f"{document.at('provider', 'namespace')}: provider.namespace {provider['namespace']!r} "
+            f"is not the object's namespace {namespace!r}"
+        )
+    for key in ("autoscaler_service_account", "autoscaler_role", "autoscaler_role_binding"):
+        if provider.get(key) is not None:
+            yield from ray_shape.problems_of_named(document, ("provider", key), provider[key])
+
+
+def _commands(document: Document, key: str) -> Iterator[str]:
+    commands = document.data[key]
+    if not isinstance(commands, list):
+        yield f"{document.at(key)}: {key} must be a list of commands"
+        return
+    for index, command in enumerate(commands):
+        if not isinstance(command, str):
+            yield f"{document.at(key, index)}: {key} must be a list of commands, not {command!r:.60}"
+        elif "ray start" in command:
+            try:
+                shlex.split(_after_start(command))
+            except ValueError as error:
+                yield f"{document.at(key, index)}: {key}: the flags of `ray start` cannot be read: {error}"
 
 
 def unsupported_in(document: Document) -> list[str]:
@@ -118,7 +114,7 @@ def start_params(commands: list[str]) -> dict[str, str]:
     if not line:
         return {}
     try:
-        words = shlex.split(line[line.index("ray start") + len("ray start") :], comments=False)
+        words = shlex.split(_after_start(line))
     except ValueError:
         return {}
     params: dict[str, str] = {}
@@ -155,29 +151,5 @@ def is_keep_alive(container: Json) -> bool:
     return _KEEP_ALIVE.search(text) is not None and "ray start" not in text
 
 
-def _check_number(document: Document, key: str, *, whole: bool) -> Iterator[str]:
-    value = document.data.get(key)
-    if value is None:
-        return
-    right = isinstance(value, int) if whole else isinstance(value, (int, float))
-    if isinstance(value, bool) or not right or value < 0:
-        kind = "a whole number" if whole else "a number"
-        yield f"{document.at(key)}: {key} must be {kind} of at least 0, not {value!r}"
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _note_lines(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], int], seen: list[int]) -> None:
-    seen[0] += 1
-    if seen[0] > MOST_NODES or len(path) > 60:
-        raise BadInput("spec.configuration is nested too deeply or repeats itself too often")
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = (*path, str(key.value))
-            lines[here] = key.start_mark.line + 1
-            _note_lines(value, here, lines, seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _note_lines(value, path, lines, seen)
+def _after_start(command: str) -> str:
+    return command[command.index("ray start") + len("ray start") :]

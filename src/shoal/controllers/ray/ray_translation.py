@@ -7,12 +7,14 @@ dropped in silence. Called by the reconciler of `Ray`.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.controllers.ray import ray_text, view
+from shoal.controllers.ray import ray_shape, ray_text, validation, view
+from shoal.controllers.ray.guarded_yaml import Document
 from shoal.controllers.ray.settings import Settings
 from shoal.errors import BadInput
 
@@ -20,6 +22,7 @@ SUSPEND = "ray.k8s.io/suspend"
 STRICT = "ray.k8s.io/strict"
 WORKER_GROUP = "worker"
 LABEL = "ray"
+_GROUP = re.compile(r"spec\.workerGroupSpecs\[(\d+)\]|worker group '([^']*)'")
 _RAY_CONTAINERS = ("ray-node", "ray-head", "ray-worker", "ray")
 
 
@@ -51,7 +54,7 @@ class Translation(msgspec.Struct, frozen=True):
 def translate(ray: Json, settings: Settings) -> Translation:
     spec = view.spec(ray)
     problems = [*_typed_problems(spec)]
-    document = ray_text.Document({}, {})
+    document = Document({}, {})
     if spec.get("configuration"):
         try:
             document = ray_text.parse(str(spec["configuration"]))
@@ -64,9 +67,43 @@ def translate(ray: Json, settings: Settings) -> Translation:
     if unsupported and view.annotations_of(ray).get(STRICT, "").lower() == "true":
         return Translation(problems=[f"{entry} is not supported" for entry in unsupported], unsupported=unsupported)
     try:
-        return _translated(spec, document, unsupported, settings)
+        found = _translated(spec, document, unsupported, settings)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         return Translation(problems=[f"a part of the configuration has the wrong shape: {error!r}"])
+    refused = _problems_of_child(ray, found, document, settings)
+    return Translation(problems=refused, unsupported=unsupported) if refused else found
+
+
+def _problems_of_child(ray: Json, found: Translation, document: Document, settings: Settings) -> list[str]:
+    """What the RayCluster would be refused for, told where the user wrote it."""
+    child = {"metadata": view.metadata(ray), "spec": found.spec}
+    told = validation.problems_of_metadata(child)
+    for problem in validation.problems_of_spec(child, settings):
+        where = _origin(problem, found, view.spec(ray), document)
+        told.append(f"{where}: {problem}" if where else problem)
+    return told
+
+
+def _origin(problem: str, found: Translation, typed: Json, document: Document) -> str:
+    """The typed field, or the line of the text, that a problem of the child comes from."""
+    data = document.data
+    kinds = [name for name in data.get("available_node_types") or {} if name != data.get("head_node_type")]
+    if problem.startswith("spec.headGroupSpec"):
+        if typed.get("head"):
+            return "spec.head"
+        nearest = next((key for key in ("head_node", "head_node_type") if data.get(key)), "head_start_ray_commands")
+        return document.at(nearest) if data else ""
+    groups = [view.group_name(group) for group in found.spec["workerGroupSpecs"]]
+    match = _GROUP.match(problem)
+    if match is None:
+        return ""
+    if typed.get("worker"):
+        return "spec.worker"
+    if kinds:
+        index = groups.index(match.group(2)) if match.group(2) else int(match.group(1))
+        return document.at("available_node_types", kinds[index])
+    nearest = "worker_nodes" if data.get("worker_nodes") else "worker_start_ray_commands"
+    return document.at(nearest) if data else ""
 
 
 class _Counts(msgspec.Struct, frozen=True):
@@ -75,7 +112,7 @@ class _Counts(msgspec.Struct, frozen=True):
     maximum: int
 
 
-def _translated(spec: Json, document: ray_text.Document, unsupported: list[str], settings: Settings) -> Translation:
+def _translated(spec: Json, document: Document, unsupported: list[str], settings: Settings) -> Translation:
     data = document.data
     pairs = {
         "minWorkers": "min_workers",
@@ -197,7 +234,7 @@ def _typed_group(name: str, kind: Json, data: Json, start: list[str], settings: 
     minimum = int(kind.get("min_workers") or 0)
     maximum = int(_first(kind.get("max_workers"), data.get("max_workers"), minimum))
     group: Json = {
-        "groupName": name.lower().replace("_", "-").replace(".", "-"),
+        "groupName": ray_shape.group_name(name),
         "replicas": min(minimum, maximum),
         "minReplicas": min(minimum, maximum),
         "maxReplicas": maximum,

@@ -103,7 +103,7 @@ def resources_json(text: str) -> dict[str, Any] | None:
     for candidate in candidates:
         try:
             found = json.loads(candidate)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             return found

@@ -13,10 +13,8 @@ import re
 import shlex
 from typing import Any
 
-import msgspec
-
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, names, observed, view
+from shoal.controllers.ray import auth, guarded_yaml, names, observed, view
 from shoal.controllers.ray.containers import put_env
 from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
 from shoal.errors import BadInput
@@ -52,13 +50,7 @@ def runtime_env(job: Json) -> Json | None:
     text = view.spec(job).get("runtimeEnvYAML")
     if not text:
         return None
-    try:
-        found = msgspec.yaml.decode(str(text))
-    except msgspec.MsgspecError as error:
-        raise BadInput(f"spec.runtimeEnvYAML is not YAML: {error}") from error
-    if not isinstance(found, dict):
-        raise BadInput("spec.runtimeEnvYAML must be a mapping such as `pip: [requests]`")
-    return found
+    return guarded_yaml.parse(str(text), "spec.runtimeEnvYAML").data
 
 
 def entrypoint_resources(job: Json) -> Json | None:
@@ -67,7 +59,7 @@ def entrypoint_resources(job: Json) -> Json | None:
         return None
     try:
         found = json.loads(str(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"spec.entrypointResources is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadInput('spec.entrypointResources must be a JSON object such as {"custom": 1}')
