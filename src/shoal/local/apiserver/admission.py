@@ -52,6 +52,8 @@ class Admission:
         self.extended_resource_toleration = extended_resource_toleration
         self.judges: dict[tuple[str, str], Judge] = {}
         """By group and resource: who else may refuse an object, without a webhook in between."""
+        self.preparers: dict[tuple[str, str], Judge] = {}
+        """By group and resource: who else may change a new object, without a webhook in between."""
 
     async def mutate(self, call: Call, obj: Json, old: Json | None) -> Json:
         """The object as it will be judged. May be a new one when webhooks changed it."""
@@ -70,6 +72,9 @@ class Admission:
             self._check_escalation(call, obj)
         if resource.kind == "AppWrapper" and resource.group in _STAMPED_GROUPS:
             stamp_creator(call, obj, old)
+        preparer = self.preparers.get((resource.group, resource.plural))
+        if preparer is not None and old is None and not call.route.subresource:
+            obj = await ask(preparer, call, obj, old) or obj
         if self.webhooks.mutating:
             obj = await self.webhooks.mutate(call, obj, old)
             if resource.kind == "AppWrapper" and resource.group in _STAMPED_GROUPS:
@@ -236,14 +241,15 @@ class Admission:
                 )
 
 
-async def ask(judge: Judge, call: Call, obj: Json, old: Json | None) -> None:
-    """Put the question as a webhook would get it; raise what a webhook's refusal would be."""
+async def ask(judge: Judge, call: Call, obj: Json, old: Json | None) -> Json | None:
+    """Put the question as a webhook would get it; raise what a webhook's refusal would be. Returns what it changed."""
     question = review_of("", call, "CREATE" if old is None else "UPDATE", obj, old)["request"]
     answer = judge(msgspec.convert(question, AdmissionRequest))
     verdict = await answer if inspect.isawaitable(answer) else answer
     call.warnings.extend(verdict.warnings)
     if not verdict.allowed:
         raise Refused(verdict.code, verdict.reason, verdict.message)
+    return verdict.changed
 
 
 def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:

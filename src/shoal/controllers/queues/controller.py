@@ -1,0 +1,268 @@
+"""The queue controller put together: watch → facts → plan → writes → watch.
+
+It is a guest in the loop that owns the engine, so that AppWrappers and queued jobs compete for one and the same room.
+Changes become facts here; what was planned is carried out by the reconciler, one Workload at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from shoal.api import kinds
+from shoal.api.booking import owner_of
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.guest import Host
+from shoal.controllers.queues.admission import is_queued
+from shoal.controllers.queues.facts import Facts, gang_key
+from shoal.controllers.queues.jobs import BY_KIND, GangJob
+from shoal.controllers.queues.office import Office
+from shoal.controllers.queues.pending import Pending
+from shoal.controllers.queues.queue_status import QueueStatus
+from shoal.controllers.queues.reconciler import Reconciler
+from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.world import World, controller_of, key_of
+from shoal.engine.kueue import Settings as DecisionSettings
+from shoal.engine.kueue import read
+from shoal.engine.model import Gang, Namespace, Plan
+from shoal.errors import BadInput
+from shoal.kube.cache import Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.events import Recorder
+from shoal.kube.runtime import Controller
+from shoal.kube.writes import Writes
+
+log = logging.getLogger(__name__)
+
+STATUS_PAUSE = 0.1
+"""Seconds for which changes of a queue are collected before its status is written."""
+Address = tuple[Kind, Key]
+
+
+class QueueController:
+    """A guest: `join` a host, then `run` until cancelled."""
+
+    def __init__(self, client: Client, settings: QueueSettings | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings or QueueSettings()
+        self.clock: Clock = clock or SystemClock()
+        self.world = World(client, self.clock)
+        self.pending = Pending()
+        self.recorder = Recorder(client, "shoal", clock=self.clock)
+        writer = Writes(client, in_flight=64, clock=self.clock).writer("queues")
+        self.office = Office(client, self.settings, self.clock, self.world, self.pending, writer, self.recorder)
+        self.facts = Facts(self.world, self.settings)
+        self.reconciler = Reconciler(self.office, self.facts, lambda uid: self._host.pods_left(uid))
+        self.queue: Controller[Key] = Controller("queues", self.reconciler.reconcile, workers=64, clock=self.clock)
+        self._status = QueueStatus(self.office)
+        self.statuses: Controller[Address] = Controller(
+            "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
+        )
+        self._gangs: dict[str, Gang] = {}
+        """Gangs as they are stored, by key, without what is only decided."""
+        self._keys: dict[str, Key] = {}
+        self._host: Host
+
+    # --- a guest
+
+    @property
+    def queue_settings(self) -> DecisionSettings:
+        return self.settings.decisions
+
+    def join(self, host: Host) -> None:
+        self._host = host
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.world.run())
+                await self.world.synced()
+                tasks.create_task(self.queue.run())
+                tasks.create_task(self.statuses.run())
+                tasks.create_task(self._check_now_and_then())
+        finally:
+            await self.recorder.close()
+
+    async def synced(self) -> None:
+        await self.world.synced()
+
+    def subscribe(self) -> None:
+        """Queues before gangs: a gang that is told finds its queue."""
+        for kind, cache in self.world.others.items():
+            cache.subscribe(lambda change, kind=kind: self._other_changed(kind, change))  # type: ignore[misc]
+        for kind, jobs in self.world.jobs.items():
+            gang_job = BY_KIND[kind]
+            jobs.subscribe(lambda change, kind=gang_job: self._job_changed(kind, change))  # type: ignore[misc]
+        self.world.requests.subscribe(self._request_changed)
+        self.world.workloads.subscribe(self._workload_changed)
+
+    def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
+        return self.world.gang_of(namespace, owners)
+
+    def pods_changed(self, gang: str) -> None:
+        key = self._keys.get(gang)
+        if key is not None:
+            self.queue.enqueue(key, 0.02)
+
+    def keeps(self, request: Json) -> bool:
+        """From the moment its gang may take the room, the engine itself counts it."""
+        key = self._keys.get(owner_of(request))
+        gang = self._gangs.get(f"Workload/{key.namespace}/{key.name}") if key is not None else None
+        if gang is None or gang.uid != owner_of(request):
+            return False
+        return gang.state in ("admitted", "stopping") or (gang.state == "reserved" and gang.checks_done)
+
+    def planned(self, plan: Plan) -> None:
+        for key in self.pending.planned(plan, self._gangs):
+            gang = self._gangs[key]
+            self.queue.enqueue(Key(gang.namespace, gang.name))
+
+    # --- changes
+
+    def _workload_changed(self, change: Change) -> None:
+        workload: Json = change.new or change.old
+        key, uid = gang_key(workload), workload["metadata"]["uid"]
+        if change.new is None:
+            self.pending.forget(key, uid)
+            self._gangs.pop(key, None)
+            self._keys.pop(uid, None)
+            self._host.engine.remove(key)
+            self._host.replan()
+        else:
+            self._keys[uid] = change.key
+            self._tell(workload)
+            if change.old is None:
+                owner = controller_of(workload)
+                if owner is not None:
+                    self._host.look_for_pods(str(owner.get("uid") or ""))
+        self.queue.enqueue(change.key)
+        for one in filter(None, (change.old, change.new)):
+            self._note_queues_of(one)
+
+    def _tell(self, workload: Json) -> None:
+        """Tell the engine what is stored, with what is decided on top."""
+        gang = self.facts.gang(workload)
+        before = self._gangs.get(gang.key)
+        self._gangs[gang.key] = gang
+        self.pending.settle(gang)
+        if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
+            for request in self.world.requests_of(workload):
+                self._host.look_at_booking(request)
+        self._host.engine.update(self.pending.assumed(gang))
+        self._host.replan()
+
+    def _tell_all(self, workloads: Iterable[Json]) -> None:
+        for workload in workloads:
+            self._tell(workload)
+            self.queue.enqueue(key_of(workload))
+
+    def _job_changed(self, kind: GangJob, change: Change) -> None:
+        job: Json = change.new or change.old
+        if change.new is None:
+            self.queue.enqueue(self.world.forget_job(kind, job))
+        elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
+            self.queue.enqueue(self.world.note_job(kind, job))
+
+    def _request_changed(self, change: Change) -> None:
+        """Its answer is a check's answer; what it booked is told again with its gang."""
+        key = self._keys.get(owner_of(change.new or change.old))
+        workload = self.world.workloads.get(key) if key is not None else None
+        if workload is not None:
+            self._tell(workload)
+            self.queue.enqueue(key_of(workload))
+
+    def _other_changed(self, kind: Kind, change: Change) -> None:
+        engine = self._host.engine
+        name, obj = change.key.name, change.new
+        match kind:
+            case kinds.CLUSTER_QUEUE:
+                self._tell_cluster_queue(name)
+                self._tell_all(self._workloads_of(name))
+                self._note_local_queues(name)
+            case kinds.COHORT:
+                self._tell_or_remove(f"Cohort/{name}", obj, read.cohort)
+            case kinds.RESOURCE_FLAVOR:
+                self._tell_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
+                self._note_cluster_queues()
+            case kinds.LOCAL_QUEUE:
+                self._tell_or_remove(f"LocalQueue/{change.key}", obj, read.local_queue)
+                self._tell_all(self.world.workloads.by_index("queue", str(change.key)))
+                for one in filter(None, (change.old, change.new)):
+                    queue = (one.get("spec") or {}).get("clusterQueue")
+                    self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", str(queue or ""))), STATUS_PAUSE)
+            case kinds.ADMISSION_CHECK | kinds.PROVISIONING_REQUEST_CONFIG:
+                self._checks_changed()
+            case kinds.NAMESPACE:
+                if obj is None:
+                    engine.remove(f"Namespace/{name}")
+                else:
+                    engine.update(Namespace(name=name, labels=dict(obj["metadata"].get("labels") or {})))
+            case kinds.LIMIT_RANGE:
+                self._tell_all(self.world.workloads.list(change.key.namespace))
+            case kinds.WORKLOAD_PRIORITY_CLASS:
+                for workload in self.world.workloads.list():
+                    if ((workload.get("spec") or {}).get("priorityClassRef") or {}).get("name") == name:
+                        self.queue.enqueue(key_of(workload))
+        if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):
+            self.statuses.enqueue((kind, change.key))
+        self._host.replan()
+
+    def _tell_cluster_queue(self, name: str) -> None:
+        stored = self.world.get(kinds.CLUSTER_QUEUE, name)
+        self._tell_or_remove(f"ClusterQueue/{name}", stored, self.facts.cluster_queue)
+
+    def _tell_or_remove(self, key: str, obj: Json | None, made: object) -> None:
+        engine = self._host.engine
+        if obj is None:
+            engine.remove(key)
+            return
+        try:
+            engine.update(made(obj))  # type: ignore[operator]
+        except (BadInput, AttributeError, KeyError, TypeError, ValueError) as error:
+            log.warning("%s is left out: %s", key, error)
+            engine.remove(key)
+
+    def _checks_changed(self) -> None:
+        for check in self.world.others[kinds.ADMISSION_CHECK].list():
+            self.statuses.enqueue((kinds.ADMISSION_CHECK, key_of(check)))
+        self._note_cluster_queues()
+        for queue in self.world.others[kinds.CLUSTER_QUEUE].list():
+            self._tell_cluster_queue(queue["metadata"]["name"])
+        for workload in self.world.workloads.list():
+            if (workload.get("status") or {}).get("admissionChecks"):
+                self.queue.enqueue(key_of(workload))
+
+    def _workloads_of(self, cluster_queue: str) -> list[Json]:
+        found = self.world.workloads.by_index("reserved", cluster_queue)
+        for local in self.world.others[kinds.LOCAL_QUEUE].list():
+            if (local.get("spec") or {}).get("clusterQueue") == cluster_queue:
+                found += self.world.workloads.by_index("queue", str(key_of(local)))
+        return list({one["metadata"]["uid"]: one for one in found}.values())
+
+    def _note_queues_of(self, workload: Json) -> None:
+        local = self.world.local_queue(workload)
+        if local is not None:
+            self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
+        name = self.world.cluster_queue_name(workload)
+        if name:
+            self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", name)), STATUS_PAUSE)
+
+    def _note_cluster_queues(self) -> None:
+        for queue in self.world.others[kinds.CLUSTER_QUEUE].list():
+            self.statuses.enqueue((kinds.CLUSTER_QUEUE, key_of(queue)), STATUS_PAUSE)
+            self._note_local_queues(queue["metadata"]["name"])
+
+    def _note_local_queues(self, cluster_queue: str) -> None:
+        for local in self.world.others[kinds.LOCAL_QUEUE].list():
+            if (local.get("spec") or {}).get("clusterQueue") == cluster_queue:
+                self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
+
+    async def _check_now_and_then(self) -> None:
+        """Events wake everyone long before; this finds what they did not: admitted and not started, or undecided."""
+        while True:
+            await self.clock.sleep(self.settings.check_seconds)
+            for workload in self.world.workloads.list():
+                self.queue.enqueue(key_of(workload))
+            self._host.replan()

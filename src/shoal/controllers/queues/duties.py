@@ -1,0 +1,254 @@
+"""What a stored Workload is due next: the state machine, from facts and decisions to one new status.
+
+Called by the reconciler with a Draft; every step may change it, and the first that ends the gang's stay ends the look.
+Decides nothing about quota or room: that is in the plan. Reads no clock but the draft's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.api.quantity import show
+from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.queues import checks, readiness, steps
+from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.pending import Pending
+from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.words import GATED_BY
+from shoal.controllers.queues.world import World, annotation
+from shoal.engine.model import Gang
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the gang beside its Workload."""
+
+    gang: Gang
+    stopped: bool
+    """Its job is suspended and none of its pods is left, or there never was a job."""
+    ready: bool | None = None
+    """Are all its pods ready? None where nobody asks."""
+
+
+class Duties:
+    def __init__(self, world: World, pending: Pending, settings: QueueSettings) -> None:
+        self._world = world
+        self._pending = pending
+        self._settings = settings
+
+    def advance(self, draft: Draft, now_is: Situation) -> float | None:
+        """Bring the draft to where it belongs now. Returns seconds until time alone changes that."""
+        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(draft.obj))
+        self._sync_checks(draft, cluster_queue)
+        self._note_retries(draft)
+        if not is_active(draft.obj):
+            self._deactivate(draft)
+        elif draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
+            self._end_stay(draft, now_is)
+        if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped:
+            steps.give_back(draft)
+            self._sync_checks(draft, cluster_queue)
+        if not draft.is_true("QuotaReserved"):
+            self._requeue(draft)
+            self._reserve(draft, now_is.gang, cluster_queue)
+        if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
+            self._admit(draft, now_is.gang, cluster_queue)
+        if self._settings.pods_ready is not None:
+            readiness.note(draft, now_is.ready)
+        return self._next_look(draft)
+
+    # --- checks
+
+    def _sync_checks(self, draft: Draft, cluster_queue: Json | None) -> None:
+        if cluster_queue is None:
+            return
+        admission = draft.get("admission") if draft.is_true("QuotaReserved") else None
+        wanted = checks.applying(checks.rules_of(cluster_queue), checks.flavors_of(cluster_queue), admission)
+        checks.sync(draft, wanted)
+
+    def _note_retries(self, draft: Draft) -> None:
+        """Whoever was told to try again later is not considered before that, however often it is told."""
+        moments = [
+            parse_time(one["lastTransitionTime"]) + int(one.get("requeueAfterSeconds") or 0) * SECOND
+            for one in checks.in_state(draft, "Retry")
+            if one.get("lastTransitionTime")
+        ]
+        state = dict(draft.get("requeueState") or {})
+        if moments and seconds_text(max(moments)) > str(state.get("requeueAt") or ""):
+            draft.set("requeueState", {**state, "requeueAt": seconds_text(max(moments))})
+
+    # --- the end of a stay
+
+    def _deactivate(self, draft: Draft) -> None:
+        if draft.is_true("Evicted") and draft.reason("Evicted").startswith("Deactivated"):
+            return
+        target = draft.condition("DeactivationTarget")
+        cause = str((target or {}).get("reason") or "")
+        message = "The workload is deactivated"
+        if target is not None:
+            message += f" due to {target.get('message') or ''}"
+            draft.drop("DeactivationTarget")
+        reason = f"DeactivatedDueTo{cause}" if cause else "Deactivated"
+        self._evict(draft, reason, message, cause)
+        draft.set("requeueState", None)
+        if not draft.is_true("QuotaReserved"):
+            draft.put("Requeued", False, reason, message)
+
+    def _end_stay(self, draft: Draft, now_is: Situation) -> None:
+        """Whatever makes a gang with quota leave; the gravest first."""
+        rejected, again = checks.in_state(draft, "Rejected"), checks.in_state(draft, "Retry")
+        preempt = self._pending.preempt(now_is.gang.key, now_is.gang.uid)
+        if rejected:
+            message = f"AdmissionCheck(s) in Rejected state: {checks.listed(rejected)}"
+            draft.put("DeactivationTarget", True, "AdmissionCheck", message)
+            draft.tell("Warning", "AdmissionCheckRejected", message)
+        elif again:
+            message = f"Evicted due to AdmissionCheck in Retry state: {checks.listed(again)}"
+            self._evict(draft, "AdmissionCheck", message)
+        elif preempt is not None:
+            self._preempt(draft, preempt.term, preempt.message)
+        elif stopped := self._stopped(draft):
+            self._stop(draft, *stopped)
+        elif self._is_over_time(draft):
+            limit = (draft.obj.get("spec") or {}).get("maximumExecutionTimeSeconds")
+            message = "exceeding the maximum execution time"
+            draft.put("DeactivationTarget", True, "MaximumExecutionTimeExceeded", message)
+            draft.set("accumulatedPastExecutionTimeSeconds", None)
+            draft.tell("Warning", "MaximumExecutionTimeExceeded", f"The maximum execution time ({limit}s) exceeded")
+        elif self._settings.pods_ready is not None:
+            readiness.enforce(draft, self._settings.pods_ready, self._evict)
+
+    def _evict(self, draft: Draft, reason: str, message: str, cause: str = "") -> None:
+        steps.evict(draft, reason, message, cause)
+        draft.tell("Normal", f"EvictedDueTo{reason}", message)
+
+    def _preempt(self, draft: Draft, reason: str, message: str) -> None:
+        steps.preempt(draft, reason, message)
+        draft.tell("Normal", "EvictedDueToPreempted", message)
+        draft.tell("Normal", "Preempted", message)
+
+    def _stopped(self, draft: Draft) -> tuple[str, str, str] | None:
+        """Kind, name and policy of a queue above it that is stopped."""
+        local = self._world.local_queue(draft.obj)
+        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(draft.obj))
+        for kind, queue in (("ClusterQueue", cluster_queue), ("LocalQueue", local)):
+            policy = ((queue or {}).get("spec") or {}).get("stopPolicy") or "None"
+            if queue is not None and policy != "None":
+                return kind, queue["metadata"]["name"], policy
+        return None
+
+    def _stop(self, draft: Draft, kind: str, name: str, policy: str) -> None:
+        if draft.is_true("Admitted"):
+            if policy == "HoldAndDrain":
+                self._evict(draft, f"{kind}Stopped", f"The {kind} is stopped")
+        else:
+            steps.release(draft, "Suspended", f"{kind} {name} is stopped")
+
+    def _is_over_time(self, draft: Draft) -> bool:
+        left = self._time_left(draft)
+        return left is not None and left <= 0
+
+    def _time_left(self, draft: Draft) -> int | None:
+        """Microseconds until it has run for too long; None without a limit."""
+        limit = (draft.obj.get("spec") or {}).get("maximumExecutionTimeSeconds")
+        if limit is None or not draft.is_true("Admitted"):
+            return None
+        spent = int(draft.get("accumulatedPastExecutionTimeSeconds") or 0) * SECOND
+        return int(limit) * SECOND - spent - (draft.now - draft.since("Admitted"))
+
+    # --- waiting
+
+    def _requeue(self, draft: Draft) -> None:
+        """Back-offs that have ended, queues that run again, gangs that were switched on again."""
+        state = dict(draft.get("requeueState") or {})
+        if state.get("requeueAt") and parse_time(state["requeueAt"]) <= draft.now:
+            state.pop("requeueAt")
+            draft.set("requeueState", state)
+        found = draft.condition("Requeued")
+        if found is None or found.get("status") != "False" or not is_active(draft.obj):
+            return
+        match draft.reason("Requeued"):
+            case "PodsReadyTimeout" | "AdmissionCheck" | "StartRefused":
+                if not state.get("requeueAt"):
+                    draft.put("Requeued", True, "BackoffFinished", "The workload backoff was finished")
+            case "ClusterQueueStopped" | "LocalQueueStopped" as reason:
+                if self._stopped(draft) is None:
+                    kind = reason.removesuffix("Stopped")
+                    draft.put("Requeued", True, f"{kind}Restarted", f"The {kind} was restarted after being stopped")
+            case reason if reason.startswith("Deactivated"):
+                draft.put("Requeued", True, "Reactivated", "The workload was reactivated")
+
+    def _reserve(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:
+        if not is_active(draft.obj):
+            return
+        reservation = self._pending.reservation(gang.key, gang.uid)
+        if reservation is not None:
+            steps.reserve(draft, reservation.queue, reservation.assignment)
+            self._sync_checks(draft, self._world.get(kinds.CLUSTER_QUEUE, reservation.queue) or cluster_queue)
+            waited = max(0, draft.now - (parse_time(draft.obj["metadata"]["creationTimestamp"]))) // SECOND
+            message = f"Quota reserved in ClusterQueue {reservation.queue}, wait time since queued was {waited}s"
+            draft.tell("Normal", "QuotaReserved", message)
+            return
+        gates = annotation(draft.obj, GATED_BY)
+        if gates:
+            steps.wait(draft, "AdmissionGated", f"Admission is gated by: {gates}")
+            return
+        hold = self._pending.hold(gang.key, gang.uid)
+        if hold is not None and hold.term:
+            before = (draft.reason("QuotaReserved"), draft.message("QuotaReserved"))
+            steps.wait(draft, hold.term, hold.explanation.message, _asked(gang))
+            if before != (draft.reason("QuotaReserved"), draft.message("QuotaReserved")):
+                draft.tell("Warning", hold.term, hold.explanation.message)
+
+    def _admit(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:
+        admission = draft.get("admission") or {}
+        queue = self._world.get(kinds.CLUSTER_QUEUE, str(admission.get("clusterQueue") or "")) or cluster_queue
+        wanted = checks.applying(checks.rules_of(queue), checks.flavors_of(queue), admission)
+        ready = checks.all_ready(draft.status, wanted)
+        if draft.is_true("Admitted"):
+            return  # a check that changes its mind evicts; one that was added later does not stop what runs
+        if ready and self._pending.admit(gang.key, gang.uid) is not None:
+            steps.admit(draft)
+            waited = max(0, draft.now - draft.since("QuotaReserved")) // SECOND
+            name = admission.get("clusterQueue")
+            message = f"Admitted by ClusterQueue {name}, wait time since reservation was {waited}s"
+            draft.tell("Normal", "Admitted", message)
+            return
+        hold = self._pending.no_room(gang.key, gang.uid)
+        if ready and hold is not None:
+            before = draft.message("Admitted")
+            steps.no_room(draft, hold.explanation.message)
+            if before != draft.message("Admitted"):
+                draft.tell("Warning", "WaitingForRoom", hold.explanation.message)
+        elif not ready and draft.reason("Admitted") == "WaitingForRoom":
+            draft.put("Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
+
+    # --- time
+
+    def _next_look(self, draft: Draft) -> float | None:
+        moments = []
+        at = (draft.get("requeueState") or {}).get("requeueAt")
+        if at and not draft.is_true("QuotaReserved"):
+            moments.append(parse_time(at) - draft.now)
+        left = self._time_left(draft)
+        if left is not None:
+            moments.append(left)
+        if self._settings.pods_ready is not None:
+            moments += readiness.deadline(draft, self._settings.pods_ready)
+        return max(0.05, min(moments) / SECOND) if moments else None
+
+
+def is_active(workload: Json) -> bool:
+    return (workload.get("spec") or {}).get("active") is not False
+
+
+def _asked(gang: Gang) -> list[Json]:
+    """What a waiting gang asked for when it was looked at last, in all."""
+    return [
+        {
+            "name": one.name,
+            "resources": {name: show(name, amount * one.count) for name, amount in sorted(one.requests.items())},
+        }
+        for one in gang.pod_sets
+    ]

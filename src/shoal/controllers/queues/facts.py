@@ -1,0 +1,111 @@
+"""From stored queue objects to the engine's facts.
+
+All that was decided is read back from what is stored, so that a restarted controller tells the engine what the last one
+knew. The gang for which another one was evicted is named in the message of its condition, where people read it, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.booking import booking_of
+from shoal.api.meta import Json
+from shoal.controllers.queues import checks, requests
+from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.world import World, key_of
+from shoal.engine.kueue import ClusterQueue, read
+from shoal.engine.model import Gang
+
+replace = msgspec.structs.replace
+_PREEMPTOR = re.compile(r"\(UID: ([^,()]+), JobUID:")
+
+
+class Facts:
+    def __init__(self, world: World, settings: QueueSettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._rules = read.PodRules(
+            excluded_prefixes=settings.excluded_prefixes,
+            partial_admission=settings.partial_admission,
+            priority_boost=settings.priority_boost,
+            requeue_by_creation=settings.pods_ready is not None and settings.pods_ready.requeue_by == "Creation",
+        )
+
+    def gang(self, workload: Json) -> Gang:
+        """The gang that this Workload is, as it is stored."""
+        limit_ranges = self._world.limit_ranges(workload["metadata"].get("namespace", ""))
+        gang = read.workload(workload, replace(self._rules, limit_ranges=limit_ranges))
+        status = workload.get("status") or {}
+        gang = replace(gang, stopping_for=preemptor_of(status))
+        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
+        rules = checks.rules_of(cluster_queue)
+        if gang.state in ("waiting", "held"):
+            supply = self._settings.supply
+            return replace(gang, checks_done=not rules, supply=supply)
+        wanted = checks.applying(rules, checks.flavors_of(cluster_queue), status.get("admission") or {})
+        done = checks.all_ready(status, wanted)
+        gang = replace(gang, checks_done=done, supply=self._settings.supply)
+        return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
+
+    def _on_booked_room(self, gang: Gang, workload: Json, wanted: list[str]) -> Gang:
+        """Nodes were provided for it: it goes first on those. An autoscaler that keeps no book vouches for the room."""
+        live = requests.live_requests(self._world.requests_of(workload), workload, wanted)
+        if not live:
+            return gang
+        bookings = [booking_of(one) for one in live.values()]
+        if any(one is None for one in bookings):
+            return replace(gang, supply="off")
+        new = Counter(pool for one in bookings if one is not None for pool in one.new.values())
+        return replace(gang, obtaining=dict(new) or {"": 0})  # no new node: its room is on nodes that are there
+
+    def cluster_queue(self, stored: Json) -> ClusterQueue:
+        """Raises BadInput where it cannot be read."""
+        fact = read.cluster_queue(stored)
+        problem = "; ".join(text for _, text in check_problems(stored, self._world))
+        if stored["metadata"].get("deletionTimestamp"):
+            return replace(fact, stopped=True, problem=problem)
+        return replace(fact, problem=problem)
+
+
+def check_problems(cluster_queue: Json, world: World) -> list[tuple[str, str]]:
+    """Reason and text, for the admission checks that the queue names and that are not there or do not work."""
+    missing, inactive = [], []
+    for name in checks.rules_of(cluster_queue):
+        found = world.get(kinds.ADMISSION_CHECK, name)
+        if found is None:
+            missing.append(name)
+        elif not is_active(found):
+            inactive.append(name)
+    problems = []
+    if missing:
+        problems.append(
+            ("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(sorted(missing))}")
+        )
+    if inactive:
+        problems.append(
+            ("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(sorted(inactive))}")
+        )
+    return problems
+
+
+def is_active(obj: Json) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Active" and one.get("status") == "True" for one in conditions)
+
+
+def preemptor_of(status: Json) -> str:
+    """UID of the gang that it was evicted for, until it holds quota again."""
+    for one in status.get("conditions") or ():
+        if one.get("type") == "Evicted" and one.get("status") == "True" and one.get("reason") == "Preempted":
+            found = _PREEMPTOR.search(str(one.get("message") or ""))
+            return found[1] if found else ""
+    return ""
+
+
+def gang_key(workload: Json) -> str:
+    key = key_of(workload)
+    return f"Workload/{key.namespace}/{key.name}"

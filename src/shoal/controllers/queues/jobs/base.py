@@ -1,0 +1,60 @@
+"""What a kind of job must answer so that a queue can hold it back, start it whole and stop it.
+
+One small class per kind, all pure: they read stored objects and return the object as it should be. Nothing here
+writes, and nothing outside this folder knows how a kind is suspended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.queues.inject import PodSetInfo
+
+
+class End(msgspec.Struct, frozen=True):
+    succeeded: bool
+    message: str
+
+
+class GangJob(Protocol):
+    """One kind of job. `job` is always the object as the API server stored it."""
+
+    kind: Kind
+
+    def is_skipped(self, job: Json) -> bool:
+        """True for objects that no queue can hold, such as a RayJob on a cluster that exists already."""
+
+    def is_suspended(self, job: Json) -> bool: ...
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        """The pod sets of its Workload, in order. Raises BadInput where the spec cannot be read."""
+
+    def is_active(self, job: Json) -> bool:
+        """Does the job itself say that it may have pods?"""
+
+    def end(self, job: Json) -> End | None: ...
+
+    def is_on_hold(self, job: Json) -> bool:
+        """It can have no pods until somebody changes it; so long it needs no quota."""
+
+    def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool: ...
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        """Pod set name to pods that are done and need no quota any more."""
+
+    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+        """The job, unsuspended and with what the admission adds. Raises StartError where that contradicts it."""
+
+    def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        """The job, suspended, its templates as they were before the start."""
+
+    def suspended(self, job: Json) -> Json:
+        """The job, suspended, nothing else changed."""
+
+    def problems(self, job: Json) -> list[str]:
+        """Why a queue can never start it whole; empty when it can."""

@@ -1,0 +1,145 @@
+"""A batch Job as a gang: one pod set, as many pods as run at the same time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.queues import words
+from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
+from shoal.controllers.queues.jobs.base import End
+
+MAIN = "main"
+_ADDED_LABELS = ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
+"""What the Job controller writes into the template by itself."""
+
+
+class Jobs:
+    kind: Kind = kinds.JOB
+
+    def is_skipped(self, job: Json) -> bool:
+        return False
+
+    def is_suspended(self, job: Json) -> bool:
+        return _spec(job).get("suspend") is True
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        made: Json = {"name": MAIN, "count": _count(job), "template": _kept(_spec(job).get("template") or {})}
+        least = _minimum(job)
+        if least is not None and least < made["count"]:
+            made["minCount"] = least
+        return [made]
+
+    def is_active(self, job: Json) -> bool:
+        return bool(_status(job).get("active"))
+
+    def end(self, job: Json) -> End | None:
+        for one in _status(job).get("conditions") or []:
+            if one.get("type") in ("Complete", "Failed") and one.get("status") == "True":
+                return End(one["type"] == "Complete", str(one.get("message") or ""))
+        return None
+
+    def is_on_hold(self, job: Json) -> bool:
+        return False
+
+    def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
+        status = _status(job)
+        uncounted = len((status.get("uncountedTerminatedPods") or {}).get("succeeded") or ())
+        done = int(status.get("succeeded") or 0) + int(status.get("ready") or 0) + uncounted
+        return done >= counts.get(MAIN, _count(job))
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        """Pods that nobody will start any more, because fewer are left to complete than may run at once."""
+        spec, parallelism = _spec(job), int(_spec(job).get("parallelism") or 1)
+        completions = spec.get("completions")
+        succeeded = int(_status(job).get("succeeded") or 0)
+        if completions is None or parallelism == 1 or not succeeded:
+            return {}
+        left = int(completions) - succeeded
+        return {MAIN: parallelism - left} if left < parallelism else {}
+
+    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+        if len(infos) != 1:
+            raise StartError(f"the admission has {len(infos)} pod sets and a Job one; make it anew")
+        made: Json = copy.deepcopy(job)
+        spec = made["spec"]
+        spec["template"] = merged(spec.get("template") or {}, infos[0])
+        if _minimum(job) is not None:
+            spec["parallelism"] = infos[0].count
+            if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
+                spec["completions"] = infos[0].count
+        spec["suspend"] = False
+        return made
+
+    def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        made = self.suspended(job)
+        if len(pod_sets) == 1:
+            spec, recorded = made["spec"], pod_sets[0].get("template") or {}
+            added = {
+                key: value
+                for key, value in ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
+                if key in _ADDED_LABELS
+            }
+            spec["template"] = restored(spec["template"], recorded)
+            if added:
+                metadata = spec["template"].setdefault("metadata", {})
+                metadata["labels"] = {**(metadata.get("labels") or {}), **added}
+            if _minimum(job) is not None:
+                spec["parallelism"] = pod_sets[0].get("count", 1)
+                if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
+                    spec["completions"] = spec["parallelism"]
+        return made
+
+    def suspended(self, job: Json) -> Json:
+        made: Json = copy.deepcopy(job)
+        made.setdefault("spec", {})["suspend"] = True
+        return made
+
+    def problems(self, job: Json) -> list[str]:
+        text = _annotations(job).get(words.MIN_PARALLELISM)
+        if text is None:
+            return []
+        least = _minimum(job)
+        if least is None or not 0 < least < _count(job):
+            return [
+                f"metadata.annotations[{words.MIN_PARALLELISM}]: {text!r} must be a number from 1 to {_count(job) - 1}"
+            ]
+        return []
+
+
+def _count(job: Json) -> int:
+    spec = _spec(job)
+    parallelism = spec.get("parallelism")
+    parallelism = 1 if parallelism is None else int(parallelism)
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, int(completions))
+
+
+def _minimum(job: Json) -> int | None:
+    text = _annotations(job).get(words.MIN_PARALLELISM, "")
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+
+
+def _kept(template: Json) -> Json:
+    metadata = template.get("metadata") or {}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _ADDED_LABELS}
+    kept = {"labels": labels, "annotations": metadata.get("annotations")}
+    made: Json = {"spec": copy.deepcopy(template.get("spec") or {})}
+    if found := {name: value for name, value in kept.items() if value}:
+        made["metadata"] = found
+    return made
+
+
+def _annotations(job: Json) -> Json:
+    return (job.get("metadata") or {}).get("annotations") or {}
+
+
+def _spec(job: Json) -> Json:
+    return job.get("spec") or {}
+
+
+def _status(job: Json) -> Json:
+    return job.get("status") or {}

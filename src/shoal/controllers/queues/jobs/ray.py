@@ -1,0 +1,275 @@
+"""RayJob and RayCluster as gangs: head, worker groups, submitter.
+
+As Kueue: pod sets are `head`, then the worker groups by lower-cased name, then `submitter` where a pod submits. A
+RayCluster never ends by itself; it gives its quota back when it is deleted or suspended and its pods are gone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.api.quantity import amount
+from shoal.controllers.queues import words
+from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
+from shoal.controllers.queues.jobs.base import End
+from shoal.errors import BadInput
+
+MOST_POD_SETS = 18
+HEAD, SUBMITTER = "head", "submitter"
+_AUTOSCALER = {"cpu": "500m", "memory": "512Mi"}
+_REDIS_CLEANUP = {"cpu": "200m", "memory": "256Mi"}
+_SUBMITTER_RESOURCES: Json = {
+    "requests": {"cpu": "500m", "memory": "200Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
+
+
+class RayClusters:
+    kind: Kind = kinds.RAY_CLUSTER
+
+    def is_skipped(self, job: Json) -> bool:
+        return False
+
+    def is_suspended(self, job: Json) -> bool:
+        return _spec(job).get("suspend") is True
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        return cluster_pod_sets(_spec(job))
+
+    def is_active(self, job: Json) -> bool:
+        """Kueue counts only `ready` and so gives quota away while pods still end; we keep it until it is suspended."""
+        return _status(job).get("state") not in (None, "", "suspended")
+
+    def end(self, job: Json) -> End | None:
+        return None
+
+    def is_on_hold(self, job: Json) -> bool:
+        return False
+
+    def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
+        return bool(_status(job).get("state") == "ready")
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        return {}
+
+    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+        made = copy.deepcopy(job)
+        _merge_cluster(made["spec"], infos, len(self.pod_sets(job)))
+        made["spec"]["suspend"] = False
+        return made
+
+    def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        made = self.suspended(job)
+        if len(pod_sets) == len(self.pod_sets(job)):
+            _restore_cluster(made["spec"], pod_sets)
+        return made
+
+    def suspended(self, job: Json) -> Json:
+        made = copy.deepcopy(job)
+        made.setdefault("spec", {})["suspend"] = True
+        return made
+
+    def problems(self, job: Json) -> list[str]:
+        return cluster_problems(_spec(job), "spec", extra=0, elastic=_is_elastic(job))
+
+
+class RayJobs:
+    kind: Kind = kinds.RAY_JOB
+
+    def is_skipped(self, job: Json) -> bool:
+        return bool(_spec(job).get("clusterSelector"))
+
+    def is_suspended(self, job: Json) -> bool:
+        return _spec(job).get("suspend") is True
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        spec = _spec(job)
+        sets = cluster_pod_sets(spec.get("rayClusterSpec") or {})
+        mode = spec.get("submissionMode") or "K8sJobMode"
+        if mode == "K8sJobMode":
+            sets.append({"name": SUBMITTER, "count": 1, "template": _kept(_submitter_template(spec))})
+        elif mode == "SidecarMode":
+            sets[0]["template"]["spec"]["containers"].append({"name": SUBMITTER, "resources": _SUBMITTER_RESOURCES})
+        return sets
+
+    def is_active(self, job: Json) -> bool:
+        return _status(job).get("jobDeploymentStatus") not in (None, "", "Suspended")
+
+    def end(self, job: Json) -> End | None:
+        status = _status(job)
+        if status.get("jobDeploymentStatus") not in ("Complete", "Failed"):
+            return None
+        return End(status.get("jobStatus") == "SUCCEEDED", str(status.get("message") or ""))
+
+    def is_on_hold(self, job: Json) -> bool:
+        return bool(_status(job).get("jobDeploymentStatus") == "ValidationFailed")
+
+    def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
+        return bool((_status(job).get("rayClusterStatus") or {}).get("state") == "ready")
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        return {}
+
+    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+        made = copy.deepcopy(job)
+        spec = made["spec"]
+        sets = self.pod_sets(job)
+        cluster = spec.setdefault("rayClusterSpec", {})
+        submits = sets[-1]["name"] == SUBMITTER
+        if len(infos) != len(sets):
+            raise StartError(f"the admission has {len(infos)} pod sets and the RayJob {len(sets)}; make it anew")
+        _merge_cluster(cluster, infos[: len(infos) - submits], len(sets) - submits)
+        if submits:
+            spec["submitterPodTemplate"] = merged(_submitter_template(spec), infos[-1])
+        spec["suspend"] = False
+        return made
+
+    def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        made = self.suspended(job)
+        spec, count = made["spec"], len(self.pod_sets(job))
+        if len(pod_sets) != count:
+            return made
+        submits = pod_sets[-1].get("name") == SUBMITTER
+        _restore_cluster(spec.setdefault("rayClusterSpec", {}), pod_sets[: count - submits])
+        if submits and spec.get("submitterPodTemplate"):
+            spec["submitterPodTemplate"] = restored(spec["submitterPodTemplate"], pod_sets[-1].get("template") or {})
+        return made
+
+    def suspended(self, job: Json) -> Json:
+        made = copy.deepcopy(job)
+        made.setdefault("spec", {})["suspend"] = True
+        return made
+
+    def problems(self, job: Json) -> list[str]:
+        spec = _spec(job)
+        if spec.get("clusterSelector"):
+            return (
+                ["spec.rayClusterSpec: does not go together with clusterSelector"] if spec.get("rayClusterSpec") else []
+            )
+        if not spec.get("rayClusterSpec"):
+            return ["spec.rayClusterSpec: is required where a queue starts the job"]
+        found = []
+        if spec.get("shutdownAfterJobFinishes") is not True:
+            found.append("spec.shutdownAfterJobFinishes: must be true: a queue gets its quota back when the job ends")
+        submits = (spec.get("submissionMode") or "K8sJobMode") == "K8sJobMode"
+        where = "spec.rayClusterSpec"
+        return found + cluster_problems(spec["rayClusterSpec"], where, extra=int(submits), elastic=_is_elastic(job))
+
+
+def cluster_pod_sets(spec: Json) -> list[Json]:
+    head = spec.get("headGroupSpec") or {}
+    template = _kept(head.get("template") or {})
+    containers = template["spec"].setdefault("containers", [])
+    if _is_fault_tolerant(spec) and containers:
+        _raise_requests(containers[0], _REDIS_CLEANUP)
+    if spec.get("enableInTreeAutoscaling") is True:
+        given = (spec.get("autoscalerOptions") or {}).get("resources")
+        containers.append(
+            {"name": "autoscaler", "resources": given or {"requests": _AUTOSCALER, "limits": _AUTOSCALER}}
+        )
+    sets: list[Json] = [{"name": HEAD, "count": 1, "template": template}]
+    for group in spec.get("workerGroupSpecs") or []:
+        replicas = group.get("replicas")
+        hosts = group.get("numOfHosts") or 1
+        count = (1 if replicas is None else int(replicas)) * max(1, int(hosts))
+        if count < 0:
+            raise BadInput(f"worker group {group.get('groupName')}: replicas is {replicas}; write 0 or more")
+        name = str(group.get("groupName") or "").lower()
+        sets.append({"name": name, "count": count, "template": _kept(group.get("template") or {})})
+    return sets
+
+
+def cluster_problems(spec: Json, where: str, *, extra: int, elastic: bool) -> list[str]:
+    groups = spec.get("workerGroupSpecs") or []
+    found = []
+    if spec.get("enableInTreeAutoscaling") is True and not elastic:
+        found.append(
+            f"{where}.enableInTreeAutoscaling: a queue grants a fixed number of workers;"
+            f' set it to false, or annotate {words.ELASTIC}: "true"'
+        )
+    if 1 + extra + len(groups) > MOST_POD_SETS:
+        found.append(
+            f"{where}.workerGroupSpecs: too many: {len(groups)}; at most {MOST_POD_SETS - 1 - extra} can be queued"
+        )
+    for index, group in enumerate(groups):
+        if str(group.get("groupName") or "").lower() in (HEAD, SUBMITTER):
+            found.append(
+                f"{where}.workerGroupSpecs[{index}].groupName: {group['groupName']!r} is the name of another pod set"
+            )
+    return found
+
+
+def _merge_cluster(spec: Json, infos: Sequence[PodSetInfo], wanted: int) -> None:
+    groups = spec.get("workerGroupSpecs") or []
+    if len(infos) != wanted or wanted != 1 + len(groups):
+        raise StartError(f"the admission has {len(infos)} pod sets and the cluster {1 + len(groups)}; make it anew")
+    for holder, info in zip([spec["headGroupSpec"], *groups], infos, strict=True):
+        holder["template"] = merged(holder.get("template") or {}, info)
+
+
+def _restore_cluster(spec: Json, pod_sets: Sequence[Json]) -> None:
+    holders = [spec.get("headGroupSpec") or {}, *(spec.get("workerGroupSpecs") or [])]
+    if len(holders) != len(pod_sets):
+        return
+    for holder, recorded in zip(holders, pod_sets, strict=True):
+        holder["template"] = restored(holder.get("template") or {}, recorded.get("template") or {})
+
+
+def _submitter_template(spec: Json) -> Json:
+    given = spec.get("submitterPodTemplate")
+    if given:
+        template: Json = copy.deepcopy(given)
+        return template
+    head = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
+    containers = (head.get("spec") or {}).get("containers") or [{}]
+    container: Json = {
+        "name": "ray-job-submitter",
+        "image": containers[0].get("image", ""),
+        "resources": copy.deepcopy(_SUBMITTER_RESOURCES),
+    }
+    return {"spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def _is_fault_tolerant(spec: Json) -> bool:
+    return bool((spec.get("gcsFaultToleranceOptions") or {}).get("redisAddress"))
+
+
+def _raise_requests(container: Json, least: Mapping[str, str]) -> None:
+    resources = container.setdefault("resources", {})
+    requests = dict(resources.get("requests") or resources.get("limits") or {})
+    for name, text in least.items():
+        if name not in requests or amount(name, requests[name]) < amount(name, text):
+            requests[name] = text
+    resources["requests"] = requests
+
+
+def _kept(template: Any) -> Json:
+    """A template as a Workload records it: of its metadata, labels and annotations only."""
+    made: Json = copy.deepcopy(template)
+    metadata = {
+        name: value
+        for name, value in (made.get("metadata") or {}).items()
+        if name in ("labels", "annotations") and value
+    }
+    made.pop("metadata", None)
+    if metadata:
+        made["metadata"] = metadata
+    made["spec"] = made.get("spec") or {}
+    return made
+
+
+def _is_elastic(job: Json) -> bool:
+    return ((job.get("metadata") or {}).get("annotations") or {}).get(words.ELASTIC) == "true"
+
+
+def _spec(job: Json) -> Json:
+    return job.get("spec") or {}
+
+
+def _status(job: Json) -> Json:
+    return job.get("status") or {}

@@ -1,0 +1,50 @@
+"""What every part of the queue controller works with: caches, decisions in flight, writes, and telling people."""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.queues.draft import Draft, EventType
+from shoal.controllers.queues.pending import Pending
+from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.words import LONGEST_EVENT, bounded
+from shoal.controllers.queues.world import World
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.events import Recorder
+from shoal.kube.writes import Writer
+
+
+class Office:
+    def __init__(
+        self,
+        client: Client,
+        settings: QueueSettings,
+        clock: Clock,
+        world: World,
+        pending: Pending,
+        writer: Writer,
+        recorder: Recorder,
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.clock = clock
+        self.world = world
+        self.pending = pending
+        self.writer = writer
+        self.recorder = recorder
+
+    async def store(self, draft: Draft) -> Json:
+        """Write the draft's status on the very revision it was read at; then tell people what changed."""
+        change = draft.change
+        if not change:
+            return draft.obj
+        stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
+        self.world.workloads.note_write(stored)
+        for type, reason, message in draft.told:
+            self.tell(draft.obj, type, reason, message)
+        return stored
+
+    def tell(self, obj: Json, type: EventType, reason: str, message: str) -> None:
+        if self.settings.events:
+            self.recorder.event(obj, type, reason, bounded(message, LONGEST_EVENT))

@@ -1,0 +1,136 @@
+"""Decisions between the moment they are made and the moment they are stored.
+
+The engine assumes its own plans. Whatever is told about a gang meanwhile must not make it forget: the decision is laid
+over what is stored until that shows it, or until it is withdrawn because it can no longer be stored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.engine.kueue.facts import terms_of
+from shoal.engine.model import Admit, Gang, Hold, Plan, PodSetAssignment, Preempt, Reservation
+
+replace = msgspec.structs.replace
+
+
+class Pending:
+    """By key of the gang, and only for the UID that was judged."""
+
+    def __init__(self) -> None:
+        self._reservations: dict[str, Reservation] = {}
+        self._admits: dict[str, Admit] = {}
+        self._preempts: dict[str, Preempt] = {}
+        self._holds: dict[str, Hold] = {}
+        """Why a gang has no quota."""
+        self._no_room: dict[str, Hold] = {}
+        """Why a gang that has quota is not started."""
+        self._placed: dict[str, tuple[PodSetAssignment, ...]] = {}
+        """Where the pods of an admitted gang were planned, by UID; not stored, so lost in a restart."""
+        self._judged: dict[str, object] = {}
+
+    def planned(self, plan: Plan, gang_of: dict[str, Gang]) -> list[str]:
+        """Take over a plan; returns the keys of gangs it says something about."""
+        touched: dict[str, None] = {}
+        for reservation in plan.reservations:
+            self._reservations[reservation.gang] = reservation
+            self._judged[reservation.gang] = _shape(gang_of.get(reservation.gang))
+            self._holds.pop(reservation.gang, None)
+            touched[reservation.gang] = None
+        for admit in plan.admits:
+            if admit.gang in gang_of:
+                self._admits[admit.gang] = admit
+                self._placed[admit.uid] = admit.assignment
+                self._no_room.pop(admit.gang, None)
+                touched[admit.gang] = None
+        for preempt in plan.preempts:
+            if preempt.gang in gang_of:
+                self._preempts[preempt.gang] = preempt
+                self._reservations.pop(preempt.gang, None)
+                self._admits.pop(preempt.gang, None)
+                touched[preempt.gang] = None
+        for hold in plan.holds:
+            if hold.gang in gang_of:
+                (self._holds if hold.term else self._no_room)[hold.gang] = hold
+                touched[hold.gang] = None
+        return list(touched)
+
+    def settle(self, gang: Gang) -> None:
+        """Forget what is stored, or what the facts have overtaken."""
+        key = gang.key
+        reservation = self._reservations.get(key)
+        if reservation is not None and (gang.state != "waiting" or self._judged.get(key) != _shape(gang)):
+            self._reservations.pop(key)
+            if gang.state == "waiting":
+                self._admits.pop(key, None)  # decided on what is not so any more
+        if gang.state not in ("reserved", "waiting") or (gang.state == "waiting" and key not in self._reservations):
+            self._admits.pop(key, None)
+        if gang.state == "reserved" and not gang.checks_done:
+            self._admits.pop(key, None)
+        if gang.state not in ("reserved", "admitted"):
+            self._preempts.pop(key, None)
+        if gang.state != "waiting":
+            self._holds.pop(key, None)
+        if gang.state != "reserved" and key not in self._reservations:
+            self._no_room.pop(key, None)
+        if gang.state in ("waiting", "finished", "held") and key not in self._admits:
+            self._placed.pop(gang.uid, None)
+
+    def assumed(self, gang: Gang) -> Gang:
+        """The gang as it will be once everything that is decided is stored."""
+        key, uid = gang.key, gang.uid
+        reservation, admit, preempt = self._reservations.get(key), self._admits.get(key), self._preempts.get(key)
+        if reservation is not None and reservation.uid == uid and gang.state == "waiting":
+            terms = replace(terms_of(gang), cluster_queue=reservation.queue, evicted_at=None)
+            gang = replace(
+                gang, state="reserved", assignment=reservation.assignment, details={**gang.details, "kueue": terms}
+            )
+        if admit is not None and admit.uid == uid and gang.state == "reserved":
+            gang = replace(gang, state="admitted")
+        if gang.state in ("admitted", "stopping") and uid in self._placed:
+            gang = replace(gang, assignment=_with_nodes(gang.assignment, self._placed[uid]))
+        if preempt is not None and preempt.uid == uid and gang.state in ("reserved", "admitted"):
+            state = "stopping" if gang.state == "admitted" else "held"
+            gang = replace(gang, state=state, stopping_for=preempt.preemptor_uid)
+        return gang
+
+    def forget(self, key: str, uid: str) -> None:
+        for book in (self._reservations, self._admits, self._preempts, self._holds, self._no_room, self._judged):
+            book.pop(key, None)
+        self._placed.pop(uid, None)
+
+    def withdraw(self, key: str) -> None:
+        """What was decided cannot be stored; the caller tells the facts again."""
+        for book in (self._reservations, self._admits, self._preempts):
+            book.pop(key, None)
+
+    def reservation(self, key: str, uid: str) -> Reservation | None:
+        found = self._reservations.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def admit(self, key: str, uid: str) -> Admit | None:
+        found = self._admits.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def preempt(self, key: str, uid: str) -> Preempt | None:
+        found = self._preempts.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def hold(self, key: str, uid: str) -> Hold | None:
+        found = self._holds.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def no_room(self, key: str, uid: str) -> Hold | None:
+        found = self._no_room.get(key)
+        return found if found is not None and found.uid == uid else None
+
+
+def _shape(gang: Gang | None) -> object:
+    return None if gang is None else (gang.uid, tuple((one.name, one.count, one.requests) for one in gang.pod_sets))
+
+
+def _with_nodes(
+    stored: tuple[PodSetAssignment, ...], placed: tuple[PodSetAssignment, ...]
+) -> tuple[PodSetAssignment, ...]:
+    nodes = {one.name: one.nodes for one in placed}
+    return tuple(replace(one, nodes=nodes.get(one.name, {})) for one in stored) if stored else placed

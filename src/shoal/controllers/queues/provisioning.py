@@ -1,0 +1,207 @@
+"""The provisioning check: one ProvisioningRequest per attempt, and its answer in the Workload's check.
+
+Called by the reconciler with a Workload as stored. Templates are created before the request that names them; a request
+is never kept after the end of what it was made for. Writes only entries of checks that are ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.queues import requests, words
+from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.inject import StartError
+from shoal.controllers.queues.office import Office
+from shoal.controllers.queues.workloads import infos_of
+from shoal.controllers.queues.world import World
+from shoal.errors import BadInput
+from shoal.kube.errors import AlreadyExists, Forbidden, Invalid
+
+log = logging.getLogger(__name__)
+
+JITTER = 0.0001
+NOT_ACTIVE = "the check is not active"
+NOT_NEEDED = "the provisioning request is not needed"
+
+
+class Provisioning:
+    def __init__(self, office: Office, random: Random | None = None) -> None:
+        self._office = office
+        self._world = office.world
+        self._random = random or Random()
+
+    async def look(self, workload: Json) -> Json:
+        """Bring the requests of one Workload to where its status says, and its checks to where the requests say."""
+        status = workload.get("status") or {}
+        draft = Draft(workload, self._office.clock.now())
+        if draft.is_true("Finished") or draft.is_true("Evicted") or not draft.is_true("QuotaReserved"):
+            await self._drop(self._world.requests_of(workload))
+            return workload
+        ours = [one for one in status.get("admissionChecks") or () if self._is_ours(one["name"])]
+        await self._drop(self._of_other_checks(workload, [one["name"] for one in ours]))
+        for check in ours:
+            await self._serve(draft, check["name"])
+        return await self._office.store(draft) if draft.change else workload
+
+    def _is_ours(self, name: str) -> bool:
+        found = self._world.get(kinds.ADMISSION_CHECK, name)
+        return found is not None and (found.get("spec") or {}).get("controllerName") == words.PROVISIONING_CHECK
+
+    def config_of(self, check: str) -> Json | None:
+        found = self._world.get(kinds.ADMISSION_CHECK, check) or {}
+        return config_of(found, self._world)
+
+    async def _serve(self, draft: Draft, name: str) -> None:
+        workload = draft.obj
+        check = next(one for one in draft.get("admissionChecks") if one["name"] == name)
+        config = self.config_of(name)
+        if config is None:
+            if check.get("state") == "Pending":
+                self._answer(draft, check, requests.Answer(state="Pending", message=NOT_ACTIVE))
+            return
+        try:
+            wanted = requests.wanted_pod_sets(workload, config, infos_of(_without_updates(workload), self._flavor))
+        except StartError as error:
+            self._answer(draft, check, requests.Answer(state="Rejected", message=str(error)))
+            return
+        if not wanted:
+            if check.get("state") != "Ready":
+                self._answer(draft, check, requests.Answer(state="Ready", message=NOT_NEEDED))
+            return
+        numbered = requests.attempts(self._world.requests_of(workload), workload, name)
+        stale = [one for _, one in numbered if not requests.fits_config(one, config)]
+        numbered = [pair for pair in numbered if pair[1] not in stale]
+        await self._drop([*stale, *(one for _, one in numbered[1:])])
+        if not numbered:
+            if check.get("state") == "Pending":
+                await self._create(draft, check, config, wanted, int(check.get("retryCount") or 0) + 1)
+            return
+        attempt, request = numbered[0]
+        if (
+            self._is_spent(request, draft)
+            and check.get("state") == "Pending"
+            and attempt <= int(check.get("retryCount") or 0)
+        ):
+            await self._create(draft, check, config, wanted, attempt + 1)
+            await self._drop([request])
+            return
+        admitted = draft.is_true("Admitted")
+        self._answer(
+            draft,
+            check,
+            requests.answer(
+                request,
+                attempt,
+                check,
+                config,
+                wanted,
+                admitted=admitted,
+                jitter=lambda: self._random.random() * JITTER,
+            ),
+        )
+
+    def _is_spent(self, request: Json, draft: Draft) -> bool:
+        return requests.holds(request, "Failed") or (
+            requests.holds(request, "BookingExpired") and not draft.is_true("Admitted")
+        )
+
+    async def _create(
+        self, draft: Draft, check: Json, config: Json, wanted: list[requests.Wanted], attempt: int
+    ) -> None:
+        """Templates first, then the request, then the templates go over to it."""
+        office, workload = self._office, draft.obj
+        templates, body = requests.objects(workload, check["name"], attempt, config, wanted)
+        name = body["metadata"]["name"]
+        try:
+            for template in templates:
+                await self._make(kinds.POD_TEMPLATE, template, workload)
+            request = await self._make(kinds.PROVISIONING_REQUEST, body, workload)
+        except (BadInput, Invalid, Forbidden) as error:
+            said = f"Error creating ProvisioningRequest {name!r}: {error}"
+            office.tell(workload, "Warning", "FailedCreate", said)
+            self._answer(draft, check, requests.Answer(state="Pending", message=said))
+            return
+        self._world.requests.note_write(request)
+        office.tell(workload, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
+        handed = {"metadata": {"ownerReferences": [requests.reference(request, kinds.PROVISIONING_REQUEST)]}}
+        for template in templates:
+            await office.client.patch(
+                kinds.POD_TEMPLATE, template["metadata"]["name"], template["metadata"]["namespace"], handed
+            )
+
+    async def _make(self, kind: Kind, body: Json, workload: Json) -> Json:
+        """Create it, or find what an earlier try made under the same name. Raises BadInput for a stranger's."""
+        writer = self._office.writer
+        try:
+            return await writer.create(kind, body)
+        except AlreadyExists:
+            metadata = body["metadata"]
+            found: Json = await self._office.client.get(kind, metadata["name"], metadata["namespace"])
+            owners = {one.get("uid") for one in found["metadata"].get("ownerReferences") or () if one.get("controller")}
+            known = {
+                workload["metadata"]["uid"],
+                *(one["metadata"]["uid"] for one in self._world.requests_of(workload)),
+            }
+            if not owners & known:
+                where = f"{metadata['namespace']}/{metadata['name']}"
+                raise BadInput(f"{body['kind']} {where} exists and belongs to someone else; remove it") from None
+            return found
+
+    def _answer(self, draft: Draft, check: Json, given: requests.Answer) -> None:
+        """Write what the request says into its check; the time changes only with the state."""
+        before = str(check.get("state") or "")
+        changed = before != given.state
+        check["message"] = words.bounded(given.message)
+        if changed:
+            check["state"] = given.state
+            check["lastTransitionTime"] = draft.moment(check)
+            said = f"Admission check {check['name']} updated state from {before} to {given.state}"
+            if given.message:
+                said += f" with message: {given.message}"
+            draft.tell("Normal", "AdmissionCheckUpdated", said)
+        if given.requeue_after is not None and changed:
+            check["requeueAfterSeconds"] = given.requeue_after
+        if given.state == "Ready" and given.updates is not None and changed:
+            check["podSetUpdates"] = list(given.updates)
+
+    def _of_other_checks(self, workload: Json, names: list[str]) -> list[Json]:
+        """Requests that were made for checks which do not apply any more."""
+        mine = {
+            one["metadata"]["uid"]
+            for name in names
+            for _, one in requests.attempts(self._world.requests_of(workload), workload, name)
+        }
+        made = (one for one in self._world.requests_of(workload) if _is_made_by_a_check(one))
+        return [one for one in made if one["metadata"]["uid"] not in mine]
+
+    async def _drop(self, found: list[Json]) -> None:
+        for request in found:
+            if _is_made_by_a_check(request) and not request["metadata"].get("deletionTimestamp"):
+                await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
+                self._world.requests.note_delete(request)
+
+    def _flavor(self, name: str) -> Json | None:
+        return self._world.get(kinds.RESOURCE_FLAVOR, name)
+
+
+def config_of(check: Json, world: World) -> Json | None:
+    """The ProvisioningRequestConfig that a check names; None when it does not, or names something else."""
+    parameters = (check.get("spec") or {}).get("parameters") or {}
+    if parameters.get("kind") != "ProvisioningRequestConfig" or parameters.get("apiGroup") != words.GROUP:
+        return None
+    return world.get(kinds.PROVISIONING_REQUEST_CONFIG, str(parameters.get("name") or ""))
+
+
+def _is_made_by_a_check(request: Json) -> bool:
+    return (request["metadata"].get("labels") or {}).get(words.MANAGED) == "true"
+
+
+def _without_updates(workload: Json) -> Json:
+    """The Workload before any check added something: what the pods that are asked for will look like."""
+    status = workload.get("status") or {}
+    entries = [{**one, "podSetUpdates": None} for one in status.get("admissionChecks") or ()]
+    return {**workload, "status": {**status, "admissionChecks": entries}}

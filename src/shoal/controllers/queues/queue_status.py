@@ -1,0 +1,213 @@
+"""What queues and checks show of themselves: are they active, who waits, who holds how much.
+
+Recomputed from the caches for one object at a time and written only where it differs. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.api import kinds
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.api.quantity import amount, show
+from shoal.controllers.queues import words
+from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.facts import check_problems
+from shoal.controllers.queues.office import Office
+from shoal.controllers.queues.provisioning import config_of
+from shoal.kube.errors import NotFound
+
+Usage = dict[tuple[str, str], int]
+
+
+class QueueStatus:
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._world = office.world
+
+    async def publish(self, kind: Kind, key: Key) -> None:
+        obj = self._world.others[kind].get(key)
+        if obj is None:
+            return
+        draft = Draft(obj, self._office.clock.now())
+        match kind:
+            case kinds.CLUSTER_QUEUE:
+                if obj["metadata"].get("deletionTimestamp"):
+                    await self._leave(kind, obj, bool(self._world.workloads.by_index("reserved", key.name)))
+                self._cluster_queue(draft)
+            case kinds.LOCAL_QUEUE:
+                self._local_queue(draft)
+            case kinds.ADMISSION_CHECK:
+                self._check(draft)
+            case kinds.RESOURCE_FLAVOR:
+                await self._flavor(obj)
+                return
+        if draft.change:
+            try:
+                stored = await self._office.writer.patch(kind, obj, {"status": draft.change}, subresource="status")
+            except NotFound:
+                return
+            self._world.others[kind].note_write(stored)
+
+    # --- each kind
+
+    def _check(self, draft: Draft) -> None:
+        spec = draft.obj.get("spec") or {}
+        if spec.get("controllerName") != words.PROVISIONING_CHECK:
+            return
+        if config_of(draft.obj, self._world) is not None:
+            draft.put("Active", True, "Active", "The admission check is active")
+            return
+        parameters = spec.get("parameters") or {}
+        name = parameters.get("name") or ""
+        message = (
+            f'ProvisioningRequestConfig.kueue.x-k8s.io "{name}" not found'
+            if parameters.get("kind") == "ProvisioningRequestConfig" and parameters.get("apiGroup") == words.GROUP
+            else "spec.parameters must name a ProvisioningRequestConfig of kueue.x-k8s.io"
+        )
+        draft.put("Active", False, "BadParametersRef", message)
+
+    def _cluster_queue(self, draft: Draft) -> None:
+        name = draft.obj["metadata"]["name"]
+        problems = self.problems(draft.obj)
+        if draft.obj["metadata"].get("deletionTimestamp"):
+            draft.put("Active", False, "Terminating", "Can't admit new workloads; clusterQueue is terminating")
+        elif problems:
+            parts = ", ".join(text for _, text in problems)
+            draft.put("Active", False, problems[0][0], f"Can't admit new workloads: {parts}.")
+        else:
+            draft.put("Active", True, "Ready", "Can admit new workloads")
+        queues = [
+            one
+            for one in self._world.others[kinds.LOCAL_QUEUE].list()
+            if (one.get("spec") or {}).get("clusterQueue") == name
+        ]
+        waiting = [one for queue in queues for one in self._in_queue(queue)]
+        reserving = self._world.workloads.by_index("reserved", name)
+        self._count(draft, waiting, reserving)
+        quotas = _quotas(draft.obj)
+        draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(reserving)), borrows=True))
+        draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(reserving)), borrows=True))
+
+    def _local_queue(self, draft: Draft) -> None:
+        obj = draft.obj
+        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, str((obj.get("spec") or {}).get("clusterQueue") or ""))
+        if ((obj.get("spec") or {}).get("stopPolicy") or "None") != "None":
+            draft.put("Active", False, "Stopped", "LocalQueue is stopped")
+        elif cluster_queue is None:
+            draft.put("Active", False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+        elif self.problems(cluster_queue) or cluster_queue["metadata"].get("deletionTimestamp"):
+            draft.put("Active", False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+        else:
+            draft.put("Active", True, "Ready", "Can submit new workloads to localQueue")
+        mine = self._in_queue(obj)
+        self._count(draft, mine, mine)
+        quotas = _quotas(cluster_queue or {})
+        draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(mine)), borrows=False))
+        draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(mine)), borrows=False))
+
+    async def _flavor(self, obj: Json) -> None:
+        """A flavor goes when no queue names it any more."""
+        if obj["metadata"].get("deletionTimestamp"):
+            name = obj["metadata"]["name"]
+            used = any(name in _named_flavors(one) for one in self._world.others[kinds.CLUSTER_QUEUE].list())
+            await self._leave(kinds.RESOURCE_FLAVOR, obj, used)
+
+    async def _leave(self, kind: Kind, obj: Json, used: bool) -> None:
+        held = obj["metadata"].get("finalizers") or []
+        if used or words.IN_USE not in held:
+            return
+        left = [one for one in held if one != words.IN_USE]
+        try:
+            await self._office.writer.patch(kind, obj, {"metadata": {"finalizers": left or None}})
+        except NotFound:
+            return
+
+    # --- parts
+
+    def problems(self, cluster_queue: Json) -> list[tuple[str, str]]:
+        """Reason and text of all that keeps a queue from admitting, the first in Kueue's order first."""
+        spec = cluster_queue.get("spec") or {}
+        found = []
+        if (spec.get("stopPolicy") or "None") != "None":
+            found.append(("Stopped", "is stopped"))
+        missing = sorted(
+            name for name in _named_flavors(cluster_queue) if self._world.get(kinds.RESOURCE_FLAVOR, name) is None
+        )
+        if missing:
+            found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
+        return found + check_problems(cluster_queue, self._world)
+
+    def _in_queue(self, queue: Json) -> list[Json]:
+        metadata = queue["metadata"]
+        return self._world.workloads.by_index("queue", f"{metadata.get('namespace', '')}/{metadata['name']}")
+
+    def _count(self, draft: Draft, waiting: list[Json], reserving: list[Json]) -> None:
+        draft.status["pendingWorkloads"] = sum(1 for one in waiting if _is_pending(one))
+        draft.status["reservingWorkloads"] = len(_holding(reserving))
+        draft.status["admittedWorkloads"] = len(_admitted(reserving))
+
+
+def _true(workload: Json, kind: str) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == kind and one.get("status") == "True" for one in conditions)
+
+
+def _is_pending(workload: Json) -> bool:
+    active = (workload.get("spec") or {}).get("active") is not False
+    return active and not _true(workload, "Finished") and not _true(workload, "QuotaReserved")
+
+
+def _holding(workloads: Iterable[Json]) -> list[Json]:
+    return [one for one in workloads if _true(one, "QuotaReserved") and not _true(one, "Finished")]
+
+
+def _admitted(workloads: Iterable[Json]) -> list[Json]:
+    return [one for one in _holding(workloads) if _true(one, "Admitted")]
+
+
+def _usage(workloads: list[Json]) -> Usage:
+    used: Usage = {}
+    for workload in workloads:
+        status = workload.get("status") or {}
+        done = {one["name"]: one.get("count", 0) for one in status.get("reclaimablePods") or ()}
+        for entry in (status.get("admission") or {}).get("podSetAssignments") or ():
+            flavors, count = entry.get("flavors") or {}, int(entry.get("count", 1))
+            left = max(0, count - int(done.get(entry.get("name"), 0)))
+            for resource, text in (entry.get("resourceUsage") or {}).items():
+                if resource in flavors:
+                    at = (flavors[resource], resource)
+                    whole = amount(resource, text)
+                    used[at] = used.get(at, 0) + (whole if not count else whole * left // count)
+    return used
+
+
+def _quotas(cluster_queue: Json) -> dict[str, dict[str, int]]:
+    """Flavor name to nominal quota by resource, in the order of the queue's spec."""
+    found: dict[str, dict[str, int]] = {}
+    for group in (cluster_queue.get("spec") or {}).get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            found[flavor["name"]] = {
+                one["name"]: amount(one["name"], one.get("nominalQuota", 0)) for one in flavor.get("resources") or ()
+            }
+    return found
+
+
+def _flavors(quotas: dict[str, dict[str, int]], used: Usage, *, borrows: bool) -> list[Json]:
+    made = []
+    for flavor, resources in quotas.items():
+        entries = []
+        for resource, nominal in sorted(resources.items()):
+            total = used.get((flavor, resource), 0)
+            entry = {"name": resource, "total": show(resource, total)}
+            if borrows:
+                entry["borrowed"] = show(resource, max(0, total - nominal))
+            entries.append(entry)
+        made.append({"name": flavor, "resources": entries})
+    return made
+
+
+def _named_flavors(cluster_queue: Json) -> set[str]:
+    groups = (cluster_queue.get("spec") or {}).get("resourceGroups") or ()
+    return {str(flavor.get("name")) for group in groups for flavor in group.get("flavors") or ()}

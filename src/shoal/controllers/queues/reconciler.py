@@ -1,0 +1,286 @@
+"""One Workload and its job, brought to where the stored status says. Level-triggered: safe to call at any time.
+
+What is stored decides what happens to the job, never the other way round: quota before checks, checks before the start,
+the eviction before the stop, and quota is given back only when the job has stopped and none of its pods is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from shoal.api import kinds
+from shoal.api.codec import merge_patch
+from shoal.api.kind import Key
+from shoal.api.meta import Json
+from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.queues import steps, words
+from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.duties import Duties, Situation, is_active
+from shoal.controllers.queues.facts import Facts
+from shoal.controllers.queues.inject import StartError
+from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.office import Office
+from shoal.controllers.queues.provisioning import Provisioning
+from shoal.controllers.queues.workloads import NoSuchClass, infos_of, is_same_shape, new_workload, spec_of
+from shoal.controllers.queues.world import label
+from shoal.errors import BadInput
+from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+
+log = logging.getLogger(__name__)
+
+LONGEST_FAREWELL = 60.0
+"""Seconds for which a deleted Workload waits for pods that do not go."""
+RETRY_CLASS = 10.0
+STOP_LOOK = 1.0
+
+Found = tuple[GangJob, Json] | None
+
+
+class Reconciler:
+    """`pods_left(uid)` counts the pods of a gang that have not ended."""
+
+    def __init__(self, office: Office, facts: Facts, pods_left: Callable[[str], int]) -> None:
+        self._office = office
+        self._world = office.world
+        self._facts = facts
+        self._pods_left = pods_left
+        self._duties = Duties(office.world, office.pending, office.settings)
+        self._provisioning = Provisioning(office)
+
+    async def reconcile(self, key: Key) -> float | None:
+        found = self._world.job_of(key)
+        workload = self._world.workloads.get(key)
+        if workload is None:
+            return await self._create(found)
+        if workload["metadata"].get("deletionTimestamp"):
+            return await self._leave(workload, found)
+        draft = Draft(workload, self._office.clock.now())
+        if draft.is_true("Finished"):
+            return await self._after_the_end(workload, found)
+        if found is not None:
+            ended = await self._follow_job(draft, *found)
+            if ended:
+                return None
+        elif self._is_orphan(workload):
+            steps.finish(draft, "OwnerNotFound", "The owner of the workload was not found")
+            await self._office.store(draft)
+            return None
+        if draft.is_true("DeactivationTarget") and is_active(workload):
+            await self._patch(workload, {"spec": {"active": False}})
+            return None
+        wake = self._duties.advance(draft, self._situation(workload, found))
+        workload = await self._office.store(draft)
+        workload = await self._provisioning.look(workload)
+        if found is not None:
+            later = await self._start_or_stop(workload, *found)
+            wake = later if wake is None or (later is not None and later < wake) else wake
+        return wake
+
+    def _situation(self, workload: Json, found: Found) -> Situation:
+        ready = None
+        if self._office.settings.pods_ready is not None and found is not None:
+            kind, job = found
+            counts = {
+                one["name"]: one.get("count", 1)
+                for one in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+            }
+            ready = not kind.is_suspended(job) and kind.are_pods_ready(job, counts)
+        return Situation(gang=self._facts.gang(workload), stopped=self._has_stopped(workload, found), ready=ready)
+
+    def _has_stopped(self, workload: Json, found: Found) -> bool:
+        if self._pods_left(workload["metadata"]["uid"]):
+            return False
+        if found is None:
+            return True
+        kind, job = found
+        return kind.is_suspended(job) and not kind.is_active(job)
+
+    # --- the job
+
+    async def _create(self, found: Found) -> float | None:
+        """A job that a queue holds has exactly one Workload, from the start to its end."""
+        if found is None:
+            return None
+        kind, job = found
+        if job["metadata"].get("deletionTimestamp") or kind.end(job) is not None:
+            return None
+        if not kind.is_suspended(job):
+            await self._stop(kind, job, None, "Not admitted by cluster queue")
+            return None
+        try:
+            body = new_workload(kind, job, self._world, self._office.settings.copied_labels)
+        except NoSuchClass as error:
+            self._office.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
+            return RETRY_CLASS
+        except BadInput as error:
+            self._office.tell(job, "Warning", "InvalidJob", str(error))
+            return None
+        try:
+            made = await self._office.writer.create(kinds.WORKLOAD, body)
+        except AlreadyExists:
+            return 0.5  # ours from before a restart, and the cache has not seen it yet
+        self._world.workloads.note_write(made)
+        name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+        self._office.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
+        return None
+
+    async def _follow_job(self, draft: Draft, kind: GangJob, job: Json) -> bool:
+        """True when the job's own state ends the look: it is over, on hold, or not what was judged."""
+        workload = draft.obj
+        end = kind.end(job)
+        if end is not None:
+            steps.finish(draft, "Succeeded" if end.succeeded else "Failed", end.message)
+            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+            await self._office.store(draft)
+            self._office.tell(job, "Normal", "FinishedWorkload", f"Workload '{name}' is declared finished")
+            return True
+        if kind.is_on_hold(job):
+            if draft.is_true("QuotaReserved"):
+                steps.release(draft, "OnHold", "Job is on hold")
+                await self._office.store(draft)
+            return True
+        return not await self._keep_in_step(draft, kind, job)
+
+    async def _keep_in_step(self, draft: Draft, kind: GangJob, job: Json) -> bool:
+        """The Workload says what the job says. False when one of them was changed, and another look follows."""
+        workload, reserved = draft.obj, draft.is_true("QuotaReserved")
+        try:
+            wanted = spec_of(kind, job, self._world)
+        except NoSuchClass as error:
+            self._office.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
+            return True
+        except BadInput as error:
+            self._office.tell(job, "Warning", "InvalidJob", str(error))
+            return True
+        spec = workload.get("spec") or {}
+        same = is_same_shape(wanted["podSets"], workload, admitted=reserved)
+        if same or (reserved and kind.is_suspended(job) and draft.is_true("Evicted")):
+            change = {
+                name: wanted.get(name)
+                for name in ("priority", "priorityClassRef")
+                if wanted.get(name) != spec.get(name)
+            }
+            if not reserved and wanted["queueName"] != spec.get("queueName"):
+                change["queueName"] = wanted["queueName"]
+            if not change:
+                return True
+            await self._patch(workload, {"spec": change})
+            return False
+        if not reserved and kind.is_suspended(job):
+            await self._patch(workload, {"spec": {"podSets": wanted["podSets"]}})
+            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+            self._office.tell(
+                job, "Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {name}"
+            )
+            return False
+        if not kind.is_suspended(job):
+            await self._stop(kind, job, workload, "No matching Workload")
+        await self._office.writer.delete(kinds.WORKLOAD, workload)
+        name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        self._office.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {name}")
+        return False
+
+    async def _start_or_stop(self, workload: Json, kind: GangJob, job: Json) -> float | None:
+        draft = Draft(workload, self._office.clock.now())
+        admitted = draft.is_true("Admitted") and not draft.is_true("Evicted") and is_active(workload)
+        if job["metadata"].get("deletionTimestamp"):
+            return None
+        if admitted and kind.is_suspended(job):
+            if kind.is_active(job):
+                return STOP_LOOK  # it is still stopping from before
+            await self._start(draft, kind, job)
+        elif not admitted and not kind.is_suspended(job):
+            message = draft.message("Evicted") if draft.is_true("Evicted") else "Not admitted by cluster queue"
+            await self._stop(kind, job, workload, message)
+        if draft.is_true("QuotaReserved") and draft.is_true("Evicted"):
+            return STOP_LOOK
+        return None
+
+    async def _start(self, draft: Draft, kind: GangJob, job: Json) -> None:
+        """One patch: unsuspended, with all that the admission adds."""
+        workload = draft.obj
+        try:
+            infos = infos_of(workload, lambda name: self._world.get(kinds.RESOURCE_FLAVOR, name))
+            started = kind.started(job, infos)
+        except StartError as error:
+            steps.finish(draft, "FailedToStart", str(error))
+            await self._office.store(draft)
+            return
+        try:
+            await self._change(kind, job, started)
+        except (Invalid, Forbidden) as error:
+            message = f"the job cannot be started: {error}"
+            steps.evict(draft, "StartRefused", message)
+            draft.tell("Warning", "EvictedDueToStartRefused", message)
+            at = draft.now + int(RETRY_CLASS * 6 * SECOND)
+            draft.set("requeueState", {**(draft.get("requeueState") or {}), "requeueAt": seconds_text(at)})
+            await self._office.store(draft)
+            return
+        queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
+        self._office.tell(job, "Normal", "Started", f"Admitted by clusterQueue {queue}")
+        log.info("%s %s/%s starts", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"])
+
+    async def _stop(self, kind: GangJob, job: Json, workload: Json | None, why: str) -> None:
+        """Suspended, its templates as they were; its pods go by its own controller."""
+        pod_sets = ((workload or {}).get("spec") or {}).get("podSets") or ()
+        stopped = kind.stopped(job, pod_sets) if workload is not None else kind.suspended(job)
+        await self._change(kind, job, stopped)
+        self._office.tell(job, "Normal", "Stopped", why)
+        log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
+
+    async def _change(self, kind: GangJob, job: Json, wanted: Json) -> None:
+        change = merge_patch(job, wanted)
+        stored = await self._office.writer.patch(kind.kind, job, change)
+        self._world.jobs[kind.kind].note_write(stored)
+
+    # --- the end
+
+    async def _leave(self, workload: Json, found: Found) -> float | None:
+        """Deleted: the job stops, its requests go, and the name is free once no pod is left."""
+        if words.IN_USE not in (workload["metadata"].get("finalizers") or ()):
+            return None
+        finished = Draft(workload, 0).is_true("Finished")
+        if found is not None and not finished:
+            kind, job = found
+            if not kind.is_suspended(job) and kind.end(job) is None and not job["metadata"].get("deletionTimestamp"):
+                await self._stop(kind, job, workload, "Workload is deleted")
+        for request in self._world.requests_of(workload):
+            await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
+        since = parse_time(workload["metadata"]["deletionTimestamp"])
+        waited = (self._office.clock.now() - since) / SECOND
+        if not finished and waited < LONGEST_FAREWELL and not self._has_stopped(workload, found):
+            return STOP_LOOK
+        await self._drop_finalizer(workload)
+        return None
+
+    async def _after_the_end(self, workload: Json, found: Found) -> float | None:
+        await self._provisioning.look(workload)
+        await self._drop_finalizer(workload)
+        keep = self._office.settings.keep_finished_seconds
+        if keep is None:
+            return None
+        left = keep - (self._office.clock.now() - Draft(workload, 0).since("Finished")) / SECOND
+        if left > 0:
+            return left
+        await self._office.writer.delete(kinds.WORKLOAD, workload)
+        return None
+
+    async def _drop_finalizer(self, workload: Json) -> None:
+        held = workload["metadata"].get("finalizers") or []
+        if words.IN_USE not in held:
+            return
+        left = [one for one in held if one != words.IN_USE]
+        try:
+            await self._patch(workload, {"metadata": {"finalizers": left or None}})
+        except NotFound:
+            pass
+
+    def _is_orphan(self, workload: Json) -> bool:
+        return not workload["metadata"].get("ownerReferences") and bool(label(workload, words.JOB_UID))
+
+    async def _patch(self, workload: Json, change: Json) -> Json:
+        stored = await self._office.writer.patch(kinds.WORKLOAD, workload, change)
+        if not stored["metadata"].get("deletionTimestamp"):
+            self._world.workloads.note_write(stored)
+        return stored

@@ -1,0 +1,284 @@
+"""ProvisioningRequests of Workloads: which pods they ask room for, what they are made of, what their state means.
+
+As Kueue, with two differences: the attempt stays readable however long the names are, and pod sets that were merged
+into another one get its annotations, too. Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.autoscaling import CLASS_ANNOTATION, CONSUME_ANNOTATION
+from shoal.api.booking import is_over
+from shoal.api.meta import Json
+from shoal.controllers.queues import words
+from shoal.controllers.queues.inject import PodSetInfo, merged
+from shoal.controllers.queues.names import attempt_of, request_name, template_name
+
+BACKOFF_LIMIT, BACKOFF_BASE, BACKOFF_MOST = 3, 60, 1800
+_SCHEDULING = ("nodeSelector", "tolerations", "affinity", "resourceClaims")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One pod set of a request: the first pod set's template, the pods of all that share it."""
+
+    name: str
+    count: int
+    template: Json
+    members: tuple[str, ...]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check is set to."""
+
+    state: str
+    message: str = ""
+    requeue_after: int | None = None
+    updates: tuple[Json, ...] | None = None
+
+
+def condition(request: Json, kind: str) -> Json | None:
+    found = (request.get("status") or {}).get("conditions") or ()
+    return next((one for one in found if one.get("type") == kind), None)
+
+
+def holds(request: Json, kind: str) -> bool:
+    return (condition(request, kind) or {}).get("status") == "True"
+
+
+def message(request: Json, kind: str) -> str:
+    return str((condition(request, kind) or {}).get("message") or "")
+
+
+# --- which request counts
+
+
+def attempts(found: Iterable[Json], workload: Json, check: str) -> list[tuple[int, Json]]:
+    """Attempt and request, the highest first; only requests of this very workload and check."""
+    name = workload["metadata"]["name"]
+    numbered = [(attempt_of(one["metadata"]["name"], name, check), one) for one in found]
+    return sorted(
+        ((number, one) for number, one in numbered if number and not one["metadata"].get("deletionTimestamp")),
+        key=lambda pair: pair[0],
+        reverse=True,
+    )
+
+
+def live_requests(found: list[Json], workload: Json, checks: Iterable[str]) -> dict[str, Json]:
+    """The newest request of each check that is not over."""
+    live = {}
+    for check in checks:
+        numbered = attempts(found, workload, check)
+        if numbered and not is_over(numbered[0][1]):
+            live[check] = numbered[0][1]
+    return live
+
+
+def fits_config(request: Json, config: Json) -> bool:
+    """Was it made by this config? Otherwise it is made anew."""
+    spec, wanted = request.get("spec") or {}, config.get("spec") or {}
+    if spec.get("provisioningClassName") != wanted.get("provisioningClassName"):
+        return False
+    return (wanted.get("parameters") or {}).items() <= (spec.get("parameters") or {}).items()
+
+
+# --- what it asks for
+
+
+def wanted_pod_sets(workload: Json, config: Json, infos: list[PodSetInfo]) -> list[Wanted]:
+    """Pod sets with pods that use a managed resource; merged where the config says so."""
+    spec = config.get("spec") or {}
+    managed, policy = set(spec.get("managedResources") or ()), spec.get("podSetMergePolicy")
+    found: list[Wanted] = []
+    by_name = {info.name: info for info in infos}
+    for pod_set in (workload.get("spec") or {}).get("podSets") or ():
+        name = pod_set.get("name") or "main"
+        info = by_name.get(name)
+        count = info.count if info is not None else 0
+        if count <= 0 or pod_set.get("count", 1) <= 0 or not _uses(pod_set.get("template") or {}, managed):
+            continue
+        template = _template(pod_set.get("template") or {}, info)
+        for index, earlier in enumerate(found):
+            if policy and _alike(earlier.template, template, policy):
+                found[index] = msgspec.structs.replace(
+                    earlier, count=earlier.count + count, members=(*earlier.members, name)
+                )
+                break
+        else:
+            found.append(Wanted(name, count, template, (name,)))
+    return found
+
+
+def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list[Wanted]) -> tuple[list[Json], Json]:
+    """Templates and request. The templates are to be created first: a request must never name what does not exist."""
+    name, namespace = request_name(workload["metadata"]["name"], check, attempt), workload["metadata"].get("namespace")
+    spec, owner = config.get("spec") or {}, reference(workload, kinds.WORKLOAD)
+    templates: list[Json] = [
+        {
+            "apiVersion": "v1",
+            "kind": "PodTemplate",
+            "metadata": {
+                "name": template_name(name, one.name),
+                "namespace": namespace,
+                "labels": {words.MANAGED: "true"},
+                "ownerReferences": [owner],
+            },
+            "template": one.template,
+        }
+        for one in wanted
+    ]
+    parameters = dict(spec.get("parameters") or {})
+    for key, value in (workload["metadata"].get("annotations") or {}).items():
+        if key.startswith(words.PROVISIONING_PREFIX):
+            parameters[key.removeprefix(words.PROVISIONING_PREFIX)] = value
+    body: Json = {
+        "provisioningClassName": spec.get("provisioningClassName"),
+        "podSets": [
+            {"podTemplateRef": {"name": template["metadata"]["name"]}, "count": one.count}
+            for template, one in zip(templates, wanted, strict=True)
+        ],
+    }
+    if parameters:
+        body["parameters"] = parameters
+    request = {
+        "apiVersion": kinds.PROVISIONING_REQUEST.api_version,
+        "kind": kinds.PROVISIONING_REQUEST.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {words.MANAGED: "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": body,
+    }
+    return templates, request
+
+
+def reference(obj: Json, kind: Any) -> Json:
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _template(template: Json, info: PodSetInfo | None) -> Json:
+    """The pods as they will be bound: on their flavors' nodes, with limits standing in for missing requests."""
+    made: Json = {"metadata": copy.deepcopy(template.get("metadata") or {}), "spec": copy.deepcopy(template["spec"])}
+    if info is not None:
+        placed = PodSetInfo(
+            name=info.name, count=info.count, node_selector=info.node_selector, tolerations=info.tolerations
+        )
+        made = merged(made, placed)
+    spec = made["spec"]
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        if resources.get("limits"):
+            container["resources"] = {
+                **resources,
+                "requests": {**resources["limits"], **(resources.get("requests") or {})},
+            }
+        container.setdefault("image", "pause")  # containers that only stand for what will be added
+        container.setdefault("name", "pod")
+    spec.setdefault("restartPolicy", "Never")
+    return made
+
+
+def _uses(template: Json, managed: set[str]) -> bool:
+    if not managed:
+        return True
+    spec = template.get("spec") or {}
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        if managed & {*(resources.get("requests") or {}), *(resources.get("limits") or {})}:
+            return True
+    return False
+
+
+def _alike(one: Json, other: Json, policy: str) -> bool:
+    if policy == "IdenticalPodTemplates":
+        return one == other
+    first, second = one["spec"], other["spec"]
+
+    def asked(spec: Json) -> list[Any]:
+        groups = (spec.get("containers") or (), spec.get("initContainers") or ())
+        return [[(each.get("resources") or {}).get("requests") for each in group] for group in groups]
+
+    same = asked(first) == asked(second) and first.get("resources") == second.get("resources")
+    return same and all(first.get(name) == second.get(name) for name in _SCHEDULING)
+
+
+# --- what it answers
+
+
+def answer(
+    request: Json,
+    attempt: int,
+    check: Json,
+    config: Json,
+    wanted: list[Wanted],
+    *,
+    admitted: bool,
+    jitter: Callable[[], float],
+) -> Answer:
+    """The check's state by the request's conditions; the first that applies counts."""
+    if holds(request, "Failed"):
+        return _retry(request, "Failed", "failure", attempt, check, config, jitter)
+    if holds(request, "CapacityRevoked"):
+        return Answer(state="Rejected", message=message(request, "CapacityRevoked"))
+    if holds(request, "BookingExpired") and not admitted:
+        return _retry(request, "BookingExpired", "booking expired", attempt, check, config, jitter)
+    if holds(request, "Provisioned"):
+        updates = tuple(_update(name, request, config) for one in wanted for name in one.members)
+        return Answer(state="Ready", message=message(request, "Provisioned"), updates=updates)
+    if holds(request, "Accepted"):
+        return Answer(state="Pending", message=message(request, "Provisioned"))
+    return Answer(state="Pending")
+
+
+def _retry(
+    request: Json, kind: str, word: str, attempt: int, check: Json, config: Json, jitter: Callable[[], float]
+) -> Answer:
+    strategy = (config.get("spec") or {}).get("retryStrategy") or {}
+    limit = strategy.get("backoffLimitCount")
+    text, count = message(request, kind), int(check.get("retryCount") or 0)
+    if attempt > (BACKOFF_LIMIT if limit is None else int(limit)):
+        return Answer(state="Rejected", message=text)
+    said = f"Retrying after {word}: {text}"
+    if attempt <= count:  # this attempt was answered for before: its eviction is over
+        return Answer(state=str(check.get("state") or "Pending"), message=said)
+    base = strategy.get("backoffBaseSeconds")
+    most = strategy.get("backoffMaxSeconds")
+    wait = min(
+        float(BACKOFF_MOST if most is None else most),
+        float(BACKOFF_BASE if base is None else base) * 2.0 ** min(count, 30),
+    )
+    return Answer(state="Retry", message=said, requeue_after=int(wait * (1 + jitter())))
+
+
+def _update(pod_set: str, request: Json, config: Json) -> Json:
+    made: Json = {
+        "name": pod_set,
+        "annotations": {
+            CONSUME_ANNOTATION: request["metadata"]["name"],
+            CLASS_ANNOTATION: (request.get("spec") or {}).get("provisioningClassName") or "",
+        },
+    }
+    details = (request.get("status") or {}).get("provisioningClassDetails") or {}
+    chosen = ((config.get("spec") or {}).get("podSetUpdates") or {}).get("nodeSelector") or ()
+    selector = {
+        one["key"]: details[one["valueFromProvisioningClassDetail"]]
+        for one in chosen
+        if one.get("valueFromProvisioningClassDetail") in details
+    }
+    if selector:
+        made["nodeSelector"] = selector
+    return made

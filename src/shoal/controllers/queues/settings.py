@@ -1,0 +1,53 @@
+"""What an administrator may choose about queues. Read once at the entry point and passed down."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shoal.engine.kueue import Settings as DecisionSettings
+
+
+class PodsReady(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to an admitted gang whose pods do not all become ready. Seconds."""
+
+    timeout: float = 1800.0
+    recovery_timeout: float = 1800.0
+    block_admission: bool = False
+    """Admit nothing new while an admitted gang is not ready."""
+    requeue_by: Literal["Eviction", "Creation"] = "Eviction"
+    """Which moment counts for its place in the queue afterwards."""
+    backoff_limit: int | None = None
+    """How often it may come back; None: for ever."""
+    backoff_base: float = 60.0
+    backoff_most: float = 3600.0
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    supply: Literal["fit", "off"] = "fit"
+    """`fit`: a gang with quota starts once all its pods can be placed; `off`: quota and checks alone decide."""
+    pods_ready: PodsReady | None = None
+    """None: nobody waits for pods to become ready."""
+    fair_sharing: bool = False
+    partial_admission: bool = True
+    priority_boost: bool = False
+    excluded_namespaces: tuple[str, ...] = ("kube-system",)
+    """Where no job is queued, whatever its label says."""
+    copied_labels: tuple[str, ...] = ()
+    """Keys of job labels that its Workload carries, too."""
+    excluded_prefixes: tuple[str, ...] = ()
+    """Resources whose names begin so need no quota."""
+    keep_finished_seconds: float | None = None
+    """How long a finished Workload is kept; None: as long as its job."""
+    check_seconds: float = 30.0
+    """How often everything is looked at again, whatever was heard."""
+    events: bool = True
+
+    @property
+    def decisions(self) -> DecisionSettings:
+        return DecisionSettings(
+            fair_sharing=self.fair_sharing,
+            partial_admission=self.partial_admission,
+            wait_for_pods_ready=self.pods_ready is not None and self.pods_ready.block_admission,
+        )

@@ -1,0 +1,193 @@
+"""A job's Workload: how it is made, whether it still says what the job says, what it adds to the job's pods. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.api.names import check_label_value
+from shoal.controllers.queues import words
+from shoal.controllers.queues.inject import PodSetInfo, StartError
+from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.world import World, annotation, key_of, label, workload_key
+from shoal.errors import BadInput
+
+
+class NoSuchClass(BadInput):
+    """The job names a WorkloadPriorityClass that does not exist."""
+
+
+class Priority(msgspec.Struct, frozen=True):
+    value: int = 0
+    reference: Json | None = None
+
+
+def new_workload(kind: GangJob, job: Json, world: World, copied_labels: tuple[str, ...] = ()) -> Json:
+    """The Workload of a job. Raises BadInput where the job cannot be read, NoSuchClass for an unknown class."""
+    key, metadata = workload_key(kind, job), job["metadata"]
+    labels = {name: value for name in copied_labels if (value := label(job, name))}
+    labels[words.JOB_UID] = metadata["uid"]
+    annotations = {
+        name: value
+        for name, value in (metadata.get("annotations") or {}).items()
+        if name.startswith(words.PROVISIONING_PREFIX) or name == words.GATED_BY
+    }
+    made: Json = {
+        "apiVersion": kinds.WORKLOAD.api_version,
+        "kind": kinds.WORKLOAD.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": labels,
+            "finalizers": [words.IN_USE],
+            "ownerReferences": [
+                {
+                    "apiVersion": kind.kind.api_version,
+                    "kind": kind.kind.kind,
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {**spec_of(kind, job, world), "active": True},
+    }
+    if annotations:
+        made["metadata"]["annotations"] = annotations
+    return made
+
+
+def spec_of(kind: GangJob, job: Json, world: World) -> Json:
+    """What the job asks for, as its Workload says it; `active` is not the job's to say."""
+    pod_sets = kind.pod_sets(job)
+    priority = priority_of(job, pod_sets, world)
+    spec: Json = {"queueName": label(job, words.QUEUE), "podSets": pod_sets, "priority": priority.value}
+    if priority.reference is not None:
+        spec["priorityClassRef"] = priority.reference
+    seconds = label(job, words.MAX_EXECUTION)
+    if seconds.isascii() and seconds.isdigit() and int(seconds) > 0:
+        spec["maximumExecutionTimeSeconds"] = int(seconds)
+    return spec
+
+
+def priority_of(job: Json, pod_sets: list[Json], world: World) -> Priority:
+    """As Kueue: the class the job names, else that of its first pods that name one, else the cluster's default."""
+    named = label(job, words.PRIORITY_CLASS)
+    if named:
+        found = world.get(kinds.WORKLOAD_PRIORITY_CLASS, named)
+        if found is None:
+            raise NoSuchClass(f"WorkloadPriorityClass {named} does not exist; create it, or correct the job's label")
+        reference = {"group": words.GROUP, "kind": "WorkloadPriorityClass", "name": named}
+        return Priority(int(found.get("value") or 0), reference)
+    for one in pod_sets:
+        name = ((one.get("template") or {}).get("spec") or {}).get("priorityClassName")
+        found = world.get(kinds.PRIORITY_CLASS, str(name or ""))
+        if found is not None:
+            return _of_pods(found)
+    for one in world.others[kinds.PRIORITY_CLASS].list():
+        if one.get("globalDefault") is True:
+            return _of_pods(one)
+    return Priority()
+
+
+def _of_pods(found: Json) -> Priority:
+    reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": found["metadata"]["name"]}
+    return Priority(int(found.get("value") or 0), reference)
+
+
+# --- does it still match?
+
+
+def is_same_shape(job_sets: list[Json], workload: Json, *, admitted: bool) -> bool:
+    """Do the pods that the job would start look like those that the Workload was judged by?"""
+    recorded = (workload.get("spec") or {}).get("podSets") or []
+    if len(recorded) != len(job_sets):
+        return False
+    granted = {
+        one.get("name"): one.get("count")
+        for one in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+    }
+    for now, then in zip(job_sets, recorded, strict=True):
+        counts = {then.get("count", 1)} | (
+            {granted[then["name"]]} if admitted and then.get("name") in granted else set()
+        )
+        if now["name"] != then.get("name") or now["count"] not in counts:
+            return False
+        if not admitted and now.get("minCount") != then.get("minCount"):
+            return False
+        fields = ("containers", "initContainers") if admitted else ("containers", "initContainers", "tolerations")
+        if any(_part(now, name) != _part(then, name) for name in fields):
+            return False
+    return True
+
+
+def _part(pod_set: Json, name: str) -> list[Any]:
+    return list(((pod_set.get("template") or {}).get("spec") or {}).get(name) or ())
+
+
+# --- the start
+
+
+def infos_of(workload: Json, flavor: Callable[[str], Json | None]) -> list[PodSetInfo]:
+    """What the admission adds, pod set by pod set. Raises StartError where two checks contradict each other."""
+    status, spec = workload.get("status") or {}, workload.get("spec") or {}
+    given = {one.get("name"): one for one in (status.get("admission") or {}).get("podSetAssignments") or ()}
+    infos = []
+    for pod_set in spec.get("podSets") or ():
+        name = pod_set.get("name") or "main"
+        entry = given.get(name) or {}
+        parts: Json = {"labels": {}, "annotations": {}, "nodeSelector": {}}
+        tolerations: list[Json] = []
+        for flavor_name in sorted(set((entry.get("flavors") or {}).values())):
+            found = ((flavor(flavor_name) or {}).get("spec")) or {}
+            parts["nodeSelector"].update(found.get("nodeLabels") or {})
+            tolerations += [one for one in found.get("tolerations") or () if one not in tolerations]
+        _mark(parts, workload, name)
+        for check in status.get("admissionChecks") or ():
+            for update in check.get("podSetUpdates") or ():
+                if update.get("name") == name:
+                    _update(parts, update, name, check["name"])
+                    tolerations += [one for one in update.get("tolerations") or () if one not in tolerations]
+        infos.append(
+            PodSetInfo(
+                name=name,
+                count=int(entry.get("count", pod_set.get("count", 1))),
+                labels=parts["labels"],
+                annotations=parts["annotations"],
+                node_selector=parts["nodeSelector"],
+                tolerations=tuple(tolerations),
+            )
+        )
+    return infos
+
+
+def _mark(parts: Json, workload: Json, pod_set: str) -> None:
+    queue = str((workload.get("spec") or {}).get("queueName") or "")
+    cluster_queue = str(((workload.get("status") or {}).get("admission") or {}).get("clusterQueue") or "")
+    marks = {words.POD_SET: pod_set, words.LOCAL_QUEUE: queue, words.CLUSTER_QUEUE: cluster_queue}
+    parts["labels"].update({name: value for name, value in marks.items() if value and not check_label_value(value)})
+    parts["annotations"][words.WORKLOAD] = workload["metadata"]["name"]
+
+
+def _update(parts: Json, update: Json, pod_set: str, check: str) -> None:
+    for field in ("labels", "annotations", "nodeSelector"):
+        for name, value in (update.get(field) or {}).items():
+            if parts[field].get(name, value) != value:
+                raise StartError(
+                    f"pod set {pod_set}: admission check {check} sets {field} {name} to {value!r}, which is"
+                    f" {parts[field][name]!r} already"
+                )
+            parts[field][name] = value
+
+
+def gates_of(workload: Json) -> str:
+    return annotation(workload, words.GATED_BY)
+
+
+def name_of(workload: Json) -> str:
+    return str(key_of(workload))

@@ -1,0 +1,184 @@
+"""What the queue controller watches, and who belongs to whom.
+
+A job is found by the name of its Workload, which follows from the job's identity; a Workload by its owner's UID. Names
+alone never decide. Reads only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.queues import words
+from shoal.controllers.queues.jobs import ALL, GangJob
+from shoal.controllers.queues.names import workload_name
+from shoal.kube.cache import Cache
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+
+QUEUE_KINDS = (
+    kinds.CLUSTER_QUEUE,
+    kinds.COHORT,
+    kinds.RESOURCE_FLAVOR,
+    kinds.LOCAL_QUEUE,
+    kinds.ADMISSION_CHECK,
+    kinds.PROVISIONING_REQUEST_CONFIG,
+    kinds.WORKLOAD_PRIORITY_CLASS,
+    kinds.PRIORITY_CLASS,
+    kinds.NAMESPACE,
+    kinds.LIMIT_RANGE,
+)
+
+
+class World:
+    """Caches of everything an admission by a queue depends on."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self.client = client
+        self._clock = clock
+        self._absent: dict[Kind, asyncio.Event] = {}
+        self.workloads: Cache[Json] = self._cache(
+            kinds.WORKLOAD, indexes={"owner": _owner_uids, "queue": _queue_of, "reserved": _reserved_in}
+        )
+        self.others: dict[Kind, Cache[Json]] = {kind: self._cache(kind) for kind in QUEUE_KINDS}
+        self.requests: Cache[Json] = self._cache(kinds.PROVISIONING_REQUEST, indexes={"owner": _owner_uids})
+        self.jobs: dict[Kind, Cache[Json]] = {
+            one.kind: self._cache(one.kind, label_selector=words.QUEUE) for one in ALL
+        }
+        self._job_of: dict[Key, tuple[GangJob, Key]] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self.caches:
+                tasks.create_task(cache.run())
+
+    @property
+    def caches(self) -> list[Cache[Any]]:
+        return [self.workloads, self.requests, *self.others.values(), *self.jobs.values()]
+
+    async def synced(self) -> None:
+        """Until everything was read once. Kinds that are not installed do not hold us up; they join when they are."""
+        await asyncio.gather(*(self._known(cache) for cache in self.caches))
+
+    async def _known(self, cache: Cache[Any]) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (cache.synced, self._absent[cache.kind])]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _cache(
+        self, kind: Kind, *, label_selector: str = "", indexes: dict[str, Callable[[Json], Iterable[str]]] | None = None
+    ) -> Cache[Json]:
+        absent = self._absent[kind] = asyncio.Event()
+        return Cache(
+            self.client,
+            kind,
+            dict,
+            label_selector=label_selector,
+            indexes=indexes or {},
+            clock=self._clock,
+            report=lambda trouble: absent.set() if trouble.reason == "KindNotInstalled" else None,
+        )
+
+    # --- jobs and their Workloads
+
+    def note_job(self, kind: GangJob, job: Json) -> Key:
+        """Remember which Workload is this job's; returns that Workload's key."""
+        key = workload_key(kind, job)
+        self._job_of[key] = (kind, key_of(job))
+        return key
+
+    def forget_job(self, kind: GangJob, job: Json) -> Key:
+        key = workload_key(kind, job)
+        self._job_of.pop(key, None)
+        return key
+
+    def job_of(self, key: Key) -> tuple[GangJob, Json] | None:
+        """The job whose Workload has this key: the very one, by UID."""
+        found = self._job_of.get(key)
+        if found is None:
+            return None
+        kind, job_key = found
+        job = self.jobs[kind.kind].get(job_key)
+        return (kind, job) if job is not None and workload_key(kind, job) == key else None
+
+    def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
+        """UID of the Workload of the first of these owners that has one in this namespace."""
+        for uid in owners:
+            for workload in self.workloads.by_index("owner", uid):
+                if workload["metadata"].get("namespace") == namespace:
+                    return str(workload["metadata"]["uid"])
+        return ""
+
+    # --- queues
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+        return self.others[kind].get(Key(namespace, name)) if name else None
+
+    def local_queue(self, workload: Json) -> Json | None:
+        return self.get(kinds.LOCAL_QUEUE, queue_name(workload), workload["metadata"].get("namespace", ""))
+
+    def cluster_queue_name(self, workload: Json) -> str:
+        """Where it holds quota, or would."""
+        admission = (workload.get("status") or {}).get("admission") or {}
+        if admission.get("clusterQueue"):
+            return str(admission["clusterQueue"])
+        local = self.local_queue(workload)
+        return str((local or {}).get("spec", {}).get("clusterQueue") or "")
+
+    def requests_of(self, workload: Json) -> list[Json]:
+        return self.requests.by_index("owner", workload["metadata"]["uid"])
+
+    def limit_ranges(self, namespace: str) -> tuple[Json, ...]:
+        return tuple(self.others[kinds.LIMIT_RANGE].list(namespace))
+
+
+def workload_key(kind: GangJob, job: Json) -> Key:
+    metadata = job["metadata"]
+    name = workload_name(kind.kind.kind, kind.kind.group, metadata["name"], metadata["uid"])
+    return Key(metadata.get("namespace", ""), name)
+
+
+def key_of(obj: Json) -> Key:
+    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def controller_of(obj: Json) -> Json | None:
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((one for one in references if one.get("controller")), None)
+
+
+def group_of(reference: Json) -> str:
+    return str(reference.get("apiVersion") or "").partition("/")[0]
+
+
+def queue_name(workload: Json) -> str:
+    return str((workload.get("spec") or {}).get("queueName") or "")
+
+
+def label(obj: Json, name: str) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(name) or "")
+
+
+def annotation(obj: Json, name: str) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(name) or "")
+
+
+def _owner_uids(obj: Json) -> tuple[str, ...]:
+    owner = controller_of(obj)
+    return (str(owner.get("uid")),) if owner and owner.get("uid") else ()
+
+
+def _queue_of(workload: Json) -> tuple[str, ...]:
+    return (f"{workload['metadata'].get('namespace', '')}/{queue_name(workload)}",)
+
+
+def _reserved_in(workload: Json) -> tuple[str, ...]:
+    admission = (workload.get("status") or {}).get("admission") or {}
+    return (str(admission["clusterQueue"]),) if admission.get("clusterQueue") else ()

@@ -1,0 +1,168 @@
+"""Builders for queue tests: they hide noise, not meaning."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from tests.cluster import Cluster
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def flavor(name: str = "default-flavor", **spec: Any) -> Json:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
+
+
+def cluster_queue(name: str = "cluster-queue", flavor: str = "default-flavor", **spec: Any) -> Json:
+    """One flavor; amounts as `quota={"cpu": "4"}`, the rest as in the spec."""
+    quota = spec.pop("quota", {"cpu": "4", "memory": "8Gi"})
+    group = {
+        "coveredResources": list(quota),
+        "flavors": [{"name": flavor, "resources": [{"name": one, "nominalQuota": quota[one]} for one in quota]}],
+    }
+    checks = spec.pop("checks", [])
+    if checks:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": one} for one in checks]}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "resourceGroups": [group], **spec},
+    }
+
+
+def local_queue(name: str = "user-queue", to: str = "cluster-queue", **spec: Any) -> Json:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"clusterQueue": to, **spec},
+    }
+
+
+def provisioning_check(name: str = "nodes", config: str = "nodes-config") -> Json:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": name},
+        "spec": {
+            "controllerName": "kueue.x-k8s.io/provisioning-request",
+            "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config},
+        },
+    }
+
+
+def provisioning_config(name: str = "nodes-config", **spec: Any) -> Json:
+    given = {"provisioningClassName": "queued-provisioning.gke.io", **spec}
+    kind = "ProvisioningRequestConfig"
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": given}
+
+
+def template(image: str = "busybox", **requests: str) -> Json:
+    amounts = {name.replace("_", "/").replace("nvidia/com", "nvidia.com"): value for name, value in requests.items()}
+    container = {"name": "main", "image": image, "command": ["sleep", "60"], "resources": {"requests": amounts}}
+    return {"spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def job(
+    name: str, pods: int = 1, *, queue: str = "user-queue", labels: dict[str, str] | None = None, **requests: str
+) -> Json:
+    spec = {
+        "parallelism": pods,
+        "completions": pods,
+        "suspend": True,
+        "template": template(**(requests or {"cpu": "1"})),
+    }
+    metadata = {"name": name, "namespace": "default", "labels": {QUEUE: queue, **(labels or {})}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def ray_job(name: str, workers: int = 2, *, queue: str = "user-queue", **requests: str) -> Json:
+    asks = requests or {"cpu": "1"}
+    cluster = {
+        "rayVersion": "2.9.0",
+        "headGroupSpec": {"rayStartParams": {}, "template": template("rayproject/ray:2.9.0", cpu="1")},
+        "workerGroupSpecs": [
+            {
+                "groupName": "small",
+                "replicas": workers,
+                "minReplicas": workers,
+                "maxReplicas": workers,
+                "rayStartParams": {},
+                "template": template("rayproject/ray:2.9.0", **asks),
+            }
+        ],
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": name, "namespace": "default", "labels": {QUEUE: queue}},
+        "spec": {"entrypoint": "true", "shutdownAfterJobFinishes": True, "suspend": True, "rayClusterSpec": cluster},
+    }
+
+
+KIND_OF: dict[str, Kind] = {
+    "ResourceFlavor": kinds.RESOURCE_FLAVOR,
+    "ClusterQueue": kinds.CLUSTER_QUEUE,
+    "LocalQueue": kinds.LOCAL_QUEUE,
+    "Cohort": kinds.COHORT,
+    "AdmissionCheck": kinds.ADMISSION_CHECK,
+    "ProvisioningRequestConfig": kinds.PROVISIONING_REQUEST_CONFIG,
+    "WorkloadPriorityClass": kinds.WORKLOAD_PRIORITY_CLASS,
+    "Job": kinds.JOB,
+    "RayJob": kinds.RAY_JOB,
+    "RayCluster": kinds.RAY_CLUSTER,
+    "Workload": kinds.WORKLOAD,
+}
+
+
+async def make(cluster: Cluster, *objects: Json) -> list[Json]:
+    return [await cluster.create(KIND_OF[one["kind"]], one) for one in objects]
+
+
+def true(kind: str) -> Any:
+    """Has the object this condition?"""
+    return lambda obj: condition(obj, kind).get("status") == "True"
+
+
+def condition(obj: Json, kind: str) -> Json:
+    found = (obj.get("status") or {}).get("conditions") or ()
+    return next((one for one in found if one["type"] == kind), {})
+
+
+def said(obj: Json, kind: str) -> tuple[str, str, str]:
+    found = condition(obj, kind)
+    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
+def counts(queue: Json) -> tuple[int, int, int]:
+    """Who waits, who holds quota, who is admitted."""
+    status = queue.get("status") or {}
+    return tuple(status.get(f"{word}Workloads", -1) for word in ("pending", "reserving", "admitted"))  # type: ignore[return-value]
+
+
+def usage(queue: Json) -> dict[str, str]:
+    """What admitted gangs use of the first flavor."""
+    flavors = (queue.get("status") or {}).get("flavorsUsage") or [{"resources": []}]
+    return {one["name"]: one["total"] for one in flavors[0]["resources"]}
+
+
+async def pods_of(cluster: Cluster, name: str, count: int) -> list[Json]:
+    """The pods of a Job, once there are so many."""
+    selector = f"batch.kubernetes.io/job-name={name}"
+    async with asyncio.timeout(10):
+        while len(found := await cluster.client.list(kinds.POD, "default", label_selector=selector)) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def complete(cluster: Cluster, name: str, pods: int) -> None:
+    """All pods of a Job end well."""
+    for pod in await pods_of(cluster, name, pods):
+        await cluster.client.patch(
+            kinds.POD, pod["metadata"]["name"], "default", {"status": {"phase": "Succeeded"}}, subresource="status"
+        )
