@@ -25,10 +25,14 @@ from msgspec.inspect import (
 Cut = Callable[[Any], Any]
 
 
-@cache
 def cutter(type: Any) -> Cut | None:
     """A function that gives an object of this type `Raw` fields of its own; None when it has none."""
-    return None if type is dict else _cutter(type_info(type), {})
+    return None if type is dict else _found_once(type)
+
+
+@cache
+def _found_once(type: Any) -> Cut | None:
+    return _cutter(type_info(type), {})
 
 
 def _cutter(type: Type, known: dict[Any, Cut | None]) -> Cut | None:
