@@ -149,6 +149,52 @@ async def test_a_new_image_recreates_the_pods_and_launches_anew(stage):
     assert not before & after
 
 
+async def test_what_is_taken_out_of_the_configuration_is_taken_out_of_the_cluster(stage):
+    text = """
+head_node:
+    metadata: {labels: {old: "1", kept: "1"}}
+    spec: {containers: [{name: ray-node, image: x, resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}}]}
+head_start_ray_commands: [ray start --num-cpus=2 --port=6380]
+"""
+    await applied(stage, configuration=text)
+    await patched(
+        stage,
+        configuration=text.replace('old: "1", ', "").replace(", nvidia.com/gpu: 1", "").replace(" --num-cpus=2", ""),
+    )
+    head = child(stage)["spec"]["headGroupSpec"]
+    assert head["rayStartParams"] == {"port": "6380"}
+    assert head["template"]["metadata"]["labels"] == {"kept": "1"}
+    assert head["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 1}
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"autoScalingMode": "aggressive"}, ("upscalingMode", "Aggressive")),
+        ({"idleTimeoutMinutes": 7}, ("idleTimeoutSeconds", 420)),
+    ],
+)
+async def test_a_changed_setting_of_the_autoscaler_reaches_it(stage, change, told):
+    await applied(stage, minWorkers=1, maxWorkers=3)
+    await patched(stage, **change)
+    assert child(stage)["spec"]["autoscalerOptions"][told[0]] == told[1]
+
+
+async def test_one_form_can_be_changed_for_the_other(stage):
+    await applied(stage, minWorkers=2)
+    found = await patched(stage, minWorkers=None, configuration="min_workers: 1\nmax_workers: 1\n")
+    assert child(stage)["spec"]["workerGroupSpecs"][0]["replicas"] == 1
+    assert len([pod for pod in stage.objects(kinds.POD) if view.labels(pod).get(names.NODE_TYPE) == "worker"]) == 1
+    assert "ConfigurationOverridden" not in true_conditions(found)
+
+
+async def test_what_is_deleted_while_it_launches_leaves_nothing(stage):
+    await stage.client.create(kinds.RAY, ray(minWorkers=1), "default")
+    await stage.client.delete(kinds.RAY, "sample", "default")
+    await stage.settle()
+    assert [kind.kind for kind in (kinds.POD, kinds.RAY_CLUSTER, kinds.CONFIG_MAP) if stage.objects(kind)] == []
+
+
 async def test_what_stops_the_child_is_shown(stage):
     await stage.play({"do": "quota", "deny": True})
     found = await applied(stage, minWorkers=1)

@@ -18,6 +18,7 @@ from shoal.controllers.ray.settings import Settings
 LAUNCHER_LABEL = "ray-launcher"
 IMAGE = "ray.k8s.io/launcher-image"
 TIMEOUT = "ray.k8s.io/launch-timeout"
+TIMEOUT_AS_PROPOSED = "ray.k8s.io/launchTimeout"
 DEFAULT_TIMEOUT = 600
 FILE = "example-full.yaml"
 _MOUNT = "/mounted-configmap"
@@ -66,7 +67,8 @@ def config_map(ray: Json, translation: Translation) -> Json:
 
 def launch_timeout(ray: Json) -> int:
     """Seconds; the annotation takes `600`, `600s` or `10m`."""
-    text = view.annotations_of(ray).get(TIMEOUT, "").strip().lower()
+    marks = view.annotations_of(ray)
+    text = (marks.get(TIMEOUT) or marks.get(TIMEOUT_AS_PROPOSED) or "").strip().lower()
     number, unit = (text[:-1], text[-1:]) if text[-1:] in ("s", "m", "h") else (text, "s")
     if not (number.isascii() and number.isdigit()):
         return DEFAULT_TIMEOUT

@@ -17,7 +17,7 @@ from shoal.controllers.ray.caches import BY_OWNER, Caches
 from shoal.controllers.ray.launcher import launcher_pod
 from shoal.controllers.ray.ray_translation import LABEL, SUSPEND, Translation, translate
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Stranger, Writes, owned_by
+from shoal.controllers.ray.writes import Stranger, Writes, merge_patch, owned_by
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError
 from shoal.kube.events import EventType, Recorder
@@ -160,7 +160,7 @@ def child_change(held: Json, wanted: Json) -> Json | None:
     spec: Json = {}
     marks = view.annotations_of(held)
     if marks.get(HASH) != view.annotations_of(wanted)[HASH]:
-        spec = view.clone(wanted["spec"])
+        spec = merge_patch(view.spec(held), view.clone(wanted["spec"]))
         spec.update({key: None for key in ("enableInTreeAutoscaling", "autoscalerOptions") if key not in spec})
     elif marks.get(COUNTS) != view.annotations_of(wanted)[COUNTS]:
         counts = {view.group_name(group): group for group in view.groups(wanted)}

@@ -87,7 +87,7 @@ class Writes:
             changes[stamp] = seconds_text(now)
         patch = {
             "metadata": {"resourceVersion": view.metadata(thing).get("resourceVersion")},
-            "status": _merge(old, changes),
+            "status": merge_patch(old, changes),
         }
         written = await self.client.patch(kind, view.name(thing), view.namespace(thing), patch, subresource="status")
         cache.note_write(written)
@@ -107,14 +107,14 @@ class Writes:
         )
 
 
-def _merge(old: Json, changes: Json) -> Json:
-    """Merge-patch semantics: members of a map that are gone must be named with null, however deep the map lies."""
+def merge_patch(old: Json, changes: Json) -> Json:
+    """A merge patch for the changed members of a map; what is gone from a map, however deep, is named with null."""
     patch: Json = {}
     for key, value in changes.items():
         before = old.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
             gone: Json = dict.fromkeys(member for member in before if member not in value)
-            patch[key] = _merge(before, {**value, **gone})
+            patch[key] = merge_patch(before, {**value, **gone})
         else:
             patch[key] = value
     return patch
