@@ -58,8 +58,6 @@ class Search:
         )
         self.nominated: Sequence[dict[str, str]] | None = None
         """When set: per pod set, the only flavor to look at for a resource."""
-        self.resumed = False
-        """Some scan began after the first flavor."""
 
     def run(self, counts: Sequence[int] | None = None) -> Assignment:
         """Choose flavors for the whole gang, or for `counts` pods of each pod set."""
@@ -137,7 +135,6 @@ class _Scan:
     def run(self, resource: str) -> None:
         search, flavors = self.search, self.group.flavors
         index = start = self._resume_at(resource)
-        search.resumed = search.resumed or start > 0
         for index in range(start, len(flavors)):
             name = flavors[index].name
             if self._ineligible(name, resource):

@@ -137,7 +137,8 @@ class Cycle:
         search.nominated = nominated
         whole = search.run()
         victims = self._victims(member, whole)
-        if not self.settings.exact and search.resumed and not victims and whole.outcome is not Outcome.FIT:
+        stuck = not victims and whole.outcome is not Outcome.FIT
+        if stuck and member.flavors_remain and not self.settings.exact:
             whole, victims = self._from_the_start(member, search, whole)
         if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
             smaller = self._shrink(member, search)

@@ -132,7 +132,12 @@ class Register:
             return
         if member.terms.requeue_at > self.now:
             heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
-        record.waiting.push(member, parked=self.is_asleep(member))
+        asleep = self.is_asleep(member)
+        if record.waiting.strict and not asleep and not self.state.settings.exact:
+            head = record.waiting.peek()
+            if head is not None and member.order < head.order:
+                self._freed(record)  # the head so far stands behind, and keeps nothing from others meanwhile
+        record.waiting.push(member, parked=asleep)
         self._waiting_in[member.uid] = record.name
         record.stalled_at = -1
         self.hot.add(record.name)

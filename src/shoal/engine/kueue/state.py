@@ -81,7 +81,7 @@ class State:
     def _call_evictors(self, member: Member, record: QueueRecord) -> None:
         """Somebody new could be made to leave: those set aside for want of such may try again."""
         called = [record] if record.fact.preemption.within_cluster_queue != "Never" else []
-        if record.node.parent is not None and not record.node.within_nominal(member.usage):
+        if _takes_from_others(record.node, member.usage):
             others = (self.records.get(node.name) for node in record.node.root().queues())
             called += [other for other in others if other and other.fact.preemption.reclaim_within_cohort != "Never"]
         for other in called:  # also where nobody waits: its head may be in this very cycle, and go back
@@ -160,3 +160,12 @@ class State:
         """Something that no decision of ours caused: old grudges are void."""
         self._evicted_by.clear()
         self._evicted_before.clear()
+
+
+def _takes_from_others(node: Node, usage: Usage) -> bool:
+    """Does the queue borrow there, or a cohort above it? One that lends what it owns makes its whole cohort borrow."""
+    while node.parent is not None:
+        if not node.within_nominal(usage):
+            return True
+        node = node.parent
+    return False

@@ -10,7 +10,7 @@ a new answer and brings its shape back. Knows no quota.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -33,52 +33,70 @@ class Survey(Protocol):
         """What the gang asks for."""
 
 
-class _Shelf:
-    """Shapes of one priority that missed something at the same places."""
-
-    __slots__ = ("awake", "frame", "line", "priority")
-
-    def __init__(self, frame: Frame, priority: int) -> None:
-        self.frame = frame
-        self.priority = priority
-        self.line: list[tuple[int, int, bytes]] = []
-        """By the first resource they need: all together, the smallest first, and for the largest pod set."""
-        self.awake: dict[bytes, None] = {}
-        """Those not set aside."""
-
-    def call(self, reachable: Reachable, shapes: dict[bytes, _Shape]) -> None:
-        """Wake those that what is reachable may be enough for; those that ask for more in all are not looked at."""
-        end = bisect_right(self.line, reachable.together[0], key=_amount) if reachable.together else len(self.line)
-        largest = reachable.largest[0] if reachable.largest else 0
-        self.awake = dict.fromkeys([key for _, most, key in self.line[:end] if most <= largest])
-        self.settle(reachable, shapes)
-
-    def settle(self, reachable: Reachable, shapes: dict[bytes, _Shape]) -> None:
-        """Set aside those for whom it is not enough."""
-        tempts = reachable.tempts
-        self.awake = {key: None for key in self.awake if (needs := shapes[key].needs) is None or tempts(needs)}
-
-
 class _Shape:
     """Waiting gangs of one shape, first to go first."""
 
-    __slots__ = ("heap", "needs", "parked", "shelf", "size")
+    __slots__ = ("failed_at", "heap", "key", "needs", "parked", "shelf", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes) -> None:
+        self.key = key
         self.needs: Wish | None = None
         """Known since it last failed; None: any change may help."""
         self.shelf: _Shelf | None = None
         """Where it lies; None exactly when its needs are not known."""
         self.heap: list[Order] = []
         self.parked = False
-        """On no shelf, and set aside. One on a shelf is set aside when it is not among the shelf's awake."""
+        """On no shelf, and set aside."""
+        self.failed_at = -1
+        """On a shelf, and set aside since this call."""
         self.size = 0
+
+    @property
+    def is_aside(self) -> bool:
+        return self.parked if self.shelf is None else self.shelf.sets_aside(self)
+
+
+class _Shelf:
+    """Shapes of one priority that missed something at the same places."""
+
+    __slots__ = ("calls", "frame", "line", "priority", "within")
+
+    def __init__(self, frame: Frame, priority: int) -> None:
+        self.frame = frame
+        self.priority = priority
+        self.line: list[tuple[int, int, bytes, _Shape]] = []
+        """By the first resource they need: all together, the smallest first, and for the largest pod set."""
+        self.calls = 0
+        """How often those who had failed were given another chance."""
+        self.within: tuple[int, int] | None = None
+        """What could be had of that resource when last looked at, in all and at one place."""
+
+    def candidates(self, reachable: Reachable | None) -> list[tuple[Order, _Shape]]:
+        """Those not set aside that what is reachable (None: what was when last looked at) may be enough for. Who asks
+        for more in all is not looked at."""
+        if reachable is not None:
+            self.within = (reachable.together[0], reachable.largest[0]) if reachable.together else None
+        line, calls = self.line, self.calls
+        if self.within is None:
+            return [(shape.heap[0], shape) for *_, shape in line if shape.failed_at != calls and shape.heap]
+        most, largest = self.within
+        return [
+            (shape.heap[0], shape)
+            for _, alone, _, shape in line[: bisect_left(line, (most + 1,))]
+            if alone <= largest and shape.failed_at != calls and shape.heap
+        ]
+
+    def sets_aside(self, shape: _Shape) -> bool:
+        if shape.failed_at == self.calls:
+            return True
+        needs = shape.needs.modesty if shape.needs is not None else (0, 0)
+        return self.within is not None and (needs[0] > self.within[0] or needs[1] > self.within[1])
 
 
 class Waiting:
     __slots__ = (
-        "_called", "_heap", "_members", "_parked", "_shapes", "_shelves", "_unshelved", "age_counts", "sticky",
-        "strict",
+        "_called", "_heap", "_members", "_parked", "_ranks", "_shapes", "_shelves", "_unshelved", "age_counts",
+        "sticky", "strict",
     )  # fmt: skip
 
     def __init__(self, *, strict: bool, age_counts: bool = False) -> None:
@@ -90,6 +108,7 @@ class Waiting:
         self._members: dict[str, Member] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._shelves: dict[tuple[Frame, int], _Shelf] = {}
+        self._ranks: list[tuple[int, list[_Shelf]]] | None = None
         self._heap: list[tuple[Order, bytes]] = []
         """First gangs of shapes on no shelf; entries that are no longer true are dropped when they come up."""
         self._unshelved: dict[bytes, None] = {}
@@ -112,7 +131,7 @@ class Waiting:
         self._members[member.uid] = member
         shape = self._shapes.get(member.shape)
         if shape is None:
-            shape = self._shapes[member.shape] = _Shape()
+            shape = self._shapes[member.shape] = _Shape(member.shape)
         shape.size += 1
         if parked:
             self._parked.add(member.uid)
@@ -130,9 +149,8 @@ class Waiting:
 
     def _bring_back(self, key: bytes, shape: _Shape) -> None:
         """Whatever was found out about the shape does not hold for its new first gang."""
-        if shape.shelf is not None:
-            shape.shelf.awake[key] = None
-        elif shape.parked:
+        shape.failed_at = -1
+        if shape.parked:
             shape.parked = False
             self._unshelved.pop(key, None)
 
@@ -155,8 +173,7 @@ class Waiting:
                 heapq.heappop(shape.heap)
             self._members.pop(member.uid)
             shape.size -= 1
-            if shape.heap:
-                self._offer(member.shape, shape)
+            self._offer(member.shape, shape)
         return member
 
     def gone(self, member: Member) -> None:
@@ -165,36 +182,58 @@ class Waiting:
         if shape is not None and not shape.size:
             self._forget(member.shape)
 
+    def peek(self) -> Member | None:
+        """The head, whether or not there is enough for it."""
+        return self._head(None)
+
     def _head(self, survey: Survey | None) -> Member | None:
         sticky = self._members.get(self.sticky)
         if sticky is not None and not self.is_parked(sticky):
             return sticky
         if survey is not None:
             self._shelve_all(survey)
+            if self._called:
+                self._called = False
+                for shelf in self._shelves.values():
+                    shelf.calls += 1
         best = self._first_unshelved()
-        called = survey is not None and self._called
-        if survey is not None and called:
-            self._called = False
-            for shelf in self._shelves.values():
-                shelf.call(survey.reachable(shelf.frame, shelf.priority), self._shapes)
-        ahead: list[tuple[Order, bytes, _Shelf, Member]] = []
-        for shelf in self._shelves.values():
-            if not shelf.awake or (best is not None and -shelf.priority > best.order[0]):
-                continue
-            if survey is not None and not called:
-                shelf.settle(survey.reachable(shelf.frame, shelf.priority), self._shapes)
-            for key in shelf.awake:
-                first = self._first(self._shapes[key])
-                if first is not None and (best is None or first.order < best.order):
-                    ahead.append((first.order, key, shelf, first))
+        for priority, shelves in self._by_priority():
+            if best is not None and -best.order[0] > priority:
+                break
+            found = self._first_fitting(priority, shelves, survey)
+            if found is not None:
+                return found if best is None or found.order < best.order else best
+        return best
+
+    def _first_fitting(self, priority: int, shelves: list[_Shelf], survey: Survey | None) -> Member | None:
+        """The first on these shelves for whom there may be enough; who comes before and fails is set aside."""
+        ahead: list[tuple[Order, _Shape]] = []
+        for shelf in shelves:
+            ahead += shelf.candidates(survey.reachable(shelf.frame, priority) if survey is not None else None)
         heapq.heapify(ahead)
         while ahead:
-            _, key, shelf, first = heapq.heappop(ahead)
-            needs = self._shapes[key].needs
-            if survey is None or needs is None or survey.may_fit(needs, shelf.priority):
-                return first
-            del shelf.awake[key]
-        return best
+            order, shape = ahead[0]
+            first = self._first(shape)
+            if first is not None and first.order == order:
+                if survey is None or shape.needs is None or survey.may_fit(shape.needs, priority):
+                    return first
+                if shape.shelf is not None:
+                    shape.failed_at = shape.shelf.calls
+                first = None
+            if first is not None:
+                heapq.heapreplace(ahead, (first.order, shape))  # those before it left
+            else:
+                heapq.heappop(ahead)
+        return None
+
+    def _by_priority(self) -> list[tuple[int, list[_Shelf]]]:
+        """The shelves, highest priority first."""
+        if self._ranks is None:
+            ranks: dict[int, list[_Shelf]] = {}
+            for shelf in self._shelves.values():
+                ranks.setdefault(shelf.priority, []).append(shelf)
+            self._ranks = sorted(ranks.items(), reverse=True)
+        return self._ranks
 
     def _shelve_all(self, survey: Survey) -> None:
         """Those of whom nothing is known yet are looked at like all others: a gang without hope takes up no turn."""
@@ -239,20 +278,26 @@ class Waiting:
             shape.parked = True
             self._unshelved[member.shape] = None
             return
-        self.shelve(member, needs)
-        if shape.shelf is not None:
-            shape.shelf.awake.pop(member.shape, None)
+        shape.failed_at = self._lay(member, needs).calls
 
     def shelve(self, member: Member, needs: Wish) -> None:
         """Note what its shape needs, so that it is tried only when that may be there. It is not set aside."""
+        self._lay(member, needs)
+        self._shapes[member.shape].failed_at = -1
+
+    def _lay(self, member: Member, needs: Wish) -> _Shelf:
         key, shape = member.shape, self._shapes[member.shape]
-        if shape.needs is not needs or shape.shelf is None:
+        if shape.shelf is None or shape.needs is not needs:
             self._unshelve(key, shape)
             shape.needs, shape.parked = needs, False
             place = (needs.frame, member.priority)
-            shape.shelf = self._shelves.get(place) or self._shelves.setdefault(place, _Shelf(*place))
-            insort(shape.shelf.line, (*needs.modesty, key))
-        shape.shelf.awake[key] = None
+            shelf = self._shelves.get(place)
+            if shelf is None:
+                shelf = self._shelves[place] = _Shelf(*place)
+                self._ranks = None
+            shape.shelf = shelf
+            insort(shelf.line, (*needs.modesty, key, shape))
+        return shape.shelf
 
     def unpark(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
         """Something changed: everyone may try again, but `stays` and shapes that would fail. True if anyone may.
@@ -267,6 +312,7 @@ class Waiting:
                     shape.shelf = shape.needs = None
                     called.append(key)
             self._shelves.clear()
+            self._ranks = None
             self._called = False
         else:
             self._called = True
@@ -288,9 +334,9 @@ class Waiting:
         if shape.shelf is not None and shape.needs is not None:
             line = shape.shelf.line
             del line[bisect_left(line, (*shape.needs.modesty, key))]
-            shape.shelf.awake.pop(key, None)
             if not line:
                 del self._shelves[shape.shelf.frame, shape.shelf.priority]
+                self._ranks = None
         shape.shelf = None
 
     def _forget(self, key: bytes) -> None:
@@ -321,9 +367,7 @@ class Waiting:
         return (self._members[uid] for uid in sorted(self._parked))
 
     def is_parked(self, member: Member) -> bool:
-        shape = self._shapes[member.shape]
-        aside = shape.parked if shape.shelf is None else member.shape not in shape.shelf.awake
-        return aside or member.uid in self._parked
+        return member.uid in self._parked or self._shapes[member.shape].is_aside
 
     def everyone(self) -> list[Member]:
         """In queue order, set aside or not."""
@@ -332,7 +376,3 @@ class Waiting:
 
 def _order(member: Member) -> Order:
     return member.order
-
-
-def _amount(entry: tuple[int, int, bytes]) -> int:
-    return entry[0]

@@ -1,0 +1,67 @@
+"""Small worlds in which something that helped a gang was once overlooked: it is looked at in time."""
+
+from __future__ import annotations
+
+from shoal.engine.kueue import Flavor, FlavorQuota, Fungibility, ResourceGroup
+from shoal.engine.model import PodSet
+from tests.unit.engine.kueue.world import CPU, World, cohort, gang, limits, queue
+
+
+def test_a_queue_that_uses_what_it_lends_makes_its_cohort_borrow():
+    """`own` stays within its quota, but `left`, which had lent that, borrows now as a whole: others may reclaim."""
+    world = World(
+        cohort("root"),
+        cohort("left", "root"),
+        queue("taker", 2, "left"),
+        queue("own", limits(10, None, 4), "left"),
+        queue("right", 7, "root", reclaim="LowerPriority"),
+        queue("guest", 0, "root"),
+        gang("taken", "taker", 6),
+        gang("fixed", "guest", 1, priority=9),
+    )
+    world.settle()
+    world.tell(gang("wanting", "right", 7, priority=5))
+    world.settle()
+    assert world.running() == {"taken", "fixed"}, "left does not borrow: nobody there has to give way"
+    world.tell(gang("late", "own", 7, priority=9))
+    world.settle()
+    assert world.evictions == [("wanting", "taken")]
+
+
+def test_a_new_head_of_a_strict_queue_lets_others_have_what_the_former_one_kept():
+    """What the head of a strict queue waits for is kept from others only as long as it is the head."""
+    world = World(
+        cohort("team", cpu=4),
+        queue("strict", 4, "team", strategy="StrictFIFO"),
+        queue("easy", 0, "team"),
+        gang("old", "strict", 6),
+    )
+    world.settle()
+    world.tell(gang("large", "strict", 4, at=1), gang("small", "easy", 2, at=2))
+    world.settle()
+    assert world.running() == {"old"}, "the rest is kept for the head of the strict queue"
+    world.tell(gang("empty", "strict", 1, count=0, priority=1, at=3))
+    world.settle()
+    assert world.running() == {"old", "empty", "small"}
+
+
+def test_flavors_looked_through_before_do_not_keep_a_gang_from_starting_smaller():
+    """After a first look that another gang spoiled, every flavor counts again for a smaller start."""
+    sizes = {"gold": 7, "spot": 5, "default": 0}
+    flavors = tuple(FlavorQuota(name, {"cpu": limits(size)}) for name, size in sizes.items())
+    groups = (ResourceGroup(("cpu",), flavors),)
+    world = World(
+        Flavor(name="gold"),
+        Flavor(name="spot"),
+        cohort("team"),
+        queue("other", 0, "team", groups=(ResourceGroup(("cpu",), (FlavorQuota("gold", {"cpu": limits(5)}),)),)),
+        queue("main", cohort="team", groups=groups, fungibility=Fungibility(next_when_borrowing=True)),
+    )
+    pod_sets = (
+        PodSet(name="workers", count=3, min_count=1, requests={"cpu": 4 * CPU}),
+        PodSet(name="head", count=3, requests={"cpu": CPU}),
+    )
+    world.tell(gang("first", "other", 4, priority=9), gang("second", "main", pod_sets=pod_sets))
+    world.settle()
+    assert world.running() == {"first", "second"}
+    assert [entry.count for entry in world.gangs["second"].assignment] == [2, 3]
