@@ -77,6 +77,7 @@ class LocalCluster:
         await self._install_kinds()
         gangs = wrapper_settings(self.settings)
         self.server.admission.judges.update(judges(self.client, as_creator=gangs.create_as_creator))
+        self.server.admission.preparers.update(preparers())
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
             self.home.identity,
@@ -229,16 +230,25 @@ class LocalCluster:
 
 def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) -> dict[str, Part]:
     """What runs beside the API server, by name."""
-    from shoal.controllers import appwrapper, ray
+    from shoal.controllers import ray
     from shoal.local import autoscaler, builtin
 
     gangs = wrapper_settings(settings)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, ray_settings()),
-        "appwrapper": lambda: appwrapper.run(client, gangs),
+        "gangs": lambda: run_gangs(client, gangs),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
     }
+
+
+async def run_gangs(client: Client, settings: AppWrapperSettings) -> None:
+    """AppWrappers and queued jobs, in one loop: they compete for the same room."""
+    from shoal.controllers.appwrapper import AppWrapperController
+    from shoal.controllers.queues import QueueController, QueueSettings
+
+    queues = QueueController(client, QueueSettings(device_tolerations=True))
+    await AppWrapperController(client, settings, guest=queues).run()
 
 
 def wrapper_settings(settings: Settings) -> AppWrapperSettings:
@@ -255,19 +265,30 @@ def judges(client: Client, *, as_creator: bool = False) -> dict[tuple[str, str],
     from shoal.controllers import ray
     from shoal.controllers.appwrapper import webhook
     from shoal.controllers.appwrapper.rights import Rights
+    from shoal.controllers.queues import admission as queues
     from shoal.kube.discovery import Discovery
 
     of_ray = ray.validator(ray_settings())
+    of_ray_in_queues = queues.first_refusal(of_ray, queues.validate)
     of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator).validate
     return {
-        ("ray.io", "rayclusters"): of_ray,
-        ("ray.io", "rayjobs"): of_ray,
+        ("ray.io", "rayclusters"): of_ray_in_queues,
+        ("ray.io", "rayjobs"): of_ray_in_queues,
         ("ray.k8s.io", "rays"): of_ray,
         ("workload.codeflare.dev", "appwrappers"): of_gangs,
         ("mcad.ibm.com", "appwrappers"): of_gangs,
         ("quota.codeflare.dev", "quotasubtrees"): of_gangs,
         ("ibm.com", "quotasubtrees"): of_gangs,
+        ("batch", "jobs"): queues.validate,
+        **{("kueue.x-k8s.io", name): queues.validate for name in queues.JUDGED},
     }
+
+
+def preparers() -> dict[tuple[str, str], Judge]:
+    """Who completes a new object before it is judged: jobs with a queue label begin suspended."""
+    from shoal.controllers.queues import admission as queues
+
+    return dict.fromkeys(queues.PREPARED, queues.prepare)
 
 
 def ray_settings() -> RaySettings:

@@ -6,6 +6,8 @@ the request, never stand in the way of a deletion or of a finalizer, and change 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.api import rules
 from shoal.api.meta import Json
 from shoal.api.names import check_subdomain
@@ -21,6 +23,14 @@ NEVER_QUEUED = ("kube-system",)
 _FINALIZED = ("ClusterQueue", "ResourceFlavor")
 _MAKERS = {*BY_NAME, ("ray.io", "RayService"), ("workload.codeflare.dev", "AppWrapper")}
 
+JUDGED = ("clusterqueues", "cohorts", "resourceflavors", "workloads")
+PREPARED = (
+    *((one.kind.group, one.kind.plural) for one in BY_NAME.values()),
+    (words.GROUP, "clusterqueues"),
+    (words.GROUP, "resourceflavors"),
+)
+"""Group and resource of what `prepare` may change."""
+
 JOB_RULES: list[Json] = [
     {
         "apiGroups": [kind.kind.group],
@@ -35,7 +45,7 @@ QUEUE_RULES: list[Json] = [
     {
         "apiGroups": [words.GROUP],
         "apiVersions": ["v1beta1", "v1beta2"],
-        "resources": ["clusterqueues", "cohorts", "resourceflavors", "workloads"],
+        "resources": list(JUDGED),
         "operations": ["CREATE", "UPDATE"],
         "scope": "*",
     }
@@ -70,6 +80,21 @@ def validate(request: AdmissionRequest) -> Verdict:
     if not problems:
         return Verdict()
     return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", 422, "Invalid")
+
+
+def first_refusal(*judges: Callable[[AdmissionRequest], Verdict]) -> Callable[[AdmissionRequest], Verdict]:
+    """Several judges of one kind: the first refusal counts, all warnings are passed on."""
+
+    def judged(request: AdmissionRequest) -> Verdict:
+        warnings: tuple[str, ...] = ()
+        for judge in judges:
+            verdict = judge(request)
+            if not verdict.allowed:
+                return verdict
+            warnings += verdict.warnings
+        return Verdict(warnings=warnings)
+
+    return judged
 
 
 def is_queued(kind: GangJob, job: Json, namespace: str = "") -> bool:

@@ -15,6 +15,7 @@ from shoal.api import kinds
 from shoal.api.booking import booking_of
 from shoal.api.meta import Json
 from shoal.controllers.queues import checks, requests
+from shoal.controllers.queues.devices import tolerating
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, key_of
 from shoal.engine.kueue import ClusterQueue, read
@@ -41,6 +42,8 @@ class Facts:
         gang = read.workload(workload, replace(self._rules, limit_ranges=limit_ranges))
         status = workload.get("status") or {}
         gang = replace(gang, stopping_for=preemptor_of(status))
+        if self._settings.device_tolerations:
+            gang = tolerating(gang)
         cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
         rules = checks.rules_of(cluster_queue)
         if gang.state in ("waiting", "held"):

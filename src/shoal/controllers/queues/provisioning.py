@@ -13,6 +13,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues import requests, words
+from shoal.controllers.queues.devices import tolerating_template
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.office import Office
@@ -115,6 +116,9 @@ class Provisioning:
         """Templates first, then the request, then the templates go over to it."""
         office, workload = self._office, draft.obj
         templates, body = requests.objects(workload, check["name"], attempt, config, wanted)
+        if office.settings.device_tolerations:
+            for template in templates:
+                tolerating_template(template["template"])
         name = body["metadata"]["name"]
         try:
             for template in templates:

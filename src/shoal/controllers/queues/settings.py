@@ -32,6 +32,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     fair_sharing: bool = False
     partial_admission: bool = True
     priority_boost: bool = False
+    device_tolerations: bool = False
+    """Does the API server let pods that ask for a device tolerate a taint of that name? The embedded one does."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     """Where no job is queued, whatever its label says."""
     copied_labels: tuple[str, ...] = ()
