@@ -28,6 +28,8 @@ def compare(expect: Any, built: Any, where: str) -> list[str]:
     if isinstance(expect, dict) and "contains" in expect and len(expect) == 1:
         missing = [part for part in expect["contains"] if not isinstance(built, str) or part not in built]
         return [f"{where}: {built!r} lacks {missing}"] if missing else []
+    if isinstance(expect, dict) and "only" in expect and len(expect) == 1:
+        return _compare_only(expect["only"], built, where)
     if isinstance(expect, dict) and isinstance(built, dict):
         problems = []
         for key in sorted({*expect, *built}):
@@ -46,6 +48,24 @@ def compare(expect: Any, built: Any, where: str) -> list[str]:
             for one in compare(*pair, f"{where}[{index}]")
         ]
     return [] if _same(expect, built) else [f"{where}: expected {expect!r}, got {built!r}"]
+
+
+def _compare_only(expect: Any, built: Any, where: str) -> list[str]:
+    """Only what is named; null means that it must not be there. For cases about one rule."""
+    if not isinstance(expect, dict) or not isinstance(built, dict):
+        return compare(expect, built, where)
+    problems = []
+    for key, wanted in expect.items():
+        here = f"{where}.{key}" if where else key
+        if wanted is None:
+            problems += (
+                [f"{here}: not expected, got {built[key]!r}"] if built.get(key) not in (None, {}, [], "") else []
+            )
+        elif key not in built:
+            problems.append(f"{here}: missing, expected {wanted!r}")
+        else:
+            problems += _compare_only(wanted, built[key], here)
+    return problems
 
 
 def _same(expect: Any, built: Any) -> bool:

@@ -14,7 +14,8 @@ import pytest
 from tests.conformance.kuberay_runner import outcomes, run_case
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = json.loads((Path(__file__).parent / "kuberay_cases" / "own.json").read_text())["cases"]
+FILES = sorted((Path(__file__).parent / "kuberay_cases").glob("*.json"))
+OWN = [case for file in FILES for case in json.loads(file.read_text())["cases"]]
 RECORDED = Path(os.environ.get("SHOAL_CASES") or ROOT.parent / "shared" / "cases") / "kuberay.json"
 
 
