@@ -124,7 +124,7 @@ class RemoteCluster(Cluster):
 
 
 @cache
-def _crds() -> list[bytes]:
+def rendered_crds() -> list[bytes]:
     """Rendered once: hundreds of tests start a cluster."""
     return [msgspec.json.encode(crd) for crd in load_crds()]
 
@@ -154,7 +154,7 @@ async def _running(with_builtin: bool, audit_log: str | None) -> AsyncIterator[C
         stack.push_async_callback(server.stop)
         cluster = Cluster(server)
         stack.push_async_callback(cluster.stop)
-        for crd in _crds():
+        for crd in rendered_crds():
             await cluster.client.request("POST", kinds.CRD.path(), body=crd)
         if with_builtin:
             from shoal.local import builtin

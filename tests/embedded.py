@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import msgspec
 
@@ -27,13 +28,13 @@ from tests.faulty import RefusedStream
 class Embedded:
     """Shared state; `transport()` gives any number of connections to it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, chance: Random | None = None) -> None:
         self.clock = clock
-        self.server = Server(None, clock=clock)
+        self.server = Server(None, clock=clock, chance=chance)
         self.refusals: dict[str, tuple[int, str, str]] = {}
         """Collections such as `api/v1/pods` that answer with this code, reason and message."""
         self.streaming_lists = True
-        self._watches: set[asyncio.Event] = set()
+        self._watches: dict[asyncio.Event, None] = {}  # cut in the order they were opened
 
     async def start(self, *namespaces: str) -> Embedded:
         await self.server.start()
@@ -63,7 +64,7 @@ class Embedded:
 
     def cut_watches(self) -> None:
         """End every watch silently, as a server does to watchers that fall behind."""
-        for watch in self._watches:
+        for watch in tuple(self._watches):
             watch.set()
 
     def compact(self) -> None:
@@ -82,11 +83,11 @@ class Embedded:
     async def watching(self) -> AsyncIterator[asyncio.Event]:
         """One open watch; the event is set when it is to end."""
         cut = asyncio.Event()
-        self._watches.add(cut)
+        self._watches[cut] = None
         try:
             yield cut
         finally:
-            self._watches.discard(cut)
+            del self._watches[cut]
 
 
 class Door:
