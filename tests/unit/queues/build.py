@@ -8,6 +8,7 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.controllers.queues.names import workload_name
 from tests.cluster import Cluster
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -137,6 +138,11 @@ def condition(obj: Json, kind: str) -> Json:
 def said(obj: Json, kind: str) -> tuple[str, str, str]:
     found = condition(obj, kind)
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
+def name_of(made: Json, kind: str = "Job", group: str = "batch") -> str:
+    """The name of this job's Workload."""
+    return workload_name(kind, group, made["metadata"]["name"], made["metadata"]["uid"])
 
 
 def counts(queue: Json) -> tuple[int, int, int]:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from shoal.api import kinds
-from shoal.controllers.queues.names import workload_name
 from tests.cluster import Cluster
-from tests.unit.queues.build import complete, condition, counts, job, make, said, true, usage
-
-
-def name_of(made: dict, kind: str = "Job", group: str = "batch") -> str:
-    return workload_name(kind, group, made["metadata"]["name"], made["metadata"]["uid"])
+from tests.unit.queues.build import complete, condition, counts, job, make, name_of, said, true, usage
 
 
 async def test_a_job_waits_suspended_and_starts_whole(cluster: Cluster) -> None:

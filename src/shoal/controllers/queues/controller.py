@@ -163,7 +163,11 @@ class QueueController:
         if change.new is None:
             self.queue.enqueue(self.world.forget_job(kind, job))
         elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
-            self.queue.enqueue(self.world.note_job(kind, job))
+            key = self.world.note_job(kind, job)
+            self.queue.enqueue(key)
+            workload = self.world.workloads.get(key)
+            if workload is not None and (change.old or {}).get("spec") != job.get("spec"):
+                self._tell(workload)
 
     def _request_changed(self, change: Change) -> None:
         """Its answer is a check's answer; what it booked is told again with its gang."""

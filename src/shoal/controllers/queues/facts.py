@@ -17,7 +17,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues import checks, requests
 from shoal.controllers.queues.devices import tolerating
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.world import World, key_of
+from shoal.controllers.queues.world import World, controller_of, key_of
 from shoal.engine.kueue import ClusterQueue, read
 from shoal.engine.model import Gang
 
@@ -44,6 +44,8 @@ class Facts:
         gang = replace(gang, stopping_for=preemptor_of(status))
         if self._settings.device_tolerations:
             gang = tolerating(gang)
+        if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload):
+            gang = replace(gang, pod_sets=())
         cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
         rules = checks.rules_of(cluster_queue)
         if gang.state in ("waiting", "held"):
@@ -53,6 +55,14 @@ class Facts:
         done = checks.all_ready(status, wanted)
         gang = replace(gang, checks_done=done, supply=self._settings.supply)
         return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
+
+    def _is_counted_by_its_wrapper(self, workload: Json) -> bool:
+        """Once an AppWrapper runs, its own controller tells its pods and its room; only quota is ours to count."""
+        owner = controller_of(workload)
+        if owner is None or owner.get("kind") != kinds.APP_WRAPPER_V1BETA2.kind:
+            return False
+        found = self._world.job_of(key_of(workload))
+        return found is not None and not found[0].is_suspended(found[1])
 
     def _on_booked_room(self, gang: Gang, workload: Json, wanted: list[str]) -> Gang:
         """Nodes were provided for it: it goes first on those. An autoscaler that keeps no book vouches for the room."""

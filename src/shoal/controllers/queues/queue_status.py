@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
+from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.quantity import amount, show
 from shoal.controllers.queues import words
@@ -70,7 +71,7 @@ class QueueStatus:
 
     def _cluster_queue(self, draft: Draft) -> None:
         name = draft.obj["metadata"]["name"]
-        problems = self.problems(draft.obj)
+        problems = self.problems(upgrade(draft.obj))
         if draft.obj["metadata"].get("deletionTimestamp"):
             draft.put("Active", False, "Terminating", "Can't admit new workloads; clusterQueue is terminating")
         elif problems:

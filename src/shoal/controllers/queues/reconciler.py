@@ -186,6 +186,9 @@ class Reconciler:
         admitted = draft.is_true("Admitted") and not draft.is_true("Evicted") and is_active(workload)
         if job["metadata"].get("deletionTimestamp"):
             return None
+        if kind.is_half_stopped(job):
+            await self._restore(kind, job, workload)
+            return STOP_LOOK
         if admitted and kind.is_suspended(job):
             if kind.is_active(job):
                 return STOP_LOOK  # it is still stopping from before
@@ -229,6 +232,15 @@ class Reconciler:
         self._office.tell(job, "Normal", "Stopped", why)
         log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
 
+    async def _restore(self, kind: GangJob, job: Json, workload: Json) -> None:
+        """Put the templates back, once none of its pods is counted any more."""
+        if (job.get("status") or {}).get("active"):
+            return  # its controller has not seen the suspension yet
+        if (job.get("status") or {}).get("startTime"):
+            change = {"status": {"startTime": None}}
+            job = await self._office.writer.patch(kind.kind, job, change, subresource="status")
+        await self._change(kind, job, kind.restored(job, (workload.get("spec") or {}).get("podSets") or ()))
+
     async def _change(self, kind: GangJob, job: Json, wanted: Json) -> None:
         change = merge_patch(job, wanted)
         stored = await self._office.writer.patch(kind.kind, job, change)
@@ -245,6 +257,8 @@ class Reconciler:
             kind, job = found
             if not kind.is_suspended(job) and kind.end(job) is None and not job["metadata"].get("deletionTimestamp"):
                 await self._stop(kind, job, workload, "Workload is deleted")
+            elif kind.is_half_stopped(job):
+                await self._restore(kind, job, workload)
         for request in self._world.requests_of(workload):
             await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
         since = parse_time(workload["metadata"]["deletionTimestamp"])

@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
+from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.controllers.queues import words
 from shoal.controllers.queues.jobs import ALL, GangJob
@@ -119,7 +120,9 @@ class World:
     # --- queues
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
-        return self.others[kind].get(Key(namespace, name)) if name else None
+        """One object; a queue in today's spelling, whichever it was written in."""
+        found = self.others[kind].get(Key(namespace, name)) if name else None
+        return upgrade(found) if found is not None and kind == kinds.CLUSTER_QUEUE else found
 
     def local_queue(self, workload: Json) -> Json | None:
         return self.get(kinds.LOCAL_QUEUE, queue_name(workload), workload["metadata"].get("namespace", ""))

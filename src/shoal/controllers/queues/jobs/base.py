@@ -53,6 +53,12 @@ class GangJob(Protocol):
     def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         """The job, suspended, its templates as they were before the start."""
 
+    def is_half_stopped(self, job: Json) -> bool:
+        """Suspended by us, and its templates could not be put back in the same step."""
+
+    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        """The rest of a half stop. Whoever writes it clears `status.startTime` first, where there is one."""
+
     def suspended(self, job: Json) -> Json:
         """The job, suspended, nothing else changed."""
 

@@ -34,7 +34,7 @@ class Jobs:
         return [made]
 
     def is_active(self, job: Json) -> bool:
-        return bool(_status(job).get("active"))
+        return bool(_status(job).get("active")) or self.is_half_stopped(job)
 
     def end(self, job: Json) -> End | None:
         for one in _status(job).get("conditions") or []:
@@ -75,22 +75,33 @@ class Jobs:
         return made
 
     def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        """Suspended and marked: a template may change only once the Job stands still and has no start time."""
         made = self.suspended(job)
-        if len(pod_sets) == 1:
-            spec, recorded = made["spec"], pod_sets[0].get("template") or {}
-            added = {
-                key: value
-                for key, value in ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
-                if key in _ADDED_LABELS
-            }
-            spec["template"] = restored(spec["template"], recorded)
-            if added:
-                metadata = spec["template"].setdefault("metadata", {})
-                metadata["labels"] = {**(metadata.get("labels") or {}), **added}
-            if _minimum(job) is not None:
-                spec["parallelism"] = pod_sets[0].get("count", 1)
-                if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
-                    spec["completions"] = spec["parallelism"]
+        made["metadata"]["annotations"] = {**_annotations(job), words.STOPPING: "true"}
+        return made
+
+    def is_half_stopped(self, job: Json) -> bool:
+        return self.is_suspended(job) and _annotations(job).get(words.STOPPING) == "true"
+
+    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        made: Json = copy.deepcopy(job)
+        made["metadata"]["annotations"].pop(words.STOPPING)
+        if len(pod_sets) != 1:
+            return made
+        spec, recorded = made["spec"], pod_sets[0].get("template") or {}
+        added = {
+            key: value
+            for key, value in ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
+            if key in _ADDED_LABELS
+        }
+        spec["template"] = restored(spec["template"], recorded)
+        if added:
+            metadata = spec["template"].setdefault("metadata", {})
+            metadata["labels"] = {**(metadata.get("labels") or {}), **added}
+        if _minimum(job) is not None:
+            spec["parallelism"] = pod_sets[0].get("count", 1)
+            if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
+                spec["completions"] = spec["parallelism"]
         return made
 
     def suspended(self, job: Json) -> Json:

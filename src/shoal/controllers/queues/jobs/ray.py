@@ -69,6 +69,12 @@ class RayClusters:
             _restore_cluster(made["spec"], pod_sets)
         return made
 
+    def is_half_stopped(self, job: Json) -> bool:
+        return False
+
+    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        return job
+
     def suspended(self, job: Json) -> Json:
         made = copy.deepcopy(job)
         made.setdefault("spec", {})["suspend"] = True
@@ -139,6 +145,12 @@ class RayJobs:
         if submits and spec.get("submitterPodTemplate"):
             spec["submitterPodTemplate"] = restored(spec["submitterPodTemplate"], pod_sets[-1].get("template") or {})
         return made
+
+    def is_half_stopped(self, job: Json) -> bool:
+        return False
+
+    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        return job
 
     def suspended(self, job: Json) -> Json:
         made = copy.deepcopy(job)
