@@ -151,11 +151,10 @@ class Deployments:
             "unavailableReplicas": max(0, max(total, wanted) - available) or None, "conditions": conditions,
         }  # fmt: skip
         change: Json = {"status": status}
+        if current is not None and _revision(current):
+            # with the status, as Kubernetes does it: there an annotation does not count as a new generation
+            change["metadata"] = {"annotations": {REVISION: str(_revision(current))}}
         await self._bench.patch(kinds.DEPLOYMENT, deployment, change, status=True)
-        revision = str(_revision(current)) if current is not None else ""
-        fresh = self._deployments.get(Key(deployment["metadata"]["namespace"], deployment["metadata"]["name"]))
-        if revision and fresh is not None:
-            await self._bench.patch(kinds.DEPLOYMENT, fresh, {"metadata": {"annotations": {REVISION: revision}}})
         return again
 
     def _conditions(
