@@ -182,6 +182,24 @@ async def test_a_gang_is_bound_whole_or_not_at_all(cluster: Cluster) -> None:
     assert sorted([await cluster.bound(name) for name in "abc"]) == ["more", "node-0", "node-0"]
 
 
+async def test_the_first_pods_of_a_gang_wait_for_the_others_without_a_warning(cluster: Cluster) -> None:
+    await cluster.nodes("2")
+    await cluster.begin(cluster.scheduler)
+    await cluster.pod("a", gang=("g", 2))
+    waiting = await cluster.waits("a", "waiting for 1 more of the 2 pods")
+    assert [one["reason"] for one in waiting["status"]["conditions"] if one["type"] == "PodScheduled"] == [
+        "WaitingForGang"
+    ]
+    await cluster.pod("b", gang=("g", 2))
+    await cluster.bound("a")
+
+    async def told() -> bool:
+        return len([one for one in await cluster.client.list(EVENT) if one["reason"] == "Scheduled"]) == 2
+
+    await cluster.until(told)
+    assert {one["type"] for one in await cluster.client.list(EVENT)} == {"Normal"}
+
+
 def binds_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "together", property(lambda self: False))
 

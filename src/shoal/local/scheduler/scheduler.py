@@ -32,7 +32,7 @@ from shoal.kube.events import Recorder
 from shoal.local.scheduler.binding import Binder
 from shoal.local.scheduler.bookings import Bookings
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key
-from shoal.local.scheduler.telling import Teller
+from shoal.local.scheduler.telling import WAITING_FOR_GANG, Teller
 from shoal.local.seen import SeenPod
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Scheduler:
         if group.missing:
             text = f"waiting for {group.missing} more of the {group.minimum} pods of its gang to be created"
             for pod in group.pods:
-                self._teller.waits(pod, text)
+                self._teller.waits(pod, text, WAITING_FOR_GANG)
             return
         with self._bookings.open_to(group.pods):
             places = self._places(group)

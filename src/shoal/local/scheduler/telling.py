@@ -1,4 +1,7 @@
-"""Says why a pod waits: once, as kube-scheduler does, in its PodScheduled condition and in an event."""
+"""Says why a pod waits: once, as kube-scheduler does, in its PodScheduled condition and in an event.
+
+A pod that came before the others of its gang is no failure: its condition says so, and no warning is sent.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from shoal.kube.events import Recorder
 
 log = logging.getLogger(__name__)
 
+UNSCHEDULABLE = "Unschedulable"
+WAITING_FOR_GANG = "WaitingForGang"
+
 
 class Teller:
     def __init__(
@@ -31,12 +37,12 @@ class Teller:
         self._said: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def waits(self, pod: Json, message: str, reason: str = "Unschedulable") -> None:
+    def waits(self, pod: Json, message: str, reason: str = UNSCHEDULABLE) -> None:
         uid = pod["metadata"]["uid"]
         if self._said.get(uid) == message:
             return
         self._said[uid] = message
-        if reason == "Unschedulable":
+        if reason == UNSCHEDULABLE:
             self._recorder.event({**pod, "apiVersion": "v1", "kind": "Pod"}, "Warning", "FailedScheduling", message)
         task = asyncio.create_task(self._write(pod, message, reason))
         self._tasks.add(task)
