@@ -140,8 +140,10 @@ def _part(index: int, pod_set: PodSet, shape: Shape, company: Company, room: Roo
 
 def _ways(parts: list[Part], room: Room) -> Iterator[tuple[list[Part], bool]]:
     """Ways of packing, the best first: orders of pod sets, and lastly by least waste instead of fullest first."""
-    orders = list(_orders(parts, room))
-    yield from ((order, False) for order in orders)
+    orders = []
+    for order in _orders(parts, room):
+        orders.append(order)
+        yield order, False
     if len(parts) > 1 or not parts[0].alone:
         yield from ((order, True) for order in orders[:_WASTE_ORDERS])
 

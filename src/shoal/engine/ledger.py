@@ -250,6 +250,8 @@ class Ledger:
         A pod bound elsewhere than planned fulfils one of the plans of its set; which one does not matter, so the last
         by name is dropped. A pod on its way out fulfils none: what replaces it needs room of its own.
         """
+        if gang.uid not in self.by_gang:
+            return _all_to_come(gang)
         bound: Counter[tuple[int, str]] = Counter()
         finished: Counter[int] = Counter()
         for uid in self.by_gang.get(gang.uid, ()):
@@ -422,6 +424,23 @@ class Ledger:
         keeps_away = _keeps_away(pod_set.affinity, charge.namespace, pod_set.labels)
         resident = Resident(charge.node, charge.namespace, pod_set.labels, keeps_away)
         self.room.around.settle(key, resident, charge.count)
+
+
+def _all_to_come(gang: Gang) -> tuple[Charges, dict[int, int]]:
+    """The same for a gang none of whose pods exists."""
+    assigned = {entry.name: entry for entry in gang.assignment}
+    planned: Charges = {}
+    unplaced: dict[int, int] = {}
+    for index, pod_set in enumerate(gang.pod_sets):
+        entry = assigned.get(pod_set.name)
+        missing = max(0, pod_set.count if entry is None else entry.count)
+        for node, count in entry.nodes.items() if entry is not None else ():
+            if count > 0:
+                planned[index, node] = Charge(pod_set, gang.namespace, node, count)
+                missing -= count
+        if missing > 0:
+            unplaced[index] = missing
+    return planned, unplaced
 
 
 def _claim_key(uid: str) -> str:

@@ -94,6 +94,8 @@ class Room:
         self.capacity: NDArray[np.int32] = np.zeros((4, 16), dtype=np.int32)
         self.totals: Ints = np.zeros(4, dtype=np.int64)
         self._wanted: Ints = np.zeros((4, 4), dtype=np.int64)  # resource × shape
+        self._divisors: tuple[Ints, Ints] | None = None
+        """Of `_wanted`: what to divide by, and what is the least where nothing is asked for. None: to be made anew."""
         self._port_rows: set[int] = set()
         self._helped: set[int] = set()
         self._allocatable: Amounts = {}
@@ -200,6 +202,7 @@ class Room:
             self.shapes[row] = shape
         self._shape_rows[shape] = row
         self._wanted[:, row] = 0
+        self._divisors = None
         for resource, value in shape.requests:
             resource_row = self._resource_row(resource)  # may grow the matrix
             self._wanted[resource_row, row] = min(value, LARGEST + 1)
@@ -228,6 +231,7 @@ class Room:
             del self._shape_rows[shape]
         self.shapes[row] = None
         self._wanted[:, row] = 0
+        self._divisors = None
         self.eligible[row] = False
         self.capacity[row] = 0
         self.totals[row] = 0
@@ -317,15 +321,21 @@ class Room:
                     shape is not None and slot.fact is not None and is_eligible(shape, slot.fact)
                 )
         used = len(self.resources)
-        wanted = self._wanted[:used, :count]
-        free = self.free[:used, index, None]
-        fits = np.where(wanted > 0, free // np.maximum(wanted, 1), MANY).min(axis=0, initial=MANY)
-        new = np.where(self.eligible[:count, index], np.clip(fits, 0, MANY), 0).astype(np.int32)
+        if self._divisors is None:
+            self._divisors = (np.maximum(self._wanted, 1), np.where(self._wanted > 0, -LARGEST, MANY))
+        each = self.free[:used, index, None] // self._divisors[0][:used, :count]
+        np.maximum(each, self._divisors[1][:used, :count], out=each)
+        fits = np.minimum.reduce(each, axis=0, initial=MANY)
+        np.maximum(fits, 0, out=fits)
+        fits *= self.eligible[:count, index]
+        new = fits.astype(np.int32)
         for row in self._port_rows:
             new[row] = min(int(new[row]), self._port_capacity(row, slot))
         old = self.capacity[:count, index]
-        self._helped.update(np.flatnonzero(new > old).tolist())
-        self.totals[:count] += new.astype(np.int64) - old
+        more = (new > old).nonzero()[0]
+        if len(more):
+            self._helped.update(more.tolist())
+        self.totals[:count] += new - old
         self.capacity[:count, index] = new
 
     def _refresh_rows(self, relabelled: bool) -> None:
@@ -470,6 +480,7 @@ class Room:
             self.free = _grown(self.free, 0, 2 * self.free.shape[0])
             self.idle = _grown(self.idle, 0, 2 * self.idle.shape[0])
             self._wanted = _grown(self._wanted, 0, 2 * self._wanted.shape[0])
+            self._divisors = None
         for slot in self.slots:
             self._write_free(slot)
         return row
@@ -491,6 +502,7 @@ class Room:
         self.capacity = _grown(self.capacity, 0, depth)
         self.totals = _grown(self.totals, 0, depth)
         self._wanted = _grown(self._wanted, 1, depth)
+        self._divisors = None
 
 
 def is_accelerator(resource: str) -> bool:

@@ -6,6 +6,7 @@ never changes; `Member` is the gang's place in the ledger: waiting, or holding `
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -104,15 +105,16 @@ def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
     return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group))
 
 
-def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> bytes:
-    """Equal for gangs that get the same answer: priority, sizes, requests, constraints. Kueue's equivalence classes."""
+def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> str:
+    """Equal for gangs that get the same answer: priority, sizes, requests, constraints. Kueue's equivalence classes.
+    Equal ones are the same object: there are many gangs of a shape, and they are asked for it often."""
     if not demands:
-        return f"{gang.priority}/{gang.uid}".encode()
+        return f"{gang.priority}/{gang.uid}"
     parts: list[Any] = [gang.priority]
     for demand, pod_set in zip(demands, gang.pod_sets, strict=True):
         parts.append((demand.name, demand.count, demand.least, demand.requests, pod_set.node_selector,
                       pod_set.affinity, pod_set.tolerations, pod_set.topology_request))  # fmt: skip
-    return msgspec.json.encode(parts, order="deterministic")
+    return intern(msgspec.json.encode(parts, order="deterministic").decode())
 
 
 def _usage(gang: Gang, terms: Terms) -> Usage:

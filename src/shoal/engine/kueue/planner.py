@@ -107,14 +107,17 @@ class Planner:
         for root, records in asked.items():
             if not again:
                 records += [record for record in self._stuck(root) if record not in records]
-            with self._kept(root):
+            if self.state.rooms_in(root):
+                with self._kept(root):
+                    heads += self._heads_of(records)
+            else:
                 heads += self._heads_of(records)
         return heads
 
     def _stuck(self, root: Node) -> list[QueueRecord]:
         """Strict queues at rest: their heads keep what they wait for, in every cycle that concerns their tree."""
-        resting = [self.state.records[name] for name in sorted(self.state.forest.resting(root))]
-        return [record for record in resting if record.waiting.strict]
+        records = self.state.records
+        return [records[name] for name in sorted(self.state.forest.resting(root)) if records[name].waiting.strict]
 
     def _heads_of(self, records: list[QueueRecord]) -> list[Member]:
         heads = []

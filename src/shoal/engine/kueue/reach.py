@@ -156,16 +156,23 @@ class QueueSurvey:
     def wish(self, member: Member) -> Wish:
         return self.record.wish(member, self.flavors, self.reach.settings)
 
-    def reachable(self, frame: Frame, priority: int) -> Reachable:
-        return self.reach.survey(self.record, frame, priority)
+    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+        """Of the first resource only: as a rule that settles it, and the others need not be worked out."""
+        if not frame.totals:
+            return None
+        if self.record.fact.preemption.may_evict:
+            there = self.reach.survey(self.record, frame, priority)
+            return there.together[0], there.largest[0]
+        free = self.reach.free(self.record)
+        amounts = [free[at] for at in frame.totals[0]]
+        return sum(amounts), max(amounts)
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
         """Where nobody can be made to leave, the gang fits now or not at all."""
-        fact, reachable = self.record.fact, self.reachable(wish.frame, priority)
-        if not reachable.tempts(wish):
-            return False
+        fact = self.record.fact
         if fact.preemption.may_evict or wish.may_shrink:
-            return reachable.allows(wish)
+            reachable = self.reach.survey(self.record, wish.frame, priority)
+            return reachable.tempts(wish) and reachable.allows(wish)
         free = self.reach.free(self.record)
         return wish.fit(self.record.node, free, fact.fungibility, evicts=False) is not None
 

@@ -41,9 +41,9 @@ class QueueRecord:
         """Why nothing is admitted here; empty when the queue works."""
         self.called = False
         """Quota came back somewhere in its tree: those set aside are to be looked through before the next head."""
-        self._wishes: dict[bytes, Wish] = {}
+        self._wishes: dict[str, Wish] = {}
         self._frames: dict[object, Frame] = {}
-        self.told: set[bytes] = set()
+        self.told: set[str] = set()
         """Shapes of which a gang that was set aside without a look was told why."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""

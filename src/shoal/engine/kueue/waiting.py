@@ -15,16 +15,18 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from .demand import Member
-from .wish import Frame, Reachable, Wish
+from .wish import Frame, Wish
 
 Order = tuple[int, int, str]
+
+LARGEST = 2**62
 
 
 class Survey(Protocol):
     """What could be there for a queue's gangs, as things are."""
 
-    def reachable(self, frame: Frame, priority: int) -> Reachable:
-        """The most that gangs of this priority could find."""
+    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+        """The most that gangs of this priority could find of the frame's first resource, in all and at one place."""
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
         """Whether a gang of this priority may find enough for the whole of it."""
@@ -36,9 +38,9 @@ class Survey(Protocol):
 class _Shape:
     """Waiting gangs of one shape, first to go first."""
 
-    __slots__ = ("failed_at", "heap", "key", "needs", "parked", "shelf", "size")
+    __slots__ = ("failed_at", "heap", "key", "listed", "needs", "parked", "shelf", "size")
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: str) -> None:
         self.key = key
         self.needs: Wish | None = None
         """Known since it last failed; None: any change may help."""
@@ -49,6 +51,8 @@ class _Shape:
         """On no shelf, and set aside."""
         self.failed_at = -1
         """On a shelf, and set aside since this call."""
+        self.listed: Order | None = None
+        """On a shelf: the place it has in its order. It may stand before its turn, never behind."""
         self.size = 0
 
     @property
@@ -59,32 +63,78 @@ class _Shape:
 class _Shelf:
     """Shapes of one priority that missed something at the same places."""
 
-    __slots__ = ("calls", "frame", "line", "priority", "within")
+    __slots__ = ("calls", "frame", "line", "priority", "turns", "within")
 
     def __init__(self, frame: Frame, priority: int) -> None:
         self.frame = frame
         self.priority = priority
-        self.line: list[tuple[int, int, bytes, _Shape]] = []
+        self.line: list[tuple[int, int, str, _Shape]] = []
         """By the first resource they need: all together, the smallest first, and for the largest pod set."""
+        self.turns: list[tuple[Order, int, int, _Shape]] = []
+        """By whose turn it is; with what they need."""
         self.calls = 0
         """How often those who had failed were given another chance."""
         self.within: tuple[int, int] | None = None
         """What could be had of that resource when last looked at, in all and at one place."""
 
-    def candidates(self, reachable: Reachable | None) -> list[tuple[Order, _Shape]]:
-        """Those not set aside that what is reachable (None: what was when last looked at) may be enough for. Who asks
-        for more in all is not looked at."""
-        if reachable is not None:
-            self.within = (reachable.together[0], reachable.largest[0]) if reachable.together else None
-        line, calls = self.line, self.calls
+    def put(self, shape: _Shape, needs: Wish) -> None:
+        insort(self.line, (*needs.modesty, shape.key, shape))
+        self.list_again(shape)
+
+    def take(self, shape: _Shape, needs: Wish) -> None:
+        del self.line[bisect_left(self.line, (*needs.modesty, shape.key))]
+        self._strike(shape)
+
+    def list_again(self, shape: _Shape) -> None:
+        """Its first gang is another one."""
+        order = shape.heap[0] if shape.heap else None
+        if order == shape.listed:
+            return
+        self._strike(shape)
+        if order is not None and shape.needs is not None:
+            shape.listed = order
+            insort(self.turns, (order, *shape.needs.modesty, shape))
+
+    def _strike(self, shape: _Shape) -> None:
+        if shape.listed is not None:
+            del self.turns[bisect_left(self.turns, (shape.listed,))]
+            shape.listed = None
+
+    def candidates(self) -> Iterator[_Shape]:
+        """Those not set aside whom what was found within reach may be enough for, in turn; as a rule only few are
+        looked at. While this goes on, only the one just given may be listed again."""
         if self.within is None:
-            return [(shape.heap[0], shape) for *_, shape in line if shape.failed_at != calls and shape.heap]
+            yield from self._in_turn(LARGEST, LARGEST)
+            return
         most, largest = self.within
-        return [
-            (shape.heap[0], shape)
-            for _, alone, _, shape in line[: bisect_left(line, (most + 1,))]
-            if alone <= largest and shape.failed_at != calls and shape.heap
-        ]
+        line = self.line
+        modest = bisect_left(line, (most + 1,))
+        if not modest:
+            return
+        if modest * modest > len(line):
+            yield from self._in_turn(most, largest)
+            return
+        found = [(shape.listed, shape) for _, alone, _, shape in line[:modest] if alone <= largest and shape.listed]
+        heapq.heapify(found)
+        while found:
+            _, shape = found[0]
+            listed = shape.listed
+            if shape.failed_at != self.calls:
+                yield shape
+            if shape.listed is None or shape.listed == listed:
+                heapq.heappop(found)
+            else:
+                heapq.heapreplace(found, (shape.listed, shape))
+
+    def _in_turn(self, most: int, largest: int) -> Iterator[_Shape]:
+        turns, position = self.turns, 0
+        while position < len(turns):
+            order, together, alone, shape = turns[position]
+            if together <= most and alone <= largest and shape.failed_at != self.calls:
+                yield shape
+                if position < len(turns) and turns[position][0] is not order:
+                    continue  # it stands further behind now, or nowhere
+            position += 1
 
     def sets_aside(self, shape: _Shape) -> bool:
         if shape.failed_at == self.calls:
@@ -106,12 +156,12 @@ class Waiting:
         self.sticky = ""
         """UID of the preemptor that stays at the front until its victims have left."""
         self._members: dict[str, Member] = {}
-        self._shapes: dict[bytes, _Shape] = {}
+        self._shapes: dict[str, _Shape] = {}
         self._shelves: dict[tuple[Frame, int], _Shelf] = {}
         self._ranks: list[tuple[int, list[_Shelf]]] | None = None
-        self._heap: list[tuple[Order, bytes]] = []
+        self._heap: list[tuple[Order, str]] = []
         """First gangs of shapes on no shelf; entries that are no longer true are dropped when they come up."""
-        self._unshelved: dict[bytes, None] = {}
+        self._unshelved: dict[str, None] = {}
         """Shapes on no shelf that are set aside."""
         self._called = False
         """Those on shelves are to be looked through before the next head."""
@@ -147,7 +197,7 @@ class Waiting:
             self._bring_back(member.shape, shape)
         self._offer(member.shape, shape)
 
-    def _bring_back(self, key: bytes, shape: _Shape) -> None:
+    def _bring_back(self, key: str, shape: _Shape) -> None:
         """Whatever was found out about the shape does not hold for its new first gang."""
         shape.failed_at = -1
         if shape.parked:
@@ -173,7 +223,8 @@ class Waiting:
                 heapq.heappop(shape.heap)
             self._members.pop(member.uid)
             shape.size -= 1
-            self._offer(member.shape, shape)
+            if shape.shelf is None:
+                self._offer(member.shape, shape)
         return member
 
     def gone(self, member: Member) -> None:
@@ -200,31 +251,27 @@ class Waiting:
         for priority, shelves in self._by_priority():
             if best is not None and -best.order[0] > priority:
                 break
-            found = self._first_fitting(priority, shelves, survey)
-            if found is not None:
-                return found if best is None or found.order < best.order else best
+            for shelf in shelves:
+                if survey is not None:
+                    shelf.within = survey.within(shelf.frame, priority)
+                best = self._first_fitting(shelf, survey, best)
+            if best is not None:
+                break
         return best
 
-    def _first_fitting(self, priority: int, shelves: list[_Shelf], survey: Survey | None) -> Member | None:
-        """The first on these shelves for whom there may be enough; who comes before and fails is set aside."""
-        ahead: list[tuple[Order, _Shape]] = []
-        for shelf in shelves:
-            ahead += shelf.candidates(survey.reachable(shelf.frame, priority) if survey is not None else None)
-        heapq.heapify(ahead)
-        while ahead:
-            order, shape = ahead[0]
+    def _first_fitting(self, shelf: _Shelf, survey: Survey | None, best: Member | None) -> Member | None:
+        """The first on this shelf for whom there may be enough, unless `best` comes before; who fails is set aside."""
+        for shape in shelf.candidates():
             first = self._first(shape)
-            if first is not None and first.order == order:
-                if survey is None or shape.needs is None or survey.may_fit(shape.needs, priority):
-                    return first
-                if shape.shelf is not None:
-                    shape.failed_at = shape.shelf.calls
-                first = None
-            if first is not None:
-                heapq.heapreplace(ahead, (first.order, shape))  # those before it left
-            else:
-                heapq.heappop(ahead)
-        return None
+            if first is None or first.order != shape.listed:
+                shelf.list_again(shape)  # those before it left; its turn may come yet
+                continue
+            if best is not None and best.order < first.order:
+                break
+            if survey is None or shape.needs is None or survey.may_fit(shape.needs, shelf.priority):
+                return first
+            shape.failed_at = shelf.calls
+        return best
 
     def _by_priority(self) -> list[tuple[int, list[_Shelf]]]:
         """The shelves, highest priority first."""
@@ -296,7 +343,7 @@ class Waiting:
                 shelf = self._shelves[place] = _Shelf(*place)
                 self._ranks = None
             shape.shelf = shelf
-            insort(shelf.line, (*needs.modesty, key, shape))
+            shelf.put(shape, needs)
         return shape.shelf
 
     def unpark(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
@@ -309,7 +356,7 @@ class Waiting:
         if survey is None:
             for key, shape in self._shapes.items():
                 if shape.shelf is not None:
-                    shape.shelf = shape.needs = None
+                    shape.shelf = shape.needs = shape.listed = None
                     called.append(key)
             self._shelves.clear()
             self._ranks = None
@@ -324,22 +371,23 @@ class Waiting:
             self.wake(uid)
         return bool(called or alone or self._shelves)
 
-    def _offer(self, key: bytes, shape: _Shape) -> None:
+    def _offer(self, key: str, shape: _Shape) -> None:
         """Its first gang is another one, or may be tried again."""
-        if shape.shelf is None and not shape.parked and shape.heap:
+        if shape.shelf is not None:
+            shape.shelf.list_again(shape)
+        elif shape.heap and not shape.parked:
             heapq.heappush(self._heap, (shape.heap[0], key))
 
-    def _unshelve(self, key: bytes, shape: _Shape) -> None:
+    def _unshelve(self, key: str, shape: _Shape) -> None:
         self._unshelved.pop(key, None)
         if shape.shelf is not None and shape.needs is not None:
-            line = shape.shelf.line
-            del line[bisect_left(line, (*shape.needs.modesty, key))]
-            if not line:
+            shape.shelf.take(shape, shape.needs)
+            if not shape.shelf.line:
                 del self._shelves[shape.shelf.frame, shape.shelf.priority]
                 self._ranks = None
         shape.shelf = None
 
-    def _forget(self, key: bytes) -> None:
+    def _forget(self, key: str) -> None:
         """A shape nobody waits for is forgotten, and with it that it failed."""
         self._unshelve(key, self._shapes.pop(key))
 

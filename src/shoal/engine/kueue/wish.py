@@ -112,7 +112,9 @@ class Free(dict[FlavorResource, int]):
 
 
 class Wish:
-    __slots__ = ("_asked", "_last", "_parts", "frame", "largest", "least", "may_shrink", "modesty", "together", "ways")
+    __slots__ = (
+        "_asked", "_last", "_made", "_parts", "frame", "largest", "least", "may_shrink", "modesty", "together", "ways",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -154,6 +156,8 @@ class Wish:
         self.least: Least = tuple(least)
         self.ways = prod([len(options) for options in least])
         self._last: tuple[int, Assignment | None] = (-1, None)
+        self._made: dict[object, Assignment] = {}
+        """By flavors and heights: gangs of one shape are given the same few assignments again and again."""
         names = sorted({at.resource for at in places})
         self.together = tuple([sum(totals.get(name, 0) for totals in smallest) for name in names])
         """By resource: how much over all its places."""
@@ -178,38 +182,49 @@ class Wish:
     def _fit(self, node: Node, free: Free, fungibility: Fungibility, evicts: bool) -> Assignment | None:
         by_search = evicts and (fungibility.prefer_preempting or not fungibility.next_when_preempting)
         usage: Usage = {}
-        top = 0
-        done: list[PodSetChoice] = []
-        for indexes, scans in self._parts:
-            chosen: dict[str, Choice] = {}
+        ways: list[tuple[_Option, tuple[int, ...], int]] = []
+        for _, scans in self._parts:
             for scan in scans:
-                best: list[int] = []
-                best_flavor: _Option | None = None
+                best: tuple[_Option, tuple[int, ...]] | None = None
                 best_height, reached = 0, scan.length - 1
                 for option in scan.options:
-                    heights: list[int] = []
-                    for _, at, amount in option[2]:
-                        whole = amount + usage.get(at, 0)
-                        if whole > free[at]:
-                            break
-                        heights.append(node.borrowing_height(at, whole)[0])
-                    if len(heights) < len(option[2]):
+                    heights = _heights(node, free, option, usage)
+                    if heights is None:
                         if by_search:
                             return None
                         continue
                     height = max(heights, default=0)
                     if height and fungibility.next_when_borrowing:
-                        if best_flavor is None or height < best_height:
-                            best, best_flavor, best_height = heights, option, height
+                        if best is None or height < best_height:
+                            best, best_height = (option, heights), height
                         continue
-                    best, best_flavor, best_height, reached = heights, option, height, option[0]
+                    best, reached = (option, heights), option[0]
                     break
-                if best_flavor is None:
+                if best is None:
                     return None
-                tried = -1 if reached >= scan.length - 1 else reached
-                top = max(top, best_height)
-                for (name, _, _), height in zip(best_flavor[2], best, strict=True):
-                    chosen[name] = Choice(best_flavor[1], Mode.FIT, height, tried)
+                for _, at, amount in best[0][2]:
+                    usage[at] = usage.get(at, 0) + amount
+                ways.append((*best, -1 if reached >= scan.length - 1 else reached))
+        key = tuple([(option[0], heights, tried) for option, heights, tried in ways])
+        known = self._made.get(key)
+        if known is None:
+            if len(self._made) >= MOST_WAYS:
+                self._made.clear()
+            known = self._made[key] = self._make(ways)
+        return known
+
+    def _make(self, ways: list[tuple[_Option, tuple[int, ...], int]]) -> Assignment:
+        """The flavors of each scan, put together. Whoever is given it must not change it: others get the same."""
+        usage: Usage = {}
+        top = 0
+        done: list[PodSetChoice] = []
+        rest = iter(ways)
+        for indexes, scans in self._parts:
+            chosen: dict[str, Choice] = {}
+            for option, heights, tried in [next(rest) for _ in scans]:
+                top = max(top, *heights) if heights else top
+                for (name, _, _), height in zip(option[2], heights, strict=True):
+                    chosen[name] = Choice(option[1], Mode.FIT, height, tried)
             for index in indexes:
                 part = PodSetChoice(*self._asked[index])
                 part.choices = {name: choice for name, choice in chosen.items() if name in part.requests}
@@ -218,6 +233,17 @@ class Wish:
                     usage[at] = usage.get(at, 0) + part.requests[name]
                 done.append(part)
         return Assignment(done, usage, top)
+
+
+def _heights(node: Node, free: Free, option: _Option, usage: Usage) -> tuple[int, ...] | None:
+    """How high the flavor's resources would have to be borrowed, beside what `usage` takes; None: not enough."""
+    heights = []
+    for _, at, amount in option[2]:
+        whole = amount + usage[at] if at in usage else amount
+        if whole > free[at]:
+            return None
+        heights.append(node.borrowing_height(at, whole)[0] if node.borrows_with(at, whole) else 0)
+    return tuple(heights)
 
 
 def grouped(demands: Sequence[PodDemand]) -> list[list[int]]:

@@ -27,9 +27,8 @@ class Supply:
         self.asked = 0
         self.frames: dict[object, Frame] = {}
 
-    def reachable(self, frame: Frame, priority: int) -> Reachable:
-        there = self.cpus * CPU
-        return Reachable((there,), (there,), None, (), (there,))
+    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+        return self.cpus * CPU, self.cpus * CPU
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
         self.asked += 1
