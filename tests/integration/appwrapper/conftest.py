@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -17,6 +18,7 @@ from shoal.kube.kubeconfig import load
 from tests.checker import assert_holds
 from tests.cluster import RemoteCluster
 from tests.controlplane.plane import ControlPlane
+from tests.integration.conftest import judged
 
 NODE = "kind-control-plane"
 
@@ -24,10 +26,9 @@ NODE = "kind-control-plane"
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One simulated node: 8 cpu, 8118372Ki, of which system pods hold 3050m and 2918400Ki."""
-    started = ControlPlane(
-        tmp_path_factory.mktemp("plane") / "state", controllers=True, scheduler=True, kwok=True
-    ).start()
-    try:
+    folder = tmp_path_factory.mktemp("plane") / "state"
+    fresh = ControlPlane(folder, controllers=True, scheduler=True, kwok=True, audit=True)
+    with contextmanager(judged)(fresh) as started:
         started.add_node(NODE, cpu="8", memory="8118372Ki")
         load_of_the_system = {
             "apiVersion": "v1",
@@ -53,8 +54,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         teach_the_collector(started)
         yield started
-    finally:
-        started.stop()
 
 
 def teach_the_collector(plane: ControlPlane) -> None:

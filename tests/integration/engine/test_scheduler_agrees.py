@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from shoal.engine.model import Gang
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane
+from tests.integration.conftest import judged
 from tests.integration.engine.worlds import World, world
 
 WORLDS = int(os.environ.get("SHOAL_FIT_WORLDS") or 120)
@@ -35,11 +36,8 @@ SECOND_LOOK = 25.0
 
 
 @pytest.fixture(scope="module")
-def scheduling_plane(tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-    plane = ControlPlane(tmp_path_factory.mktemp("plane") / "state", scheduler=True)
-    plane.start()
-    yield plane
-    plane.stop()
+def scheduling_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    yield from judged(ControlPlane(tmp_path_factory.mktemp("plane") / "state", scheduler=True, audit=True))
 
 
 @pytest.fixture
