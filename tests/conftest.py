@@ -1,7 +1,8 @@
-"""Shared by all tests: the fault-proof mode, and nothing else. Fixtures live beside the suites that use them."""
+"""Shared by all tests: the fault-proof mode and the garbage collector's pace. Fixtures live beside their suites."""
 
 from __future__ import annotations
 
+import gc
 import re
 
 import pytest
@@ -25,6 +26,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     for item in kept:
         item.add_marker(pytest.mark.xfail(strict=True, reason="its protection is removed"))
+
+
+def pytest_collection_finish() -> None:
+    """All modules and tests are loaded and stay: a collector that walks through them again and again finds nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

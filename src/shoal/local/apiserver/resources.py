@@ -144,6 +144,7 @@ class Registry:
         self.storage = storage
         self._resources: dict[tuple[str, str], Resource] = {}
         self.generation = 0  # changes with every addition: what discovery and OpenAPI cache by
+        self._groups: tuple[int, dict[str, list[str]]] = (-1, {})
         for line in BUILT_IN:
             self.add(line.resource(storage))
         self._alias_events()
@@ -176,10 +177,17 @@ class Registry:
         return list(self._resources.values())
 
     def groups(self) -> dict[str, list[str]]:
-        """Served versions by group, best first; the core group is the empty name.
+        """Served versions by group, best first; the core group is the empty name. The answer must not be changed.
 
         kubectl resolves a bare name such as `appwrapper` to the first group that has it, so legacy groups come last.
         """
+        generation, known = self._groups
+        if generation != self.generation:
+            known = self._found_groups()
+            self._groups = (self.generation, known)
+        return known
+
+    def _found_groups(self) -> dict[str, list[str]]:
         found: dict[str, set[str]] = {}
         for resource in self._resources.values():
             for version in resource.versions.values():
