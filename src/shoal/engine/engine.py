@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from shoal.engine.cycle import Cycle
-from shoal.engine.explain import brief, explain
+from shoal.engine.explain import brief, explain, front
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue
 from shoal.engine.kueue import Settings as QueueSettings
 from shoal.engine.model import Amounts, Explanation, Fact, Gang, Namespace, Plan
@@ -75,6 +75,10 @@ class Engine:
     def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
         """What a plan said of a waiting gang, with its position and the holders: cheap enough for every status."""
         return brief(self._state, key, explanation, now)
+
+    def front(self, count: int, now: int) -> list[str]:
+        """Keys of the waiting gangs that are next in order."""
+        return front(self._state, count, now)
 
     @property
     def trees(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from heapq import nsmallest
 
 import msgspec
 
@@ -102,6 +103,13 @@ def position(state: State, gang: Gang, now: int) -> int:
         for line in kind.lanes.values():
             ahead += bisect_left(line, mine, key=rank)
     return ahead + 1
+
+
+def front(state: State, count: int, now: int) -> list[str]:
+    """The gangs that are next in order: only the front of each line is looked at, however long it is."""
+    first = [uid for kind in state.waiting.kinds.values() for line in kind.lanes.values() for _, uid in line[:count]]
+    found = [state.by_uid(uid) for uid in first]
+    return [gang.key for gang in nsmallest(count, found, key=lambda gang: state.policy.rank(gang, state, now))]
 
 
 def _holders(state: State, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 from shoal.api import kinds
 from shoal.api.gang import GANG_UID
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, words
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, messages, words
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.reconciler import Reconciler
@@ -80,7 +80,7 @@ async def test_a_message_says_what_is_short_where_in_the_queue_and_who_holds_it(
     await cluster.until(kinds.APP_WRAPPER, "holder", dispatched)
     await cluster.create(kinds.APP_WRAPPER, asks("second", "2"))
     message = (await cluster.until(kinds.APP_WRAPPER, "second", waits))["status"]["message"]
-    assert "cpu" in message and "position 1 of 1" in message and "held by AppWrapper/default/holder" in message
+    assert "cpu" in message and "position 1" in message and "held by AppWrapper/default/holder" in message
     events = await cluster.client.list(kinds.EVENT, "default")
     told = [one for one in events if one["involvedObject"]["name"] == "second"]
     assert [one["reason"] for one in told] in ([], ["Waiting"])
@@ -99,11 +99,24 @@ async def test_a_hand_over_does_not_rewrite_everyone(quiet: Cluster) -> None:
     await quiet.client.delete(kinds.APP_WRAPPER, "first", "default")
     await quiet.until(kinds.APP_WRAPPER, "w00", dispatched)
     await quiet.settled()
-    assert meddler.count("PATCH", "/status") - before <= 4
+    assert meddler.count("PATCH", "/status") - before <= 4 + messages.FRONT
+
+
+async def test_who_is_next_in_line_soon_reads_so(cluster: Cluster) -> None:
+    """Whoever stood before them goes: the stored position does not stay behind until the next round over everyone."""
+    await cluster.create(kinds.APP_WRAPPER, asks("holder", "3"))
+    await cluster.until(kinds.APP_WRAPPER, "holder", dispatched)
+    for name in ("a", "b", "c"):
+        await cluster.create(kinds.APP_WRAPPER, asks(name, "3"))
+        await cluster.until(kinds.APP_WRAPPER, name, waits)
+    await cluster.client.delete(kinds.APP_WRAPPER, "a", "default")
+    for position, name in ((1, "b"), (2, "c")):
+        wanted = f"position {position};"
+        await cluster.until(kinds.APP_WRAPPER, name, lambda one, wanted=wanted: wanted in one["status"]["message"])
 
 
 def writes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.controllers.appwrapper import messages, restless
+    from shoal.controllers.appwrapper import restless
 
     monkeypatch.setattr(messages, "_says", lambda status, quota: False)
     monkeypatch.setattr(restless, "MOST_LOOKS", 10**9)  # the last line of defence would make it look quiet

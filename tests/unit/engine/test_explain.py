@@ -85,3 +85,13 @@ def test_who_runs_or_is_unknown_has_nothing_to_explain():
     judge = engine(node("n"), gang("a"))
     judge.plan(1)
     assert explained(judge, "a") is None and explained(judge, "nobody") is None
+
+
+def test_the_front_of_the_line_is_found_however_long_it_is():
+    line = [gang(f"w{number:03}", pods(9 + number % 3), at=number) for number in range(100)]
+    judge = engine(node("n", cpu=1), gang("urgent", pods(5), priority=9, at=500), *line)
+    judge.plan(600)
+    keys = [f"AppWrapper/default/{name}" for name in ("urgent", "w000", "w001", "w002")]
+    assert judge.front(4, 600) == keys
+    judge.remove(keys[1])
+    assert judge.front(2, 600) == [keys[0], keys[2]]

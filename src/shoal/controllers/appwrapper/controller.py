@@ -110,6 +110,7 @@ class AppWrapperController:
                 tasks.create_task(self._plan_on_change())
                 tasks.create_task(self._check_now_and_then())
                 tasks.create_task(self.reconciler.messages.refresh_for_ever())
+                tasks.create_task(self.reconciler.messages.refresh_the_front())
                 tasks.create_task(self._publish_quota())
         finally:
             if self._wake is not None:
@@ -127,6 +128,7 @@ class AppWrapperController:
             address = self.house.intake.addresses.get(key)
             if address is not None:
                 self.queue.enqueue(address)
+        self.reconciler.messages.line_moved()
         self._quota_due.set()  # an end that starts nobody frees quota too; only differences are written
         if self._guest is not None:
             self._guest.planned(plan)

@@ -104,9 +104,10 @@ def read(text: str) -> Told | None:
 
 
 def as_brief(found: Told) -> Told:
-    """The part that is known without trying anything out: two of these are equal when nothing else happened."""
+    """The part that is known without trying anything out: two of these are equal when nothing happened that concerns
+    it. How many wait behind it does not."""
     return msgspec.structs.replace(
-        found, release=(), more_release=0, increase_at="", increase={}, in_full=False, at=0, asked=""
+        found, queue_length=0, release=(), more_release=0, increase_at="", increase={}, in_full=False, at=0, asked=""
     )
 
 

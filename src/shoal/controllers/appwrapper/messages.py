@@ -7,6 +7,8 @@ than a fixed rate for all together. A hand-over may move a thousand positions; i
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
@@ -23,6 +25,9 @@ BURST = 10.0
 EVENTS_AT_ONCE = 50.0
 ROUND = 30.0
 """Seconds between two rounds over everyone who waits."""
+FRONT = 10
+SOON = 1.0
+"""So many at the front of the line are looked at again so many seconds after it moved."""
 SHARE_OF_TIME = 0.02
 """How much of the controller's time may go into finding out what would help: in a large cluster that takes long."""
 
@@ -53,6 +58,7 @@ class Messages:
         self._refreshes = Bucket(WRITES_PER_SECOND, BURST, house.clock.monotonic())
         self._events = Bucket(WRITES_PER_SECOND, EVENTS_AT_ONCE, house.clock.monotonic())
         self._try_again_at = 0.0
+        self._moved = asyncio.Event()
 
     async def publish(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """The status of one that waits: first sight, then why."""
@@ -108,7 +114,7 @@ class Messages:
             return wrapper.status.message != why_waiting(found, namespace)
         if stored.asked != explain.question(wrapper) or (not stored.in_full and self._may_try()):
             return True
-        return explain.as_brief(stored) != explain.told(found, namespace, self._uid_of, in_full=False)
+        return explain.as_brief(stored) != explain.as_brief(explain.told(found, namespace, self._uid_of, in_full=False))
 
     def _announce(self, wrapper: AppWrapper) -> None:
         """An event, for those who watch events; where very many come to wait at once their statuses must do."""
@@ -132,6 +138,31 @@ class Messages:
                 if address is not None:
                     self.house.intake.look(address)
                     await clock.sleep(1.0 / WRITES_PER_SECOND)
+
+    def line_moved(self) -> None:
+        """Somebody came, went or was admitted."""
+        self._moved.set()
+
+    async def refresh_the_front(self) -> None:
+        """Those who are next read the truth about their position soon; everyone else in the next round."""
+        clock, pause, before = self.house.clock, SOON, list[str]()
+        while True:
+            await self._moved.wait()
+            await clock.sleep(pause)
+            self._moved.clear()
+            stale = [key for key in self.house.planner.engine.front(FRONT, clock.now()) if self._look_again(key)]
+            if stale:
+                self._moved.set()  # some may be held back: look whether they were written
+            pause = min(2 * pause, ROUND) if stale == before else SOON
+            before = stale
+
+    def _look_again(self, key: str) -> bool:
+        hold, address = self.house.planner.holds.get(key), self.house.intake.addresses.get(key)
+        wrapper = self.house.world.wrapper_by_uid(hold.uid) if hold is not None else None
+        if hold is None or address is None or wrapper is None or not self.is_stale(wrapper, hold):
+            return False
+        self.house.intake.look(address)
+        return True
 
     def _in_quota_mode(self, hold: Hold) -> bool:
         """As MCAD: where quota is in force, a back-off is worded as one of quota and resources together."""

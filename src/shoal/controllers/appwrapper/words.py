@@ -37,7 +37,7 @@ def why_waiting(explanation: Explanation, namespace: str) -> str:
     """What is short, where, whose turn it is, and who holds it: one line, for readers of one namespace."""
     parts = [discreet(explanation.message, namespace)]
     if explanation.position:
-        parts.append(f"position {explanation.position} of {max(explanation.position, explanation.queue_length)}")
+        parts.append(f"position {explanation.position}")  # not "of so many": that changes with every arrival
     if explanation.holders:
         own = [plain_key(key) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
         more = len(explanation.holders) - len(own[:MOST_NAMED])
