@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.api.crds import load_crds
 from shoal.api.kinds import CRD, POD
 from shoal.api.meta import Json
-from shoal.api.times import parse_time
 from shoal.cli import choices
 from shoal.cli.hosting import make_agent
 from shoal.errors import ShoalError
@@ -26,15 +25,13 @@ from shoal.kube.errors import AlreadyExists, KubeError
 from shoal.kube.writes import contains
 from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.agent.streams import PodStreams
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.admission import Judge
-from shoal.local.apiserver.status import bad_request
 from shoal.local.home import Home
 from shoal.local.images import ImageTable
 from shoal.local.load import base_load_pods
 from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.program import AttachedOutput, ContainerProgram
 from shoal.local.sandbox import Sandbox, outside
 from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.sandbox.ownspace import OwnSpace
@@ -89,10 +86,11 @@ class LocalCluster:
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
         await self.keeper.register(self._nodes())
-        self.server.set_log_source(self._log_source)
-        self.server.set_exec(self._start_program)
-        self.server.set_attach(self._attach)
-        self.server.set_port_forward(self._connect)
+        streams = PodStreams(self.agent, self.clock)
+        self.server.set_log_source(streams.log)
+        self.server.set_exec(streams.start)
+        self.server.set_attach(streams.attach)
+        self.server.set_port_forward(streams.connect)
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
         authority = self.server.identity.ca.certificate.decode()
@@ -194,38 +192,6 @@ class LocalCluster:
                 continue
             except KubeError as error:
                 raise ShoalError(f"the base load cannot be placed: {error}") from error
-
-    async def _start_program(self, pod: Json, asked: Any) -> ContainerProgram:
-        metadata = pod["metadata"]
-        process = self.agent.process(metadata["namespace"], metadata["name"], asked.container)
-        if process is None:
-            raise bad_request(f"container {asked.container} of pod {metadata['name']} is not running as a process here")
-        return await ContainerProgram.start(process, list(asked.command), asked.stdin, asked.tty)
-
-    async def _attach(self, pod: Json, asked: Any) -> AttachedOutput:
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        if self.agent.process(namespace, name, asked.container) is None:
-            raise bad_request(f"container {asked.container} of pod {name} is not running as a process here")
-        chunks = self.agent.logs(namespace, name, asked.container, LogOptions(follow=True, tail=0))
-        return AttachedOutput(chunks, lambda: self.agent.exit_code(namespace, name, asked.container))
-
-    async def _connect(self, pod: Json, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        connection = await self.agent.connect(pod["metadata"]["namespace"], pod["metadata"]["name"], port)
-        return await asyncio.open_connection(sock=connection)
-
-    async def _log_source(self, pod: Json, asked: Any) -> AsyncIterator[bytes]:
-        since = parse_time(asked.since_time) if asked.since_time else None
-        if asked.since_seconds:
-            since = self.clock.now() - asked.since_seconds * 1_000_000
-        options = LogOptions(
-            follow=asked.follow,
-            previous=asked.previous,
-            tail=asked.tail_lines,
-            since=since,
-            timestamps=asked.timestamps,
-            limit_bytes=asked.limit_bytes,
-        )
-        return self.agent.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], asked.container, options)
 
 
 def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) -> dict[str, Part]:

@@ -18,8 +18,9 @@ from shoal.local import machine
 from shoal.local.images import ImageTable
 from shoal.local.runtime import grpchealth, security
 from shoal.local.runtime.limits import CgroupLimits, find_limits
-from shoal.local.runtime.logs import LogOptions, read_log
+from shoal.local.runtime.logs import LogOptions, read_log, why_no_log
 from shoal.local.runtime.probes import Prober
+from shoal.local.runtime.process import ContainerProcess, Plan
 from shoal.local.runtime.shim import Log
 from shoal.local.sandbox import nat, outside
 from shoal.local.sandbox.dns import resolv_conf
@@ -513,3 +514,72 @@ def test_pods_go_out_through_the_machines_proxy_although_we_do_not(monkeypatch: 
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     quiet_environment()
     assert "HTTPS_PROXY" not in os.environ and outside.machine_proxy() == ("proxy.example", 3128)
+
+
+async def test_what_ends_before_anyone_looks_still_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both words of the shim may be there when the first is read."""
+    process = ContainerProcess(tmp_path)
+    monkeypatch.setattr(process, "_spawn", lambda plan, notify: os.write(notify, b"started\nexited\n"))
+    assert await process.start(Plan(argv=["true"], env={}))
+
+
+async def test_a_crash_loop_counts_restarts_when_they_begin(plain: Machine) -> None:
+    plain.host.restart_base = 60.0
+    run = plain.start(pod("loop", "sh", "-c", "echo bad; exit 7", policy="Always"))
+    await until(lambda: "waiting" in state(run) and state(run)["waiting"]["reason"] == "CrashLoopBackOff")
+    (status,) = run.status()["containerStatuses"]
+    assert status["state"]["waiting"]["message"] == (
+        "back-off 60s restarting failed container=main pod=loop_default(uid-loop)"
+    )
+    assert (status["restartCount"], status["lastState"]["terminated"]["reason"]) == (1, "Error")
+    assert await text(run) == await text(run, previous=True) == "bad\n"  # between two runs the last one is both
+
+
+async def test_a_failing_probe_says_what_was_asked(plain: Machine) -> None:
+    probe = {"httpGet": {"port": 18799, "path": "/ready"}, "periodSeconds": 0.05, "failureThreshold": 1}
+    plain.start(pod("deaf", "sleep", "100", container={"readinessProbe": probe}))
+    await until(lambda: any(reason == "Unhealthy" for _, reason, _ in plain.events))
+    said = next(message for _, reason, message in plain.events if reason == "Unhealthy")
+    assert said.startswith('Readiness probe failed: Get "http://127.') and ':18799/ready": dial tcp ' in said
+    assert said.endswith("connect: nothing listens on port 18799 of the pod")
+
+
+async def test_following_a_log_loses_nothing_that_is_written_meanwhile(tmp_path: Path) -> None:
+    def add(*words: str, to: str = "log") -> None:
+        with (tmp_path / to).open("a") as file:
+            file.writelines(f"2026-01-01T00:00:00.000000000Z stdout F {word}\n" for word in words)
+
+    add("a", "b", to="log.1")
+    add("c", "d")
+    ended = asyncio.Event()
+    seen: list[bytes] = []
+    async for chunk in read_log(tmp_path, LogOptions(follow=True, tail=3), ended.is_set, SystemClock()):
+        seen += chunk.split()
+        if seen[-1] == b"b":
+            add("e")  # while the kept lines are still being read
+        elif seen[-1] == b"e":
+            (tmp_path / "log").rename(tmp_path / "log.1")
+            add("f")
+            ended.set()
+    assert seen == [b"b", b"c", b"d", b"e", b"f"]
+
+
+@pytest.mark.parametrize(
+    ("status", "previous", "words"),
+    [
+        ({"state": {"running": {}}}, False, ""),
+        ({"state": {"terminated": {}}}, False, ""),
+        ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"x": 1}}}, False, ""),
+        (
+            {"state": {"waiting": {"reason": "ErrImageNeverPull"}}},
+            False,
+            'container "main" in pod "p" is waiting to start: ErrImageNeverPull',
+        ),
+        ({"state": {"running": {}}}, True, 'previous terminated container "main" in pod "p" not found'),
+        (None, False, 'container "main" in pod "p" is not available'),
+    ],
+)
+def test_why_there_is_no_log_yet(status: dict[str, Any] | None, previous: bool, words: str) -> None:
+    statuses = [{"name": "main", **status}] if status is not None else []
+    manifest = {"metadata": {"name": "p"}, "status": {"containerStatuses": statuses}}
+    assert why_no_log(manifest, "main", previous) == words

@@ -94,8 +94,9 @@ class ContainerRun:
         return None if ended is None else int(ended["exitCode"])
 
     def run_directory(self, previous: bool = False) -> Path | None:
-        """Where the log of the current or the previous run lies."""
-        number = self._run_number - 1 if previous else self._run_number
+        """Where the log of the current or the previous run lies. Between two runs the last one is both."""
+        between = self.process is None and "waiting" in self.state and bool(self.last_state)
+        number = self._run_number - 1 if previous and not between else self._run_number
         return self.directory / str(number) if number >= 0 and (self.directory / str(number)).exists() else None
 
     # --- life
@@ -108,7 +109,7 @@ class ContainerRun:
                 continue
             if self._stopping or not self._runs_again(ended):
                 return self.exit_code
-            await self._back_off(ended)
+            await self._back_off()
         return self.exit_code
 
     async def stop(self, grace: float) -> None:
@@ -179,7 +180,7 @@ class ContainerRun:
                 return await self._watch(gated=weight)
             ended = await self.process.wait()
             self.process = None
-            self._note_end(ended, "StartError")
+            self._note_end(ended)
             return ended
         finally:
             self._leave_gate()
@@ -243,7 +244,7 @@ class ContainerRun:
             self._ray_retries += 1
         else:
             self._ray_retries = RAY_START_RETRIES + 1
-        self._note_end(ended, "Error")
+        self._note_end(ended)
         return ended
 
     def _known_status(self) -> Json:
@@ -364,8 +365,8 @@ class ContainerRun:
 
     # --- endings
 
-    def _note_end(self, ended: Ended, reason: str) -> None:
-        group = planning.group_name(self.address, self.name)
+    def _note_end(self, ended: Ended) -> None:
+        group, reason = planning.group_name(self.address, self.name), "Error"
         if ended.error:
             reason = "StartError"
         elif ended.exit_code == 0 and not self._over_memory:
@@ -415,18 +416,19 @@ class ContainerRun:
             return True  # a Ray node that lost the race of its own start is the machine's fault, not the job's
         return policy == "Always" or (policy == "OnFailure" and ended.exit_code != 0)
 
-    async def _back_off(self, ended: Ended) -> None:
-        pause = (
-            min(self.host.restart_cap, self.host.restart_base * 2 ** min(self._failures, 20)) if self._failures else 0.0
-        )
-        self._failures += 1
+    async def _back_off(self) -> None:
+        """As the kubelet: again at once, then after 10 s, 20 s and so on; a restart counts when it begins."""
         self.last_state = {"terminated": self.state["terminated"]}
-        self.restart_count += 1
-        if pause:
-            message = f"back-off {pause:g}s restarting failed container={self.name} pod={self.pod['metadata']['name']}"
-            self._wait("CrashLoopBackOff", message)
-            self.host.announce(self.pod, "Warning", "BackOff", f"Back-off restarting failed container {self.name}")
+        if self._failures:
+            pause = min(self.host.restart_cap, self.host.restart_base * 2 ** min(self._failures - 1, 20))
+            metadata = self.pod["metadata"]
+            whose = f"{metadata['name']}_{metadata.get('namespace', '')}({metadata['uid']})"
+            self._wait("CrashLoopBackOff", f"back-off {pause:g}s restarting failed container={self.name} pod={whose}")
+            said = f"Back-off restarting failed container {self.name} in pod {whose}"
+            self.host.announce(self.pod, "Warning", "BackOff", said)
             await self.host.clock.sleep(pause)
+        self._failures += 1
+        self.restart_count += 1
 
     def _wait(self, reason: str, message: str = "") -> None:
         self.state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}

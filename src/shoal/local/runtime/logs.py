@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.kube.clock import Clock
 
@@ -28,23 +29,45 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     limit_bytes: int | None = None
 
 
+def why_no_log(pod: Json, container: str, previous: bool) -> str:
+    """Why there is nothing to read yet of a container, in the kubelet's words; empty when there is."""
+    status = pod.get("status") or {}
+    found = next(
+        (
+            one
+            for part in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+            for one in status.get(part) or ()
+            if one.get("name") == container
+        ),
+        None,
+    )
+    whose = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    if found is None:
+        return f"{whose} is not available"
+    ran_before = bool((found.get("lastState") or {}).get("terminated"))
+    if previous:
+        return "" if ran_before else f"previous terminated {whose} not found"
+    waiting = (found.get("state") or {}).get("waiting")
+    if waiting is None or ran_before:
+        return ""
+    return f"{whose} is waiting to start: {waiting.get('reason') or 'ContainerCreating'}"
+
+
 async def read_log(
     directory: Path, options: LogOptions, ended: Callable[[], bool], clock: Clock
 ) -> AsyncIterator[bytes]:
     """The log of one run as chunks. Follows until `ended` says that nothing more can come."""
     left = options.limit_bytes
-    for chunk in _shown(_kept(directory, options), options):
-        if left is not None:
-            chunk, left = chunk[:left], left - len(chunk)
-        yield chunk
-        if left is not None and left <= 0:
-            return
-    if not options.follow:
-        return
     tail = _Tail(directory)
-    rest = b""
     try:
-        while True:
+        kept, rest = _kept(directory, tail, options)
+        for chunk in _shown(kept, options):
+            if left is not None:
+                chunk, left = chunk[:left], left - len(chunk)
+            yield chunk
+            if left is not None and left <= 0:
+                return
+        while options.follow:
             last = ended()
             *lines, rest = (rest + tail.read()).split(b"\n")
             text = b"".join(_shown([line for line in lines if line], options))
@@ -61,20 +84,23 @@ async def read_log(
 
 def last_lines(directory: Path, lines: int, length: int) -> str:
     """The end of a log, for a termination message."""
-    options = LogOptions(tail=lines)
-    return b"".join(_shown(_kept(directory, options), options)).decode(errors="replace")[-length:]
+    options, tail = LogOptions(tail=lines), _Tail(directory)
+    try:
+        return b"".join(_shown(_kept(directory, tail, options)[0], options)).decode(errors="replace")[-length:]
+    finally:
+        tail.close()
 
 
-def _kept(directory: Path, options: LogOptions) -> list[bytes]:
-    lines: list[bytes] = []
-    for name in ("log.1", "log"):
-        lines += _read(directory, name).split(b"\n")
-    lines = [line for line in lines if line]
+def _kept(directory: Path, tail: _Tail, options: LogOptions) -> tuple[list[bytes], bytes]:
+    """The wanted lines of what is there, and the beginning of one that is being written: `tail` goes on after that."""
+    *newest, rest = tail.rest().split(b"\n")
+    older = b"" if tail.is_file(directory / "log.1") else _read(directory, "log.1")  # rotated just now: read already
+    lines = [line for line in [*older.split(b"\n"), *newest] if line]
     if options.since is not None:
         lines = [line for line in lines if _moment(line) >= options.since]
     if options.tail is not None:
         lines = lines[-options.tail :] if options.tail > 0 else []
-    return lines
+    return lines, rest
 
 
 def _shown(lines: list[bytes], options: LogOptions) -> list[bytes]:
@@ -102,16 +128,22 @@ def _read(directory: Path, name: str) -> bytes:
 
 
 class _Tail:
-    """What is appended from now on, through rotations: the rest of the old file is read before the new one."""
+    """The newest file from its beginning, then what is appended, through rotations: the rest of the old file is read
+    before the new one."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "log"
         self._file = self._open()
-        if self._file is not None:
-            os.lseek(self._file, 0, os.SEEK_END)
+
+    def is_file(self, path: Path) -> bool:
+        """Whether the file that is being read has that name now."""
+        try:
+            return self._file is not None and os.fstat(self._file).st_ino == os.lstat(path).st_ino
+        except OSError:
+            return False
 
     def read(self) -> bytes:
-        data = self._rest()
+        data = self.rest()
         try:
             replaced = self._file is None or os.fstat(self._file).st_ino != os.lstat(self._path).st_ino
         except OSError:
@@ -119,7 +151,7 @@ class _Tail:
         if replaced:
             self.close()
             self._file = self._open()
-            data += self._rest()
+            data += self.rest()
         return data
 
     def close(self) -> None:
@@ -133,7 +165,7 @@ class _Tail:
         except OSError:
             return None
 
-    def _rest(self) -> bytes:
+    def rest(self) -> bytes:
         parts = []
         while self._file is not None and (part := os.read(self._file, 1 << 20)):
             parts.append(part)

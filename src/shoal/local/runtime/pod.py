@@ -147,7 +147,9 @@ class PodRun:
                 if await self._run_inits():
                     await self._run_mains()
         except TimeoutError:
-            self._book.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+            overdue = "Pod was active on the node longer than the specified deadline"
+            self._book.fail("DeadlineExceeded", overdue)
+            self.host.announce(self.pod, "Normal", "DeadlineExceeded", overdue)
             await self._stop_containers(float(self.pod["spec"].get("terminationGracePeriodSeconds", 30)))
         except ShoalError as error:
             self._book.fail("Failed", str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import shlex
 import ssl
@@ -51,9 +52,22 @@ class Prober:
         try:
             return await asyncio.wait_for(self._attempt(probe, container, process, timeout), timeout + 0.5)
         except TimeoutError:
-            return Verdict(False, f"probe timed out after {timeout:g} s")
+            return Verdict(False, f"{self._target(probe, container)}timed out after {timeout:g}s")
         except OSError as error:
-            return Verdict(False, str(error))
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            return Verdict(False, f"{self._target(probe, container)}{reason}")
+
+    def _target(self, probe: Json, container: Json) -> str:
+        """What was asked, as the kubelet says it."""
+        action = probe.get("httpGet") or probe.get("tcpSocket")
+        if not action:
+            return ""
+        host = action.get("host") or self._address.ip
+        with contextlib.suppress(OSError):
+            place = f"{host}:{port_number(action['port'], container)}"
+            url = f"{(action.get('scheme') or 'HTTP').lower()}://{place}{action.get('path') or '/'}"
+            return (f'Get "{url}": ' if "httpGet" in probe else "") + f"dial tcp {place}: connect: "
+        return ""
 
     async def _attempt(self, probe: Json, container: Json, process: ContainerProcess, timeout: float) -> Verdict:
         if action := probe.get("httpGet"):

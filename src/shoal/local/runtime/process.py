@@ -74,7 +74,7 @@ class ContainerProcess:
             self._spawn(plan, write)
         finally:
             os.close(write)
-        return await _first_line(read) == b"started\n"
+        return (await _first_line(read)).startswith(b"started\n")  # what ended at once has said that too
 
     def _spawn(self, plan: Plan, notify: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
