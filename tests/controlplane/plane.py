@@ -70,7 +70,7 @@ class ControlPlane:
         self.restart_etcd()
         self.restart_apiserver()
         if self.controllers:
-            self._start_controllers()
+            self.restart_controllers()
         if self.scheduler:
             self._start_scheduler()
         if self.kwok:
@@ -150,6 +150,23 @@ class ControlPlane:
         self._spawn("kube-apiserver", *flags)
         self._until_ready("kube-apiserver", f"{self.server}/readyz")
 
+    def restart_controllers(self) -> None:
+        """They look for kinds when they start, then only every half minute: worth it after installing CRDs."""
+        self.kill("kube-controller-manager")
+        self._spawn(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            f"--service-account-private-key-file={self._path('sa.key')}",
+            f"--root-ca-file={self._path('ca.crt')}",
+            "--use-service-account-credentials=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--secure-port=0",
+        )
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run the pinned kubectl against this control plane; a refusal raises with what it said."""
         command = [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
@@ -177,21 +194,6 @@ class ControlPlane:
         )
 
     # --- processes
-
-    def _start_controllers(self) -> None:
-        self._spawn(
-            "kube-controller-manager",
-            f"--kubeconfig={self.kubeconfig}",
-            f"--authentication-kubeconfig={self.kubeconfig}",
-            f"--authorization-kubeconfig={self.kubeconfig}",
-            "--leader-elect=false",
-            f"--service-account-private-key-file={self._path('sa.key')}",
-            f"--root-ca-file={self._path('ca.crt')}",
-            "--use-service-account-credentials=false",
-            "--kube-api-qps=500",
-            "--kube-api-burst=1000",
-            "--secure-port=0",
-        )
 
     def _start_scheduler(self) -> None:
         configuration = self.folder / "scheduler.yaml"

@@ -23,7 +23,7 @@ from tests.integration.conftest import judged
 NODE = "kind-control-plane"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One simulated node: 8 cpu, 8118372Ki, of which system pods hold 3050m and 2918400Ki."""
     folder = tmp_path_factory.mktemp("plane") / "state"
@@ -49,15 +49,16 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
             },
         }
         started.kubectl("create", "-f", "-", stdin=json.dumps(load_of_the_system))
-        for crd in load_crds():
-            started.kubectl("create", "-f", "-", stdin=json.dumps(crd))
+        crds = {"apiVersion": "v1", "kind": "List", "items": load_crds()}
+        started.kubectl("create", "-f", "-", stdin=json.dumps(crds))
         started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        teach_the_collector(started)
+        started.restart_controllers()
+        until_the_collector_works(started)
         yield started
 
 
-def teach_the_collector(plane: ControlPlane) -> None:
-    """A real garbage collector looks for new kinds every half minute; wait until it knows ours."""
+def until_the_collector_works(plane: ControlPlane) -> None:
+    """A real garbage collector needs a while to begin; here it collects what it must know our kinds for."""
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "warm", "namespace": "default"}}
     container = {"name": "head", "image": "none"}
     owner["spec"] = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}}
