@@ -117,17 +117,28 @@ def _created_too_early(write: Write, created: set[tuple[str, int, str]]) -> list
     return []
 
 
+OUR_OWN = ("appwrappers", "quotasubtrees", "leases", "events", "provisioningrequests", "podtemplates")
+"""What the controller may change although no AppWrapper owns it."""
+
+
 def _touched_a_stranger(write: Write) -> list[str]:
-    if write.method != "DELETE" or write.before is None:
+    if write.before is None or write.method == "POST":
         return []
     found = []
+    if write.method != "DELETE":
+        if write.done and not _is_owned(write.before) and not any(f"/{one}/" in write.path for one in OUR_OWN):
+            found.append(f"I7: {write.method} {write.path} changed an object that is not an AppWrapper's")
+        return found
     if not write.body.get("preconditions", {}).get("uid"):
         found.append(f"I7: DELETE {write.path} carries no UID")
-    references = write.before["metadata"].get("ownerReferences") or ()
-    owned = any(one.get("controller") and one.get("kind") == "AppWrapper" for one in references)
-    if write.done and not owned:
+    if write.done and not _is_owned(write.before):
         found.append(f"I7: DELETE {write.path} hit an object that is not an AppWrapper's")
     return found
+
+
+def _is_owned(obj: Json) -> bool:
+    references = obj["metadata"].get("ownerReferences") or ()
+    return any(one.get("controller") and one.get("kind") == "AppWrapper" for one in references)
 
 
 def _broke_the_machine(write: Write) -> list[str]:

@@ -1,8 +1,8 @@
 """What must hold of gangs at every revision of a history, and what must hold once it is quiet.
 
 `judge` walks the changes over a `World` and returns each broken invariant in words, by number: I1–I6, I8 and I12
-(quota), I10, I11, I14–I18, I20, I46. It knows stored objects and nothing else. `GRACE` is how long a decision may still
-be on its way after the facts that it was made from have changed.
+(quota), I10, I11, I14–I18, I20, I46, I47. It knows stored objects and nothing else. `GRACE` is how long a decision may
+still be on its way after the facts that it was made from have changed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from tests.checker.gang_world import (
     sums,
     usable,
 )
+from tests.checker.safety import leaks
 
 SECOND = 1_000_000
 GRACE = 90 * SECOND
 IN_FLIGHT = 10 * SECOND
 """How long a request may be in the network after its sender is gone."""
+PLURALS = {"Pod": "pods", "ConfigMap": "configmaps", "Job": "jobs", "RayCluster": "rayclusters"}
 NEXT_STATES = {
     "": {"", "Pending", "Running", "Failed"},
     "Pending": {"Pending", "Running", "Failed"},
@@ -43,9 +45,10 @@ NEXT_STATES = {
 def judge(changes: Iterable[Change], *, quiet: bool = False, calm_from: int = 0, now: int = 0) -> list[str]:
     """Every violation. `quiet`: nothing is on its way any more. `calm_from`: the revision of the last outside write."""
     walk = _Walk(calm_from)
+    changes = list(changes)
     for change in changes:
         walk.step(change)
-    found = walk.found
+    found = walk.found + leaks(changes)
     if quiet:
         found += [*at_rest(walk.world, walk.created, now)]
         found += walk.decided_in_calm()
@@ -146,6 +149,9 @@ class _Walk:
             old = None
         self._machine(change, old, new)
         was = old is not None and old.is_admitted
+        started = old is not None and old.status.get("state") != "Running" and new.status.get("state") == "Running"
+        if started and (missing := _not_made(new, self.created)):
+            self._tell(change, "I4", f"{new.name} is said to run before {missing} was made")
         if new.is_admitted and not was:
             self._decisions.append((new.uid, "admitted", "")) if change.revision > self._calm_from else None
             self._passed_over.pop(new.uid, None)
@@ -311,17 +317,12 @@ def at_rest(world: World, created: set[tuple[str, int, str]], now: int) -> Itera
 
 def _whole_or_absent(world: World, created: set[tuple[str, int, str]]) -> Iterator[str]:
     """I3, I5, I6: everything of an admitted gang was made (others may have removed it since); nothing of any other."""
-    plurals = {"Pod": "pods", "ConfigMap": "configmaps", "Job": "jobs", "RayCluster": "rayclusters"}
     known = {one.uid: one for one in world.gangs()}
     for gang in known.values():
         if gang.is_components or gang.obj["metadata"].get("deletionTimestamp"):
             continue
         if gang.is_admitted:
-            missing = [
-                (kind, name)
-                for kind, name in gang.components
-                if kind in plurals and _run(gang, f"{plurals[kind]}/{name}") not in created
-            ]
+            missing = _not_made(gang, created)
             if missing and gang.status.get("state") == "Running":
                 yield f"I3: {gang.name} runs without {missing}"
             if gang.status.get("state") in ("", "Pending"):
@@ -329,7 +330,7 @@ def _whole_or_absent(world: World, created: set[tuple[str, int, str]]) -> Iterat
         elif gang.is_stopping:
             yield f"I4: {gang.name} is still being taken back"
         elif gang.status.get("state") != "Completed":
-            for plural in plurals.values():
+            for plural in PLURALS.values():
                 for obj in world.all(plural):
                     if gang_of(obj) == gang.uid and (obj.get("status") or {}).get("phase") not in (
                         "Succeeded",
@@ -340,6 +341,15 @@ def _whole_or_absent(world: World, created: set[tuple[str, int, str]]) -> Iterat
         references = pod["metadata"].get("ownerReferences") or ()
         if references and gang_of(pod) not in known:
             yield f"I6: pod {pod['metadata']['name']} outlived its AppWrapper"
+
+
+def _not_made(gang: Seen, created: set[tuple[str, int, str]]) -> list[tuple[str, str]]:
+    """What was admitted with it, of the kinds that histories keep, and never made in this run."""
+    return [
+        (kind, name)
+        for kind, name in gang.components
+        if kind in PLURALS and _run(gang, f"{PLURALS[kind]}/{name}") not in created
+    ]
 
 
 def _published(world: World) -> Iterator[str]:

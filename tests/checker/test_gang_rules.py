@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.checker.gang_history import Write, violations
 from tests.checker.gang_rules import SECOND, judge
 from tests.checker.gang_world import Change
 
@@ -197,3 +198,26 @@ def test_an_honest_life_passes() -> None:
     story.gang("b", cpu=4, admission={"epoch": 1, "stoppingFor": "u-c"}, conditions=told()).runs("c", priority=9)
     assert judge(story.changes, quiet=True, now=10**18) == []
     assert broken(tree(town(), used={"cpu": "2"}).runs("g", labels=A, admission=SEAT), quiet=True) == set()
+
+
+def test_i4_a_gang_said_to_run_before_all_of_it_was_made_is_found() -> None:
+    early = town().gang("a", run=True).gang("a", "Running", run=True)
+    assert [one.split(":")[0] for one in judge(early.changes)] == ["I4"]
+    assert judge(town().runs("a").changes) == []
+
+
+@pytest.mark.parametrize(
+    "method, owner, body, says",
+    [
+        ("PATCH", None, {"data": {}}, "changed an object that is not an AppWrapper's"),
+        ("DELETE", None, {"preconditions": {"uid": "1"}}, "hit an object that is not an AppWrapper's"),
+        ("DELETE", "AppWrapper", {}, "carries no UID"),
+        ("DELETE", "AppWrapper", {"preconditions": {"uid": "1"}}, ""),
+    ],
+)
+def test_i7_who_touches_a_stranger_is_found(method: str, owner: str | None, body: Json, says: str) -> None:
+    references = [{"kind": owner, "controller": True, "uid": "u"}] if owner else []
+    there = {"metadata": {"name": "c", "uid": "1", "ownerReferences": references}, "data": {"a": "b"}}
+    write = Write(method, "/api/v1/namespaces/d/configmaps/c", body, there, {**there, "data": {}}, None, 200)
+    found = violations([write])
+    assert (says in found[0] if says else found == []) and all(one.startswith("I7") for one in found)

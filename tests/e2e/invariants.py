@@ -2,7 +2,7 @@
 
 Called after every end-to-end test, from facts that the machine itself tells: pids with start times, records on disk,
 interfaces, control groups. I6 and I42: a live process belongs to a live pod. I9: no node is given more pods than it has
-room for. I44: what pods hold is disjoint.
+room for. I44: what pods hold is disjoint. I48, I51: the cluster listens and talks on loopback and with its own pods.
 I45: nothing is written outside the cluster's own places. I43 (signals) is watched by `only_own_processes_signalled`.
 """
 
@@ -28,6 +28,7 @@ from shoal.local.runtime.pod import Record, read_record
 from shoal.local.runtime.process import recorded_identity
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from shoal.local.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
+from tests.checker.safety import strange_sockets
 
 TERMINAL = ("Succeeded", "Failed")
 
@@ -57,8 +58,9 @@ def whole_tree(home: Home) -> list[ProcessIdentity]:
 
 
 def hold_while_running(home: Home, pods: list[Json], nodes: list[Json]) -> None:
-    """I6, I9, I42, I44 over a quiet cluster and its pods and nodes as the API server knows them."""
+    """I6, I9, I42, I44, I48, I51 over a quiet cluster and its pods and nodes as the API server knows them."""
     within_room(pods, nodes)
+    keeps_to_itself(home, pods, nodes)
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     for uid, shims in live_shims(home).items():
         assert uid in by_uid, f"I6: processes {shims} belong to a pod that is gone"
@@ -70,6 +72,15 @@ def hold_while_running(home: Home, pods: list[Json], nodes: list[Json]) -> None:
     for record in held:
         told = by_uid[record.uid]["status"].get("podIP")
         assert record.address is None or told in (None, record.address.ip), "I44: the pod's address is not its own"
+
+
+def keeps_to_itself(home: Home, pods: list[Json], nodes: list[Json]) -> None:
+    """I48 and I51 of the process that runs the cluster."""
+    running = home.running()
+    known = {(pod.get("status") or {}).get("podIP") or "" for pod in pods}
+    known |= {one["address"] for node in nodes for one in node["status"].get("addresses") or ()}
+    found = strange_sockets(running[0].pid, known) if running is not None else []
+    assert found == [], found
 
 
 def within_room(pods: list[Json], nodes: list[Json]) -> None:
