@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.controllers.queues import provisioning, requests
@@ -13,6 +15,7 @@ from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (
     cluster_queue,
+    complete,
     condition,
     flavor,
     job,
@@ -195,25 +198,22 @@ async def test_f090_no_request_is_left_after_the_end(checked: Cluster) -> None:
     await checked.until(REQUEST, f"{name}-nodes-1", lambda one: True)
     await answer(checked, f"{name}-nodes-1", Accepted="", Provisioned="there")
     await checked.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
-    from tests.unit.queues.build import complete
-
     await complete(checked, "train", 1)
     await checked.until(kinds.WORKLOAD, name, true("Finished"))
     await checked.settled()
     assert await checked.names(REQUEST) == []
 
 
-def request_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = requests.objects
+def templates_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = provisioning.Provisioning._make
 
-    def turned(*given: object) -> tuple[list[Json], Json]:
-        templates, body = made(*given)  # type: ignore[arg-type]
-        return [body], templates[0]
+    async def make_one(self: provisioning.Provisioning, kind: Kind, body: Json, workload: Json) -> Json:
+        return body if kind == kinds.POD_TEMPLATE else await made(self, kind, body, workload)
 
-    monkeypatch.setattr(provisioning.requests, "objects", turned)
+    monkeypatch.setattr(provisioning.Provisioning, "_make", make_one)
 
 
-@proven(without=request_first)
+@proven(without=templates_later)
 async def test_f086_a_request_never_names_a_template_that_does_not_exist(checked: Cluster) -> None:
     """F86: the request exists before its templates. Holds: templates first, then the request."""
     missing: list[str] = []
@@ -222,8 +222,6 @@ async def test_f086_a_request_never_names_a_template_that_does_not_exist(checked
     assert resource is not None and templates is not None
 
     def look(event: object) -> None:
-        import msgspec
-
         stored = msgspec.json.decode(event.record.raw)  # type: ignore[attr-defined]
         for one in stored.get("spec", {}).get("podSets", ()):
             if templates.collection.head("default", one["podTemplateRef"]["name"]) is None:

@@ -20,7 +20,7 @@ from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.workloads import infos_of
 from shoal.controllers.queues.world import World
 from shoal.errors import BadInput
-from shoal.kube.errors import AlreadyExists, Forbidden, Invalid
+from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ class Provisioning:
         self._office = office
         self._world = office.world
         self._random = random or Random()
+        self._handed: set[str] = set()
+        """UIDs of requests that own their templates."""
 
     async def look(self, workload: Json) -> Json:
         """Bring the requests of one Workload to where its status says, and its checks to where the requests say."""
@@ -82,6 +84,7 @@ class Provisioning:
                 await self._create(draft, check, config, wanted, int(check.get("retryCount") or 0) + 1)
             return
         attempt, request = numbered[0]
+        await self._hand_over(request)
         if (
             self._is_spent(request, draft)
             and check.get("state") == "Pending"
@@ -131,11 +134,21 @@ class Provisioning:
             return
         self._world.requests.note_write(request)
         office.tell(workload, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
-        handed = {"metadata": {"ownerReferences": [requests.reference(request, kinds.PROVISIONING_REQUEST)]}}
-        for template in templates:
-            await office.client.patch(
-                kinds.POD_TEMPLATE, template["metadata"]["name"], template["metadata"]["namespace"], handed
-            )
+        await self._hand_over(request)
+
+    async def _hand_over(self, request: Json) -> None:
+        """From now on the templates go with the request. Also done for one that was made before a restart."""
+        uid, namespace = request["metadata"]["uid"], request["metadata"].get("namespace")
+        if uid in self._handed:
+            return
+        owner = requests.reference(request, kinds.PROVISIONING_REQUEST)
+        for one in (request.get("spec") or {}).get("podSets") or ():
+            try:
+                template = await self._office.client.get(kinds.POD_TEMPLATE, one["podTemplateRef"]["name"], namespace)
+            except NotFound:
+                continue
+            await self._office.writer.patch(kinds.POD_TEMPLATE, template, {"metadata": {"ownerReferences": [owner]}})
+        self._handed.add(uid)
 
     async def _make(self, kind: Kind, body: Json, workload: Json) -> Json:
         """Create it, or find what an earlier try made under the same name. Raises BadInput for a stranger's."""
@@ -187,6 +200,7 @@ class Provisioning:
             if _is_made_by_a_check(request) and not request["metadata"].get("deletionTimestamp"):
                 await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
                 self._world.requests.note_delete(request)
+                self._handed.discard(request["metadata"]["uid"])
 
     def _flavor(self, name: str) -> Json | None:
         return self._world.get(kinds.RESOURCE_FLAVOR, name)

@@ -234,8 +234,8 @@ class Reconciler:
 
     async def _restore(self, kind: GangJob, job: Json, workload: Json) -> None:
         """Put the templates back, once none of its pods is counted any more."""
-        if (job.get("status") or {}).get("active"):
-            return  # its controller has not seen the suspension yet
+        if kind.is_winding_down(job):
+            return
         if (job.get("status") or {}).get("startTime"):
             change = {"status": {"startTime": None}}
             job = await self._office.writer.patch(kind.kind, job, change, subresource="status")

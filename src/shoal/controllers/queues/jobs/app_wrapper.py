@@ -88,6 +88,9 @@ class AppWrappers:
     def is_half_stopped(self, job: Json) -> bool:
         return False
 
+    def is_winding_down(self, job: Json) -> bool:
+        return False
+
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         return job
 

@@ -56,6 +56,9 @@ class GangJob(Protocol):
     def is_half_stopped(self, job: Json) -> bool:
         """Suspended by us, and its templates could not be put back in the same step."""
 
+    def is_winding_down(self, job: Json) -> bool:
+        """Half stopped, and its own controller has not said yet that it stands still."""
+
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         """The rest of a half stop. Whoever writes it clears `status.startTime` first, where there is one."""
 

@@ -83,6 +83,12 @@ class Jobs:
     def is_half_stopped(self, job: Json) -> bool:
         return self.is_suspended(job) and _annotations(job).get(words.STOPPING) == "true"
 
+    def is_winding_down(self, job: Json) -> bool:
+        """Until its controller says so, it may still be making pods of what it saw before."""
+        conditions = _status(job).get("conditions") or []
+        seen = any(one.get("type") == "Suspended" and one.get("status") == "True" for one in conditions)
+        return bool(_status(job).get("active")) or not seen
+
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         made: Json = copy.deepcopy(job)
         made["metadata"]["annotations"].pop(words.STOPPING)

@@ -72,6 +72,9 @@ class RayClusters:
     def is_half_stopped(self, job: Json) -> bool:
         return False
 
+    def is_winding_down(self, job: Json) -> bool:
+        return False
+
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         return job
 
@@ -147,6 +150,9 @@ class RayJobs:
         return made
 
     def is_half_stopped(self, job: Json) -> bool:
+        return False
+
+    def is_winding_down(self, job: Json) -> bool:
         return False
 
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:

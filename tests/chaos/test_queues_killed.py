@@ -1,0 +1,161 @@
+"""The queue controller dies after every single write of a walk; one walk per write.
+
+The end is that of a calm walk, and the whole history is judged: nothing ran before it was admitted, nothing was charged
+twice, no request is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.api.times import seconds_text
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.queues.reconciler import Reconciler
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.transport import Transport
+from tests.chaos.mortal import Fate, MortalTransport
+from tests.checker.gang_story import changes_of
+from tests.checker.queue_rules import judge_queues
+from tests.cluster import Cluster, running
+from tests.faults import proven
+from tests.unit.queues.build import (
+    cluster_queue,
+    complete,
+    flavor,
+    job,
+    local_queue,
+    make,
+    name_of,
+    pods_of,
+    provisioning_check,
+    provisioning_config,
+    said,
+    true,
+)
+
+MOST_WRITES = 60
+AT_ONCE = 12
+
+
+def controller(transport: Transport) -> AppWrapperController:
+    client = Client(transport)
+    guest = QueueController(client, QueueSettings(check_seconds=1.0))
+    return AppWrapperController(client, AppWrapperSettings(trust_unstamped=True, obtain=True), guest=guest)
+
+
+async def lives(cluster: Cluster, mortal: MortalTransport) -> None:
+    """A controller that dies at most once and is started again."""
+    first = asyncio.ensure_future(controller(mortal).run())
+    death = asyncio.ensure_future(mortal.died.wait())
+    try:
+        await asyncio.wait({first, death}, return_when=asyncio.FIRST_COMPLETED)
+        first.cancel()
+        with suppress(asyncio.CancelledError):
+            await first
+        await controller(cluster.server.transport()).run()
+    finally:
+        death.cancel()
+        first.cancel()
+
+
+async def provide(cluster: Cluster, name: str) -> None:
+    """The node autoscaler, which knows nothing of deaths."""
+    await cluster.until(kinds.PROVISIONING_REQUEST, name, lambda one: True)
+    now = seconds_text(SystemClock().now())
+    made = [
+        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": now}
+        for kind in ("Accepted", "Provisioned")
+    ]
+    await cluster.client.patch(
+        kinds.PROVISIONING_REQUEST, name, "default", {"status": {"conditions": made}}, subresource="status"
+    )
+
+
+async def walk(cluster: Cluster) -> dict[str, object]:
+    """Two jobs for one quota: the first is provided with nodes, is switched off and on, ends; then comes the second."""
+    await make(
+        cluster,
+        flavor(),
+        provisioning_check(),
+        provisioning_config(),
+        cluster_queue(checks=["nodes"]),
+        local_queue(),
+    )
+    (first,) = await make(cluster, job("one", 3))
+    name = name_of(first)
+    await provide(cluster, f"{name}-nodes-1")
+    await cluster.until(kinds.JOB, "one", lambda one: one["spec"]["suspend"] is False)
+    await pods_of(cluster, "one", 3)
+    (second,) = await make(cluster, job("two", 2))
+    await cluster.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+    await provide(cluster, f"{name_of(second)}-nodes-1")
+    await cluster.until(kinds.JOB, "two", lambda one: one["spec"]["suspend"] is False)
+    await cluster.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": True}})
+    await complete(cluster, "two", 2)
+    await provide(cluster, f"{name}-nodes-1")
+    await cluster.until(kinds.JOB, "one", lambda one: one["spec"]["suspend"] is False)
+    await complete(cluster, "one", 3)
+    ends = [await cluster.until(kinds.WORKLOAD, name_of(one), true("Finished")) for one in (first, second)]
+    await cluster.settled()
+    queue: Json = await cluster.get(kinds.CLUSTER_QUEUE, "cluster-queue")
+    return {
+        "ends": [said(one, "Finished") for one in ends],
+        "evictions": [(one["status"].get("schedulingStats") or {}).get("evictions") for one in ends],
+        "requests": await cluster.names(kinds.PROVISIONING_REQUEST),
+        "templates": await cluster.names(kinds.POD_TEMPLATE),
+        "counts": [queue["status"][f"{word}Workloads"] for word in ("pending", "reserving", "admitted")],
+    }
+
+
+async def walk_once(at: int = 0, fate: Fate = "dies") -> tuple[dict[str, object], list[str]]:
+    async with running() as cluster:
+        await cluster.add_node("node-1", cpu="16", memory="64Gi")
+        mortal = MortalTransport(cluster.server.transport(), at, fate)
+        cluster.start(lives(cluster, mortal))
+        state = await walk(cluster)
+        broken = judge_queues(changes_of(cluster.server), quiet=True)
+        assert broken == [], f"{fate} at write {at} ({mortal.writes[-1:]}): {broken}"
+        return state, mortal.writes
+
+
+async def every_write(fate: Fate) -> None:
+    calm, writes = await walk_once()
+    assert len(writes) < MOST_WRITES
+    assert calm["requests"] == calm["templates"] == []
+    deaths = [at for at, write in enumerate(writes, 1) if "queues/" not in write]  # a queue's status tells, no more
+    for begin in range(0, len(deaths), AT_ONCE):
+        numbers = deaths[begin : begin + AT_ONCE]
+        for at, (state, _) in zip(numbers, await asyncio.gather(*(walk_once(at, fate) for at in numbers)), strict=True):
+            assert state == calm, f"{fate} at write {at} ({writes[at - 1]})"
+
+
+def starts_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is started as soon as the plan says so, whatever is stored."""
+    kept = Reconciler._create
+
+    async def create(self: Reconciler, found: object) -> float | None:
+        later = await kept(self, found)  # type: ignore[arg-type]
+        if found is not None:
+            kind, job = found  # type: ignore[misc]
+            fresh = self._world.jobs[kind.kind].get(self._world._job_of[_key(kind, job)][1])
+            if fresh is not None:
+                await self._change(kind, fresh, {**fresh, "spec": {**fresh["spec"], "suspend": False}})
+        return later
+
+    from shoal.controllers.queues.world import workload_key as _key
+
+    monkeypatch.setattr(Reconciler, "_create", create)
+
+
+@proven(without=starts_before_it_is_stored)
+async def test_f001_a_death_after_any_write_of_an_admission_loses_nothing() -> None:
+    """F01: the controller dies after any write of a queued job's life. Holds: the same end as without; I5, I8, I11,
+    I38 and I39 at every revision."""
+    await every_write("dies")
