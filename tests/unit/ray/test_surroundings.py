@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds, ray_token
-from shoal.controllers.ray import Settings, auth, from_environment, names, network_policy, pods, view
+from shoal.controllers.ray import Settings, auth, from_environment, names, network_policy, pods, validation, view
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
 from tests.unit.ray.builders import group, ray_cluster, ray_job
@@ -227,3 +227,24 @@ async def test_what_cannot_be_made_is_told_by_its_kind_and_is_no_failure_of_pods
     assert "ReplicaFailure" not in conditions
     assert "belongs to someone else" in conditions["Degraded"]["message"]
     assert "belongs to someone else" in conditions["RayClusterProvisioned"]["message"]
+
+
+async def test_bounds_below_what_runs_are_advised_about_and_nobody_is_taken_away():
+    body = ray_cluster("demo", group(replicas=3), enableInTreeAutoscaling=True)
+    stage = await staged(Settings(), body)
+    lowered = {**group(replicas=3), "maxReplicas": 1}
+    await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"workerGroupSpecs": [lowered]}})
+    await stage.settle()
+    told = [event["message"] for event in stage.objects(kinds.EVENT) if event["reason"] == "RayClusterAdvice"]
+    pods_left = len(stage.objects(kinds.POD))
+    await stage.stop()
+    assert len(told) == 1 and "has 3 pods, more than its maxReplicas allow (1)" in told[0]
+    assert pods_left == 4
+
+
+def test_a_serve_service_without_a_port_is_advised_about():
+    asks = {"annotations": {names.SERVE_SERVICE: "true"}}
+    body = ray_cluster(metadata=asks)
+    assert not any("Ray Serve" in one for one in validation.warnings_of_cluster(body))
+    view.ray_container(view.head(body))["ports"] = [{"name": "dashboard", "containerPort": 8265}]
+    assert any("no port named serve" in one for one in validation.warnings_of_cluster(body))

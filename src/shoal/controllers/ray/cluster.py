@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Iterable
 
 import msgspec
 
@@ -189,7 +190,7 @@ class ClusterReconciler:
         if upgrade.recreates(cluster):
             pod["metadata"]["annotations"][names.UPGRADE_HASH] = upgrade.spec_hash(cluster)
             pod["metadata"]["annotations"][names.OPERATOR_VERSION] = self._settings.version
-        self._finish(pod, cluster, view.head(cluster))
+        self._finish(pod, cluster, status.group_hash(view.head(cluster)))
         try:
             made = await self._writes.create(kinds.POD, pod, cluster, self._caches.pods)
         except (ApiError, Stranger) as error:
@@ -226,8 +227,7 @@ class ClusterReconciler:
         return wait
 
     async def _delete_workers(self, cluster: Json, doomed: list[tuple[Json, str]]) -> None:
-        for pod, reason in doomed:
-            await self._delete_pod(cluster, pod, "DeletedWorkerPod", "FailedDeleteWorkerPod", reason)
+        await self._delete_pods(cluster, doomed, "DeletedWorkerPod", "FailedDeleteWorkerPod")
 
     async def _create_workers(self, cluster: Json, slots: list[tuple[Json, Slot]], members: list[Json]) -> None:
         """Create side by side, a bounded number at a time; the first refusal stops the rest."""
@@ -237,7 +237,8 @@ class ClusterReconciler:
         for group in view.groups(cluster):
             taken.update(view.workers_to_delete(group))
         replicas = {view.labels(pod).get(names.REPLICA_NAME, "") for pod in members}
-        bodies = [self._worker(cluster, group, slot, taken, replicas) for group, slot in slots]
+        hashes = {view.group_name(group): status.group_hash(group) for group in view.groups(cluster)}
+        bodies = [self._worker(cluster, group, slot, taken, replicas, hashes) for group, slot in slots]
         created: list[str] = []
         refused: list[Exception] = []
         waiting = iter(bodies)
@@ -262,7 +263,15 @@ class ClusterReconciler:
             self._recorder.event(cluster, "Warning", "FailedToCreateWorkerPod", message)
             raise PodTrouble("FailedCreateWorkerPod", refused[0])
 
-    def _worker(self, cluster: Json, group: Json, slot: Slot, taken: set[str], replicas: set[str]) -> Json:
+    def _worker(
+        self,
+        cluster: Json,
+        group: Json,
+        slot: Slot,
+        taken: set[str],
+        replicas: set[str],
+        hashes: dict[str, str],
+    ) -> Json:
         replica_name = self._names.replica_name(cluster, slot, replicas) if view.hosts(group) > 1 else ""
         pod = pods.worker_pod(
             cluster, group, self._settings, replica=slot.replica, replica_name=replica_name, host=slot.host
@@ -270,13 +279,13 @@ class ClusterReconciler:
         name = self._names.choose(cluster, slot, pod["metadata"]["generateName"], taken)
         taken.add(name)
         pod["metadata"]["name"] = name
-        self._finish(pod, cluster, group)
+        self._finish(pod, cluster, hashes[view.group_name(group)])
         return pod
 
-    def _finish(self, pod: Json, cluster: Json, group: Json) -> None:
+    def _finish(self, pod: Json, cluster: Json, template_hash: str) -> None:
         mark(pod, gang_of(cluster, self._caches.maker_of(cluster)))
         auth.name_secret(pod["metadata"], cluster, self._settings)
-        pod["metadata"]["annotations"][status.TEMPLATE_HASH] = status.group_hash(group)
+        pod["metadata"]["annotations"][status.TEMPLATE_HASH] = template_hash
         if self._settings.mount_autoscaler_token:
             mount_token(pod)
         if pod_group.wants_pod_group(cluster, self._settings):
@@ -295,9 +304,18 @@ class ClusterReconciler:
             self._recorder.event(cluster, "Normal", told, f"Deleted pod {view.name(pod)}: {why}")
 
     async def _delete_all(self, cluster: Json, members: list[Json], told: str, why: str) -> None:
-        for pod in members:
-            if not view.deleting(pod):
-                await self._delete_pod(cluster, pod, told, "FailedDeleteAllPods", why)
+        doomed = [(pod, why) for pod in members if not view.deleting(pod)]
+        await self._delete_pods(cluster, doomed, told, "FailedDeleteAllPods")
+
+    async def _delete_pods(self, cluster: Json, doomed: list[tuple[Json, str]], told: str, failed: str) -> None:
+        """Side by side, a bounded number at a time; the first refusal stops the rest."""
+        waiting = iter(doomed)
+
+        async def delete_next() -> None:
+            for pod, why in waiting:
+                await self._delete_pod(cluster, pod, told, failed, why)
+
+        await gathered(delete_next() for _ in range(min(self._settings.create_limit, len(doomed))))
 
     # --- telling
 
@@ -364,7 +382,8 @@ class ClusterReconciler:
 
     def _warn(self, cluster: Json, memory: _Memory) -> None:
         memory.told_problems = ()
-        found = tuple(validation.warnings_of_cluster(cluster))
+        bounds = validation.warnings_of_bounds(cluster, self._caches.pods_of(cluster))
+        found = (*validation.warnings_of_cluster(cluster), *bounds)
         if found and found != memory.told_warnings:
             self._recorder.event(cluster, "Warning", "RayClusterAdvice", "; ".join(found))
         memory.told_warnings = found
@@ -384,6 +403,14 @@ class ClusterReconciler:
 def is_ours(thing: Json) -> bool:
     """Another controller may be named to manage an object; then it is left alone altogether."""
     return view.spec(thing).get("managedBy") in (None, "", CONTROLLER_NAME)
+
+
+async def gathered(work: Iterable[Coroutine[None, None, None]]) -> None:
+    """All of it, to its end; then the first trouble that any of it had."""
+    ends = await asyncio.gather(*work, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
 
 
 def _sooner(*waits: float | None) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.api import quantity
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, fault_tolerance, names, start_command, view
+from shoal.controllers.ray import auth, fault_tolerance, names, services, start_command, view
 from shoal.controllers.ray.settings import (
     DELETION_POLICY,
     EMBEDDED_STORAGE,
@@ -89,10 +89,31 @@ def warnings_of_cluster(cluster: Json) -> list[str]:
                 f"worker group {view.group_name(group)!r}: restartPolicy {policy} hides failures from the autoscaler"
             )
     found += _other_namespaces(cluster)
+    if services.wants_serve_service(cluster) and services.serve_service(cluster) is None:
+        found.append(
+            f"annotation {names.SERVE_SERVICE} asks for a Service of Ray Serve, but the head has no port named serve "
+            "or serve-…; name one, or name no ports at all"
+        )
     resources = view.ray_container(view.head(cluster)).get("resources") or {}
     memory = (resources.get("limits") or {}).get("memory") or (resources.get("requests") or {}).get("memory")
     if memory is not None and quantity.parse(memory).units < 2 * 2**30:
         found.append(f"the head has {memory} of memory; Ray's head needs about 2Gi and is killed with less")
+    return found
+
+
+def warnings_of_bounds(cluster: Json, pods: list[Json]) -> list[str]:
+    """Bounds that were drawn below what runs: Ray's autoscaler, not the operator, decides who goes, and when."""
+    if not view.autoscaling(cluster):
+        return []
+    found = []
+    for group in view.groups(cluster):
+        name, most = view.group_name(group), view.max_replicas(group) * view.hosts(group)
+        running = sum(view.labels(pod).get(names.GROUP) == name and not view.deleting(pod) for pod in pods)
+        if running > most:
+            found.append(
+                f"worker group {name!r} has {running} pods, more than its maxReplicas allow ({most}); Ray's autoscaler "
+                "takes them away as they become idle"
+            )
     return found
 
 
@@ -254,7 +275,7 @@ def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Itera
     ):
         yield "spec.gcsFaultToleranceOptions.storage: claimName excludes size, storageClassName and accessModes"
     head = view.ray_container(view.head(cluster))
-    if any(entry.get("name") in ("RAY_gcs_storage", "RAY_gcs_storage_path") for entry in head.get("env") or []):
+    if any(str(entry.get("name")).startswith("RAY_gcs_storage") for entry in head.get("env") or []):
         yield "the head's RAY_gcs_storage variables are set by the operator; remove them"
     for mount in head.get("volumeMounts") or []:
         at_path = mount.get("mountPath") == fault_tolerance.STORAGE_PATH
