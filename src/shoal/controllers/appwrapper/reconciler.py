@@ -32,6 +32,8 @@ from shoal.kube.errors import Conflict, NotFound
 CREATE_AGAIN = 0.5
 REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0)
 VICTIMS_FIRST = 1.0
+STEP_ASIDE = 1.0
+"""For so long a gang whose pods did not come up leaves the room it had to others, at most."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
 
@@ -261,7 +263,8 @@ class Reconciler:
         """Back to the queue, once every object and every pod of the last run is gone."""
         again = await self._remove(wrapper)
         if again is None:
-            status = statuses.back_in_queue(wrapper.status, self.house.clock.now)
+            aside = int(min(STEP_ASIDE, self.house.settings.backoff_seconds) * SECOND)
+            status = statuses.back_in_queue(wrapper.status, self.house.clock.now, aside=aside)
             await self.house.store.status(kind, wrapper, status)
             return 0.0
         return again

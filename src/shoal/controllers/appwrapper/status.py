@@ -184,9 +184,17 @@ def reseated(status: AppWrapperStatus, admission: Admission) -> AppWrapperStatus
     return replace(status, admission=write(admission))
 
 
-def back_in_queue(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
-    """Every object of the last run is gone: it waits again, with its old place in the line."""
-    return queued(replace(status, admission=write(ended(read(status.admission)))), now)
+def back_in_queue(status: AppWrapperStatus, now: Now, *, aside: int = 0) -> AppWrapperStatus:
+    """Every object of the last run is gone: it waits again, with its old place in the line.
+
+    One that had its chance and could not use it stands aside for so many microseconds: else it would get the very room
+    that it left, before anyone who could use it, for ever.
+    """
+    record = read(status.admission)
+    kept = ended(record)
+    if record.stopping == "MinPodsNotRunning":
+        kept = replace(kept, resume_at=max(kept.resume_at, now() + aside))
+    return queued(replace(status, admission=write(kept)), now)
 
 
 def was_told(status: AppWrapperStatus) -> bool:
