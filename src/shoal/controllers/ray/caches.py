@@ -34,7 +34,7 @@ class Caches:
         self.secrets = self._cache(kinds.SECRET, label_selector=f"{names.CREATED_BY}={names.OPERATOR}")
 
     def _cache(self, kind: Kind, **more: Any) -> Cache[Json]:
-        return Cache(self._client, kind, dict, namespace=self.namespace, clock=self._clock, **more)
+        return Cache(self._client, kind, dict, namespace=self.namespace, clock=self._clock, share=True, **more)
 
     def all(self) -> list[Cache[Json]]:
         return [

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from shoal.api.kind import Key
@@ -37,14 +38,13 @@ class Operator:
         self.recorder = Recorder(client, "raycluster-controller", clock=self.clock)
         self.writes = Writes(client)
         clusters = ClusterReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
-        self.clusters: Controller[Key] = Controller(
-            "raycluster", clusters.reconcile, workers=settings.workers, clock=self.clock
-        )
+        self._timed: list[tuple[Controller[Key], metrics.Stopwatch]] = []
+        self.clusters = self._controller("raycluster", clusters.reconcile)
         self.poller = Poller(dashboard or HttpDashboard(), self.clock, lambda key: self._enqueue(self.jobs, key))
         jobs = JobReconciler(self.writes, self.caches, self.recorder, self.poller, settings, self.clock)
-        self.jobs: Controller[Key] = Controller("rayjob", jobs.reconcile, workers=settings.workers, clock=self.clock)
+        self.jobs = self._controller("rayjob", jobs.reconcile)
         rays = RayReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
-        self.rays: Controller[Key] = Controller("ray", rays.reconcile, workers=settings.workers, clock=self.clock)
+        self.rays = self._controller("ray", rays.reconcile)
         self._subscribe()
 
     @property
@@ -76,7 +76,13 @@ class Operator:
 
     def collect(self) -> Iterable[Any]:
         """Metric families, for a Prometheus registry."""
-        return metrics.families(self.caches)
+        return itertools.chain(metrics.families(self.caches), metrics.own_work(self._timed))
+
+    def _controller(self, name: str, reconcile: Callable[[Key], Awaitable[float | None]]) -> Controller[Key]:
+        timed = metrics.Stopwatch(reconcile, self.clock)
+        made: Controller[Key] = Controller(name, timed, workers=self.settings.workers, clock=self.clock)
+        self._timed.append((made, timed))
+        return made
 
     def _subscribe(self) -> None:
         caches = self.caches
