@@ -128,6 +128,8 @@ class ControlPlane:
             f"--tls-cert-file={path('server.crt')}",
             f"--tls-private-key-file={path('server.key')}",
             f"--client-ca-file={path('ca.crt')}",
+            f"--kubelet-client-certificate={path('admin.crt')}",
+            f"--kubelet-client-key={path('admin.key')}",
             "--authorization-mode=RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={path('sa.pub')}",
@@ -174,6 +176,11 @@ class ControlPlane:
         if outcome.returncode:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {outcome.stderr.strip()}")
         return outcome.stdout
+
+    def open_kubectl(self, *arguments: str) -> subprocess.Popen[str]:
+        """One that goes on until it is ended, such as port-forward; its output can be read."""
+        command = [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def add_node(self, name: str, **capacity: str) -> None:
         """A bare Node object; with KWOK it becomes ready by itself, without it this marks it ready."""

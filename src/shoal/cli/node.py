@@ -4,21 +4,81 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from shoal.api.kinds import NODE, POD
 from shoal.cli.choices import flag
-from shoal.cli.node_serve import serving, start
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
 from shoal.kube.kubeconfig import load
-from shoal.local.agent import NodeKeeper
 from shoal.local.home import DEFAULT_NAME, Home
 from shoal.local.settings import parse_node
+from shoal.local.shapes import RuntimeName
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def serving(command: F) -> F:
+    """The options of an agent."""
+    for option in reversed(
+        [
+            click.option(
+                "--name",
+                "agent",
+                default="shoal-agent",
+                show_default=True,
+                help="Name of this agent; its state is kept under it.",
+            ),
+            click.option(
+                "--node", "nodes", multiple=True, metavar="cpu=8,memory=16Gi[,…]", help="Default: this machine."
+            ),
+            click.option(
+                "--runtime", type=click.Choice(["process", "simulated"]), default="process", show_default=True
+            ),
+            click.option(
+                "--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default="auto", show_default=True
+            ),
+            click.option("--image", "images", multiple=True, metavar="NAME=TARGET", help="What an image means here."),
+            click.option(
+                "--address",
+                default="",
+                metavar="IP",
+                help="Where the API server reaches this machine. Default: the address that leads to it.",
+            ),
+            click.option(
+                "--client-ca",
+                type=click.Path(dir_okay=False, exists=True, path_type=Path),
+                help="Whom to believe that they are the API server. Default: what the cluster publishes.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """What the options say."""
+
+    agent: str
+    nodes: tuple[str, ...]
+    runtime: RuntimeName
+    sandbox: str
+    images: tuple[str, ...]
+    address: str
+    client_ca: Path | None
+
+
+def start(kubeconfig: Path, chosen: Serving) -> None:
+    from shoal.cli import node_serve  # the whole agent: only for those who serve
+
+    node_serve.start(kubeconfig, chosen)
 
 
 @click.group(
@@ -32,12 +92,9 @@ from shoal.local.settings import parse_node
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     kubeconfig: Path | None,
-    agent: str,
-    nodes: tuple[str, ...],
-    runtime: str,
-    sandbox: str,
-    images: tuple[str, ...],
+    **serving: Any,
 ) -> None:
     """Nodes of a running cluster. With --kubeconfig and no command: as `serve`."""
     if context.invoked_subcommand is not None:
@@ -45,7 +102,7 @@ def command(
     if kubeconfig is None:
         click.echo(context.get_help())
         return
-    start(kubeconfig, agent, nodes, runtime, sandbox, images)
+    start(kubeconfig, Serving(**serving))
 
 
 @command.command()
@@ -99,6 +156,8 @@ async def _add(home: Home, texts: tuple[str, ...]) -> None:
                 raise ShoalError(f"there is a node {clash} already; choose another name")
             known |= {shape.name for shape in made}
             shapes += made
+        from shoal.local.agent import NodeKeeper
+
         await NodeKeeper(client, home.name, address, SystemClock()).register(shapes)
         for shape in shapes:
             click.echo(f"node/{shape.name} added")
@@ -129,8 +188,6 @@ async def _remove(home: Home, names: tuple[str, ...]) -> None:
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The API server to serve."
 )
 @serving
-def serve(
-    kubeconfig: Path, agent: str, nodes: tuple[str, ...], runtime: str, sandbox: str, images: tuple[str, ...]
-) -> None:
+def serve(kubeconfig: Path, **serving: Any) -> None:
     """Run the node agent alone, against any API server: pods bound to these nodes run on this machine."""
-    start(kubeconfig, agent, nodes, runtime, sandbox, images)
+    start(kubeconfig, Serving(**serving))

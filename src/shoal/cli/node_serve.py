@@ -1,7 +1,7 @@
 """`shoal node serve`: the node agent alone, for any API server. Pods bound to its nodes run here, real or simulated.
 
-Someone else schedules and controls: a real control plane, or another `shoal up`. Logs and exec of such pods go through
-a kubelet's port that this agent does not have; everything else is as on the embedded cluster.
+Someone else schedules and controls: a real control plane, or another `shoal up`. That API server asks for logs, exec
+and port-forward of such pods at a port of this agent, which knows it by the cluster's client authority.
 """
 
 from __future__ import annotations
@@ -11,98 +11,82 @@ import base64
 import logging
 import platform
 import signal
-from collections.abc import Callable
+import socket
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
+from shoal.api.kinds import CONFIG_MAP
 from shoal.cli.choices import flag
 from shoal.cli.hosting import make_agent
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
+from shoal.kube.errors import Forbidden, NotFound
 from shoal.kube.kubeconfig import Target, resolve, transport
 from shoal.local import machine
 from shoal.local.agent import NodeKeeper, NodeShape
+from shoal.local.agent.kubelet import KubeletPort
+from shoal.local.agent.streams import PodStreams
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.runtime.limits import find_limits
 from shoal.local.sandbox.choose import choose_sandbox
 from shoal.local.settings import parse_node
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from shoal.cli.node import Serving
 
 STOP_GRACE = 10.0
 
 
-def serving(command: F) -> F:
-    """The options of an agent."""
-    for option in reversed(
-        [
-            click.option(
-                "--name",
-                "agent",
-                default="shoal-agent",
-                show_default=True,
-                help="Name of this agent; its state is kept under it.",
-            ),
-            click.option(
-                "--node", "nodes", multiple=True, metavar="cpu=8,memory=16Gi[,…]", help="Default: this machine."
-            ),
-            click.option(
-                "--runtime", type=click.Choice(["process", "simulated"]), default="process", show_default=True
-            ),
-            click.option(
-                "--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default="auto", show_default=True
-            ),
-            click.option("--image", "images", multiple=True, metavar="NAME=TARGET", help="What an image means here."),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-def start(
-    kubeconfig: Path, name: str, nodes: tuple[str, ...], runtime: str, sandbox: str, images: tuple[str, ...]
-) -> None:
+def start(kubeconfig: Path, chosen: Serving) -> None:
     from shoal.cli.cluster import quiet_environment, spare_descriptors
 
     shapes: list[NodeShape] = []
     with flag("--node"):
-        for text in nodes:
-            shapes += parse_node(text, runtime, taken=len(shapes))  # type: ignore[arg-type]
+        for text in chosen.nodes:
+            shapes += parse_node(text, chosen.runtime, taken=len(shapes))
     if not shapes:
-        shapes = [NodeShape(name=platform.node().lower(), capacity=machine.capacity(), runtime=runtime)]  # type: ignore[arg-type]
+        shapes = [NodeShape(name=platform.node().lower(), capacity=machine.capacity(), runtime=chosen.runtime)]
     with flag("--image"):
-        table = ImageTable(dict(parse_mapping(text) for text in images))
+        table = ImageTable(dict(parse_mapping(text) for text in chosen.images))
     with flag("--name"):
-        home = Home(name)
+        home = Home(chosen.agent)
     found = home.running()
     if found is not None:
-        raise ShoalError(f"an agent {name} is already running (pid {found[0].pid}); choose another with --name")
+        raise ShoalError(f"an agent {home.name} is already running (pid {found[0].pid}); choose another with --name")
     home.create()
     spare_descriptors()
     quiet_environment()
     logging.basicConfig(filename=home.log, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        asyncio.run(_serve(resolve(kubeconfig), home, shapes, sandbox, table))
+        given = chosen.client_ca.read_text() if chosen.client_ca is not None else ""
+        asyncio.run(_serve(resolve(kubeconfig), home, shapes, chosen, table, given))
     finally:
         home.forget_running()
 
 
-async def _serve(target: Target, home: Home, shapes: list[NodeShape], wanted: str, images: ImageTable) -> None:
+async def _serve(
+    target: Target, home: Home, shapes: list[NodeShape], chosen: Serving, images: ImageTable, given: str
+) -> None:
     channel, clock = transport(target), SystemClock()
     client = Client(channel, manager="shoal-node")
     api = _address(target.cluster.server)
-    sandbox = choose_sandbox(wanted, home.identity, api, home.runtime / "pods")
+    sandbox = choose_sandbox(chosen.sandbox, home.identity, api, home.runtime / "pods")
     keeper = NodeKeeper(client, home.name, sandbox.host_ip(), clock)
     agent = make_agent(client, home, keeper, sandbox, api, _authority(target), images, clock)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    port = None
     try:
+        if authority := given or await _client_authority(client):
+            port = KubeletPort(client, agent, PodStreams(agent, clock), authority)
+            keeper.address = chosen.address or _way_to(api)
+            keeper.port = await port.start(keeper.address)
         await keeper.register(shapes)
         running = asyncio.create_task(agent.run())
         stopping = asyncio.create_task(stop.wait())
@@ -115,9 +99,35 @@ async def _serve(target: Target, home: Home, shapes: list[NodeShape], wanted: st
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     finally:
+        if port is not None:
+            await port.stop()
         await sandbox.stop()
         find_limits(home.identity).release()
         await channel.close()
+
+
+async def _client_authority(client: Client) -> str:
+    """What the API server's client certificate is signed by; empty, with a warning, when nobody says."""
+    try:
+        found = await client.get(CONFIG_MAP, "extension-apiserver-authentication", "kube-system")
+        if published := (found.get("data") or {}).get("client-ca-file"):
+            return str(published)
+        why = "the cluster publishes none"
+    except (NotFound, Forbidden) as error:
+        why = str(error)
+    click.echo(f"warning: no logs, exec or port-forward without the cluster's client authority: {why}", err=True)
+    click.echo("  name the file with --client-ca", err=True)
+    return ""
+
+
+def _way_to(api: tuple[str, int] | None) -> str:
+    """The address of this machine from which the API server is reached. Nothing is sent for that."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(api or ("127.0.0.1", 1))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def _address(server: str) -> tuple[str, int] | None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from shoal.controllers import ray
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane
+from tests.integration.conftest import judged
 
 pytestmark = pytest.mark.controlplane
 
@@ -32,11 +37,7 @@ REAL = {"kubernetes.io/hostname": "real"}
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = tmp_path_factory.mktemp("plane") / "state"
-    started = ControlPlane(folder, controllers=True, scheduler=True).start()
-    try:
-        yield started
-    finally:
-        started.stop()
+    yield from judged(ControlPlane(folder, controllers=True, scheduler=True, audit=True))
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,48 @@ def test_pods_run_as_processes_and_as_thoughts(agent: ControlPlane) -> None:
     broken = json.loads(agent.kubectl("get", "pod", "broken", "-n", "default", "-o", "json"))
     assert broken["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
     agent.kubectl("delete", "pod", "idle", "short", "broken", "dream", "-n", "default", "--timeout=30s")
+
+
+def test_logs_exec_copies_and_ports_go_through_the_real_server(agent: ControlPlane, tmp_path: Path) -> None:
+    """kubectl asks the API server, which asks the node's port; both are the real ones."""
+    serve = "echo first; echo second; exec python3 -m http.server 8123 --bind 0.0.0.0 --directory /tmp"
+    create(agent, pod("used", "real", "sh", "-c", serve), pod("lost", "real", "sh", "-c", "exit 0"))
+    phase(agent, "used", "Running")
+    there = ("-n", "default", "used")
+    assert agent.kubectl("logs", *there) == "first\nsecond\n"
+    assert agent.kubectl("logs", *there, "--tail=1", "--timestamps").endswith("Z second\n")
+    assert agent.kubectl("exec", *there, "--", "sh", "-c", "hostname; echo $((6*7))") == "used\n42\n"
+    assert agent.kubectl("exec", "-i", *there, "--", "cat", stdin="through\n") == "through\n"
+    with pytest.raises(RuntimeError, match="command terminated with exit code 5"):
+        agent.kubectl("exec", *there, "--", "sh", "-c", "exit 5")
+    (tmp_path / "given").write_text("x" * 100_000)
+    agent.kubectl("cp", "-n", "default", str(tmp_path / "given"), "used:/tmp/given")
+    assert agent.kubectl("exec", *there, "--", "wc", "-c", "/tmp/given").split()[0] == "100000"
+    forwarding = agent.open_kubectl("port-forward", "-n", "default", "pod/used", ":8123")
+    try:
+        assert forwarding.stdout is not None
+        port = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
+        assert port is not None
+        with urllib.request.urlopen(f"http://127.0.0.1:{port.group(1)}/given") as answer:
+            assert answer.read() == b"x" * 100_000
+    finally:
+        forwarding.kill()
+        forwarding.wait()
+    with pytest.raises(RuntimeError, match='previous terminated container "main" in pod "used" not found'):
+        agent.kubectl("logs", *there, "--previous")
+    agent.kubectl("delete", "pod", "used", "lost", "-n", "default", "--timeout=30s")
+
+
+def test_the_nodes_port_answers_nobody_but_the_cluster(agent: ControlPlane) -> None:
+    node = json.loads(agent.kubectl("get", "node", "real", "-o", "json"))["status"]
+    port = node["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    (address,) = [one["address"] for one in node["addresses"]]
+    unknown = ssl.create_default_context()
+    unknown.check_hostname, unknown.verify_mode = False, ssl.CERT_NONE
+    for path in ("containerLogs/default/used/main", "exec/default/used/main?command=id", "pods"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"https://{address}:{port}/{path}", context=unknown)
+        assert refused.value.code == 401
 
 
 @pytest.mark.ray

@@ -58,7 +58,7 @@ class Agent:
         self.keeper = keeper
         self._clock: Clock = clock or SystemClock()
         self._recorder = Recorder(client, "kubelet", clock=self._clock)
-        self.pods: Cache[Json] = Cache(client, POD, dict, clock=self._clock)
+        self.pods: Cache[Json] = Cache(client, POD, dict, clock=self._clock, share=True)
         self._services: Cache[Json] = Cache(client, SERVICE, dict, clock=self._clock)
         self._written_from = {
             kind.kind: Cache(client, kind, dict, clock=self._clock)

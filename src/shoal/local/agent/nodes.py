@@ -39,8 +39,8 @@ _MACHINES = uuid.UUID("5a0a1000-0000-4000-8000-000000000000")
 """Nodes of one machine look like machines of their own; the same name always like the same one."""
 
 
-def node_object(shape: NodeShape, agent: str, address: str, clock: Clock) -> Json:
-    """The Node as a kubelet would register it."""
+def node_object(shape: NodeShape, agent: str, address: str, clock: Clock, port: int = 0) -> Json:
+    """The Node as a kubelet would register it; with a port, that of the agent that a real API server asks."""
     machine = platform.machine()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     labels = {
@@ -56,11 +56,11 @@ def node_object(shape: NodeShape, agent: str, address: str, clock: Clock) -> Jso
         "kind": "Node",
         "metadata": {"name": shape.name, "labels": labels},
         "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
-        "status": node_status(shape, address, clock, architecture),
+        "status": node_status(shape, address, clock, architecture, port),
     }
 
 
-def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str) -> Json:
+def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str, port: int = 0) -> Json:
     capacity = {
         "pods": "110",
         "hugepages-1Gi": "0",
@@ -95,11 +95,14 @@ def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str)
             "lastTransitionTime": now,
         }
     )
+    addresses = [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": shape.name}]
     return {
         "capacity": capacity,
         "allocatable": dict(capacity),
         "conditions": conditions,
-        "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": shape.name}],
+        # an API server that asks at the port would try the host name first, which no name server knows
+        "addresses": addresses[:1] if port else addresses,
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "nodeInfo": {
             "machineID": uuid.uuid5(_MACHINES, shape.name).hex,
             "systemUUID": str(uuid.uuid5(_MACHINES, shape.name)),
@@ -127,8 +130,9 @@ def _keep_transitions(found: Json, body: Json) -> None:
 class NodeKeeper:
     """Registers nodes and renews their leases."""
 
-    def __init__(self, client: Client, agent: str, address: str, clock: Clock) -> None:
+    def __init__(self, client: Client, agent: str, address: str, clock: Clock, port: int = 0) -> None:
         self._client = client
+        self.port = port
         self.agent = agent
         self.address = address
         self._clock = clock
@@ -146,7 +150,7 @@ class NodeKeeper:
         await asyncio.gather(*(one(shape) for shape in wanted))
 
     async def _register(self, shape: NodeShape, annotations: dict[str, str]) -> None:
-        body = node_object(shape, self.agent, self.address, self._clock)
+        body = node_object(shape, self.agent, self.address, self._clock, self.port)
         if annotations:
             body["metadata"]["annotations"] = annotations
         status = {"status": body["status"]}
