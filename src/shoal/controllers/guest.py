@@ -6,13 +6,30 @@ gangs of its own: it tells them to the engine, says which pods are theirs, and c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
 
 from shoal.api.meta import Json
 from shoal.engine import Engine
 from shoal.engine.kueue import Settings as QueueSettings
-from shoal.engine.model import Plan
+from shoal.engine.model import Gang, Plan
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang on whose behalf nodes may be asked for."""
+
+    gang: str
+    """Its key in the engine."""
+    generation: int
+    """Of its spec: a request that was made for another one is made anew."""
+    owner: Json
+    """Owner reference of what is created for it."""
+    about: Any
+    """The object that events are told about."""
+    tell: Callable[[], None]
+    """Tell the engine about it again."""
 
 
 class Host(Protocol):
@@ -29,6 +46,12 @@ class Host(Protocol):
 
     def look_for_pods(self, owner: str) -> None:
         """Ask again whose the pods below this object (a UID) are."""
+
+    def asked(self, gang: Gang) -> Gang:
+        """The gang with what is under way for it: nodes that were asked for and may still come."""
+
+    def look_at_asker(self, uid: str, generation: int) -> None:
+        """A gang for which nodes may have been asked for is not what it was."""
 
     def look_at_booking(self, request: Json) -> None:
         """Ask again who keeps the room that this ProvisioningRequest has booked."""
@@ -58,5 +81,8 @@ class Guest(Protocol):
 
     def keeps(self, request: Json) -> bool:
         """Does the engine itself keep the room that this request booked, because its gang is about to take it?"""
+
+    def asker(self, uid: str) -> Asker | None:
+        """The guest's gang with this UID, as one that may ask for nodes."""
 
     def planned(self, plan: Plan) -> None: ...

@@ -26,7 +26,7 @@ from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.guest import Guest
 from shoal.engine import Engine, Settings
-from shoal.engine.model import Amounts, Plan
+from shoal.engine.model import Amounts, Gang, Plan
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
@@ -77,7 +77,13 @@ class AppWrapperController:
         self.obtaining: Obtaining | None = None
         if settings.obtain:
             self.obtaining = Obtaining(
-                self.world, self.planner, self.recorder, self.clock, intake.tell, self._changed.set, self._kept_by_guest
+                self.world,
+                self.planner,
+                self.recorder,
+                self.clock,
+                intake.tell,
+                self._changed.set,
+                *((guest.keeps, guest.asker) if guest is not None else ()),
             )
             self.planner.overlay = self.obtaining.asked
         self.reconciler = Reconciler(self.house)
@@ -122,8 +128,7 @@ class AppWrapperController:
         decided = [one.gang for part in (plan.admits, plan.preempts, plan.holds, plan.reseats) for one in part]
         if self.obtaining is not None:
             for obtain in plan.obtains:
-                if obtain.gang in self.house.intake.addresses:
-                    self.obtaining.wants(obtain)
+                self.obtaining.wants(obtain)
         for key in decided:
             address = self.house.intake.addresses.get(key)
             if address is not None:
@@ -153,12 +158,16 @@ class AppWrapperController:
     def look_for_pods(self, owner: str) -> None:
         self.house.intake.look_for_pods(owner)
 
+    def asked(self, gang: Gang) -> Gang:
+        return self.obtaining.asked(gang) if self.obtaining is not None else gang
+
+    def look_at_asker(self, uid: str, generation: int) -> None:
+        if self.obtaining is not None:
+            self.obtaining.look(uid, generation)
+
     def look_at_booking(self, request: Json) -> None:
         if self.obtaining is not None:
             self.obtaining.booked.look(request)
-
-    def _kept_by_guest(self, request: Json) -> bool:
-        return self._guest is not None and self._guest.keeps(request)
 
     async def _plan_on_change(self) -> None:
         while True:

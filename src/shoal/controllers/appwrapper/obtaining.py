@@ -28,6 +28,7 @@ from shoal.controllers.appwrapper.booked import Booked
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
+from shoal.controllers.guest import Asker
 from shoal.engine.model import Gang, NodePool, Obtain, Taint
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
@@ -46,8 +47,14 @@ SECOND = 1_000_000
 _ATTEMPT = re.compile(r"-([0-9]+)$")
 
 
+def asks(gang: Gang) -> bool:
+    """Does it stand in the line for room? AppWrappers from the start, queued gangs once they have quota."""
+    return gang.state == ("reserved" if gang.dialect == "kueue" else "waiting")
+
+
 class Obtaining:
-    """`tell(wrapper)` tells the engine about an AppWrapper again, `replan()` asks for a plan."""
+    """`tell(wrapper)` tells the engine about an AppWrapper again, `replan()` asks for a plan, `others(uid)` finds gangs
+    that are no AppWrappers."""
 
     def __init__(
         self,
@@ -58,9 +65,10 @@ class Obtaining:
         tell: Callable[[AppWrapper], None],
         replan: Callable[[], None],
         kept: Callable[[Json], bool] = lambda request: False,
+        others: Callable[[str], Asker | None] = lambda uid: None,
     ) -> None:
         self._client, self._world, self._planner, self._clock = world.client, world, planner, clock
-        self._recorder, self._tell, self._replan = recorder, tell, replan
+        self._recorder, self._tell, self._replan, self._others = recorder, tell, replan, others
         self._lacking = asyncio.Event()
         """A kind is not installed, or may not be read: then nothing is asked for until it is."""
         self.requests: Cache[Json] = Cache(
@@ -123,7 +131,7 @@ class Obtaining:
         wanted, made = self._wanted.get(gang.uid), self._made(gang.uid)
         if gang.uid in self._refused:
             return msgspec.structs.replace(gang, may_obtain=False)
-        if gang.state != "waiting" or not (wanted or made):
+        if not asks(gang) or not (wanted or made):
             return gang
         if wanted is not None:
             return msgspec.structs.replace(gang, obtaining=wanted.nodes)
@@ -136,9 +144,9 @@ class Obtaining:
 
     async def _reconcile(self, uid: str) -> float | None:
         """Bring the requests of one gang to where its state says. Returns seconds until it wants to be called again."""
-        wrapper = self._world.wrapper_by_uid(uid)
-        gang = self._planner.engine.gang(gang_key(wrapper)) if wrapper is not None else None
-        if wrapper is None or gang is None or gang.uid != uid or gang.state not in ("waiting", "admitted"):
+        asker = self._asker(uid)
+        gang = self._planner.engine.gang(asker.gang) if asker is not None else None
+        if asker is None or gang is None or gang.uid != uid or not (asks(gang) or gang.state == "admitted"):
             self._wanted.pop(uid, None)
             self._attempts.pop(uid, None)
             self._refused.pop(uid, None)
@@ -148,32 +156,44 @@ class Obtaining:
             self._wanted.pop(uid, None)
             await self._drop([request for request in self._made(uid) if booking_of(request) is None])
             return None
-        return await self._ask(wrapper, gang)
+        return await self._ask(asker, gang)
 
-    async def _ask(self, wrapper: AppWrapper, gang: Gang) -> float | None:
+    def _asker(self, uid: str) -> Asker | None:
+        wrapper = self._world.wrapper_by_uid(uid)
+        if wrapper is None:
+            return self._others(uid)
+        return Asker(
+            gang=gang_key(wrapper),
+            generation=wrapper.metadata.generation,
+            owner=owner_reference(wrapper),
+            about=wrapper,
+            tell=lambda: self._tell(wrapper),
+        )
+
+    async def _ask(self, asker: Asker, gang: Gang) -> float | None:
         uid, made = gang.uid, self._made(gang.uid)
         live = next((request for request in made if not is_over(request)), None)
         if live is not None:
             self._wanted.pop(uid, None)
             left = PATIENCE - self._age(live["metadata"].get("creationTimestamp"))
-            if _generation(live) != str(wrapper.metadata.generation) or (left <= 0 and booking_of(live) is None):
+            if _generation(live) != str(asker.generation) or (left <= 0 and booking_of(live) is None):
                 await self._drop([live])
-                self._tell(wrapper)
+                asker.tell()
                 return None
             await self._drop([request for request in made if request is not live])
             return left if left > 0 else None
         if uid in self._wanted:
-            await self._create(wrapper, gang, self._wanted[uid])
+            await self._create(asker, gang, self._wanted[uid])
             await self._drop(made)
             return None
         if made:
             pause = self._pause(made[0])
             if pause > 0:
                 return pause
-            self._tell(wrapper)
+            asker.tell()
         return None
 
-    async def _create(self, wrapper: AppWrapper, gang: Gang, wanted: Obtain) -> None:
+    async def _create(self, asker: Asker, gang: Gang, wanted: Obtain) -> None:
         """Templates first: a request must never name what does not exist."""
         number = max([self._attempts.get(gang.uid, 0), *(_attempt(request) for request in self._made(gang.uid))]) + 1
         name = f"shoal-{gang.uid}-{number}"
@@ -181,20 +201,21 @@ class Obtaining:
             OBTAINS: msgspec.json.encode(wanted.nodes).decode(),
             marks.GANG_NAME: gang.key,
             marks.GANG_UID: gang.uid,
-            GENERATION: str(wrapper.metadata.generation),
+            GENERATION: str(asker.generation),
         }
-        owner = owner_reference(wrapper)
+        owner = asker.owner
         try:
             templates, body = request_objects(name, gang, annotations)
             for template in templates:
                 await self._make(POD_TEMPLATE, template, gang.namespace, owner)
             request = await self._make(PROVISIONING_REQUEST, body, gang.namespace, owner)
         except (BadInput, Invalid, Forbidden) as error:
-            self._refuse(wrapper, gang, str(error))
+            self._refuse(asker, gang, str(error))
             return
         self._attempts[gang.uid] = number
         self.requests.note_write(request)
-        self._recorder.event(wrapper, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
+        message = f'Created ProvisioningRequest: "{name}"'
+        self._recorder.event(asker.about, "Normal", "ProvisioningRequestCreated", message)
         handed = {"ownerReferences": [reference_to(request)]}
         for template in templates:  # from now on they go with the request
             await self._client.patch(POD_TEMPLATE, template["metadata"]["name"], gang.namespace, {"metadata": handed})
@@ -211,13 +232,13 @@ class Obtaining:
                 raise BadInput(f"{kind.kind} {namespace}/{name} exists and belongs to someone else") from None
         return made
 
-    def _refuse(self, wrapper: AppWrapper, gang: Gang, why: str) -> None:
+    def _refuse(self, asker: Asker, gang: Gang, why: str) -> None:
         """No request can be made for this gang as it is: it waits for room on nodes that exist."""
         log.warning("no nodes are asked for %s: %s", gang.key, why)
-        self._recorder.event(wrapper, "Warning", "ProvisioningRequestRefused", why)
+        self._recorder.event(asker.about, "Warning", "ProvisioningRequestRefused", why)
         self._wanted.pop(gang.uid, None)
-        self._refused[gang.uid] = wrapper.metadata.generation
-        self._tell(wrapper)
+        self._refused[gang.uid] = asker.generation
+        asker.tell()
 
     async def _drop(self, requests: list[Json]) -> None:
         for request in requests:
@@ -256,14 +277,17 @@ class Obtaining:
             return
         uid = owner_of(request)
         self.queue.enqueue(uid)
-        wrapper = self._world.wrapper_by_uid(uid)
-        if wrapper is not None:
-            self._tell(wrapper)
+        asker = self._asker(uid)
+        if asker is not None:
+            asker.tell()
 
     def _wrapper_changed(self, change: Change) -> None:
         metadata = (change.new or change.old).metadata
-        uid = metadata.uid
-        if self._refused.get(uid) not in (None, metadata.generation):
+        self.look(metadata.uid, metadata.generation)
+
+    def look(self, uid: str, generation: int) -> None:
+        """A gang is not what it was."""
+        if self._refused.get(uid) not in (None, generation):
             del self._refused[uid]
         if uid in self._wanted or self._made(uid):
             self.queue.enqueue(uid)

@@ -14,7 +14,7 @@ from shoal.api import kinds
 from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.guest import Host
+from shoal.controllers.guest import Asker, Host
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.facts import Facts, gang_key
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
@@ -22,6 +22,7 @@ from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.queue_status import QueueStatus
 from shoal.controllers.queues.reconciler import Reconciler
+from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
 from shoal.engine.kueue import Settings as DecisionSettings
@@ -114,6 +115,19 @@ class QueueController:
             return False
         return gang.state in ("admitted", "stopping") or (gang.state == "reserved" and gang.checks_done)
 
+    def asker(self, uid: str) -> Asker | None:
+        key = self._keys.get(uid)
+        workload = self.world.workloads.get(key) if key is not None else None
+        if workload is None or workload["metadata"]["uid"] != uid:
+            return None
+        return Asker(
+            gang=gang_key(workload),
+            generation=workload["metadata"].get("generation", 1),
+            owner=reference(workload, kinds.WORKLOAD),
+            about=workload,
+            tell=lambda: self._tell_again(uid),
+        )
+
     def planned(self, plan: Plan) -> None:
         for key in self.pending.planned(plan, self._gangs):
             gang = self._gangs[key]
@@ -133,6 +147,7 @@ class QueueController:
         else:
             self._keys[uid] = change.key
             self._tell(workload)
+            self._host.look_at_asker(uid, workload["metadata"].get("generation", 1))
             if change.old is None:
                 owner = controller_of(workload)
                 if owner is not None:
@@ -150,8 +165,13 @@ class QueueController:
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
             for request in self.world.requests_of(workload):
                 self._host.look_at_booking(request)
-        self._host.engine.update(self.pending.assumed(gang))
+        self._host.engine.update(self._host.asked(self.pending.assumed(gang)))
         self._host.replan()
+
+    def _tell_again(self, uid: str) -> None:
+        workload = self.world.workloads.get(self._keys[uid]) if uid in self._keys else None
+        if workload is not None:
+            self._tell(workload)
 
     def _tell_all(self, workloads: Iterable[Json]) -> None:
         for workload in workloads:

@@ -14,7 +14,7 @@ from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import steps, words
+from shoal.controllers.queues import requests, steps, words
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.duties import Duties, Situation, is_active
 from shoal.controllers.queues.facts import Facts
@@ -205,7 +205,7 @@ class Reconciler:
         workload = draft.obj
         try:
             infos = infos_of(workload, lambda name: self._world.get(kinds.RESOURCE_FLAVOR, name))
-            started = kind.started(job, infos)
+            started = kind.started(job, requests.consuming(infos, self._world.requests_of(workload)))
         except StartError as error:
             steps.finish(draft, "FailedToStart", str(error))
             await self._office.store(draft)

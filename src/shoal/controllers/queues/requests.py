@@ -16,6 +16,7 @@ from shoal.api import kinds
 from shoal.api.autoscaling import CLASS_ANNOTATION, CONSUME_ANNOTATION
 from shoal.api.booking import is_over
 from shoal.api.meta import Json
+from shoal.api.node_pools import obtains
 from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, merged
 from shoal.controllers.queues.names import attempt_of, request_name, template_name
@@ -85,6 +86,18 @@ def fits_config(request: Json, config: Json) -> bool:
     if spec.get("provisioningClassName") != wanted.get("provisioningClassName"):
         return False
     return (wanted.get("parameters") or {}).items() <= (spec.get("parameters") or {}).items()
+
+
+def consuming(infos: list[PodSetInfo], found: Iterable[Json]) -> list[PodSetInfo]:
+    """Pods of a gang for which nodes were asked for without any check take those nodes."""
+    own = [one for one in found if obtains(one) and not is_over(one) and not one["metadata"].get("deletionTimestamp")]
+    if not own:
+        return infos
+    marks = {
+        CONSUME_ANNOTATION: own[0]["metadata"]["name"],
+        CLASS_ANNOTATION: str((own[0].get("spec") or {}).get("provisioningClassName") or ""),
+    }
+    return [msgspec.structs.replace(one, annotations={**marks, **one.annotations}) for one in infos]
 
 
 # --- what it asks for

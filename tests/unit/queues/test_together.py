@@ -1,0 +1,120 @@
+"""AppWrappers and queued jobs stand in one line for the same room: one ledger, whatever the dialect."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.queues.facts import Facts
+from shoal.engine.model import Gang
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, waits
+from tests.unit.queues.build import (
+    cluster_queue,
+    complete,
+    condition,
+    flavor,
+    job,
+    local_queue,
+    make,
+    name_of,
+    ray_job,
+    said,
+    true,
+)
+from tests.unit.queues.conftest import decide
+
+
+@pytest.fixture
+async def roomy(quiet: Cluster) -> Cluster:
+    """More quota than the node's sixteen cores."""
+    decide(quiet)
+    await make(quiet, flavor(), cluster_queue(quota={"cpu": "100", "memory": "1000Gi"}), local_queue())
+    return quiet
+
+
+def wrapper(name: str, cores: str) -> Json:
+    return app_wrapper(name, config_map(name), needs=[needs(1, cpu=cores)])
+
+
+async def test_a_queued_job_waits_for_room_that_an_appwrapper_holds(roomy: Cluster) -> None:
+    await roomy.create(kinds.APP_WRAPPER, wrapper("first", "12"))
+    await roomy.until(kinds.APP_WRAPPER, "first", dispatched)
+    (made,) = await make(roomy, job("second", 8))
+    waiting = await roomy.until(
+        kinds.WORKLOAD, name_of(made), lambda one: condition(one, "Admitted").get("status") == "False"
+    )
+    assert true("QuotaReserved")(waiting)
+    assert said(waiting, "Admitted")[1] == "WaitingForRoom"
+    assert "cpu" in said(waiting, "Admitted")[2]
+    assert (await roomy.get(kinds.JOB, "second"))["spec"]["suspend"] is True
+    await roomy.client.delete(kinds.APP_WRAPPER, "first", "default")
+    await roomy.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+
+
+def counts_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = Facts.gang
+
+    def weightless(self: Facts, workload: Json) -> Gang:
+        return msgspec.structs.replace(gang(self, workload), supply="off")
+
+    monkeypatch.setattr(Facts, "gang", weightless)
+
+
+@proven(without=counts_no_room)
+async def test_f004_two_dialects_do_not_both_get_the_last_room(roomy: Cluster) -> None:
+    """F04: two gangs each hold half of the nodes. Holds: the whole of one fits before any of its pods exists, whichever
+    queue it came from."""
+    (made,) = await make(roomy, ray_job("first", 3, cpu="4"))
+    await roomy.until(kinds.WORKLOAD, name_of(made, "RayJob", "ray.io"), true("Admitted"))
+    await roomy.create(kinds.APP_WRAPPER, wrapper("second", "8"))
+    await roomy.until(kinds.APP_WRAPPER, "second", waits)  # no pod of the first one exists yet
+
+
+async def test_an_appwrapper_gets_the_room_of_a_job_that_ended(roomy: Cluster) -> None:
+    (made,) = await make(roomy, job("first", 12))
+    await roomy.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    await roomy.create(kinds.APP_WRAPPER, wrapper("second", "8"))
+    await roomy.until(kinds.APP_WRAPPER, "second", waits)
+    await complete(roomy, "first", 12)
+    await roomy.until(kinds.APP_WRAPPER, "second", dispatched)
+
+
+async def test_an_appwrapper_with_a_queue_waits_for_that_queue(roomy: Cluster) -> None:
+    """v1beta2: its own controller holds and starts its objects, the queue says when."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "inside"},
+        "spec": {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "200"}}}]},
+    }
+    body = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": "wrapped", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "user-queue"}},
+        "spec": {"suspend": True, "components": [{"template": pod}]},
+    }
+    made = await roomy.create(kinds.APP_WRAPPER_V1BETA2, body)
+    name = name_of(made, "AppWrapper", "workload.codeflare.dev")
+    refused = await roomy.until(kinds.WORKLOAD, name, lambda one: bool(condition(one, "QuotaReserved")))
+    assert said(refused, "QuotaReserved")[1] == "ExceedsMaxQuota"
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    body["metadata"] = {**body["metadata"], "name": "small"}
+    made = await roomy.create(kinds.APP_WRAPPER_V1BETA2, body)
+    admitted = await roomy.until(
+        kinds.WORKLOAD, name_of(made, "AppWrapper", "workload.codeflare.dev"), true("Admitted")
+    )
+    assert admitted["status"]["admission"]["podSetAssignments"][0]["name"] == "small-0"
+    started = await roomy.until(kinds.POD, "inside", lambda one: True)
+    assert started["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "small-0"
+    running = await roomy.get(kinds.APP_WRAPPER_V1BETA2, "small")
+    assert running["spec"]["suspend"] is False
+    await roomy.client.patch(kinds.WORKLOAD, admitted["metadata"]["name"], "default", {"spec": {"active": False}})
+    await roomy.until_gone(kinds.POD, "inside")
+    off = await roomy.until(
+        kinds.WORKLOAD, admitted["metadata"]["name"], lambda one: said(one, "QuotaReserved")[0] == "False"
+    )
+    assert said(off, "Evicted")[1] == "Deactivated"
