@@ -75,7 +75,7 @@ class Cache(Generic[T]):
         share: bool = False,
         requires: tuple[str, ...] = (),
     ) -> None:
-        """`share` stores equal parts of typed objects once: for caches that hold many and change slowly.
+        """`share` stores equal parts of objects once: for caches that hold many and change slowly.
 
         `requires` names fields without which nothing is read: what a server with an older CRD would drop.
         """
@@ -86,7 +86,7 @@ class Cache(Generic[T]):
         self._type = type
         self._decoder = msgspec.json.Decoder(type)
         self._cut = cutter(type)
-        self._sharer = Sharer() if share and type is not dict else None
+        self._sharer = Sharer() if share else None
         self._objects: dict[Key, T] = {}
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_functions}
@@ -330,8 +330,6 @@ class Cache(Generic[T]):
         """Items of a list come without kind and apiVersion: give every object the same texts, and bytes of its own."""
         if self._cut is not None:
             self._cut(obj)
-        if self._sharer is not None:
-            self._sharer.share(obj)
         if isinstance(obj, Object):
             msgspec.structs.force_setattr(obj, "api_version", self.kind.api_version)
             msgspec.structs.force_setattr(obj, "kind", self.kind.kind)
@@ -339,6 +337,8 @@ class Cache(Generic[T]):
             obj["apiVersion"] = self.kind.api_version
             obj["kind"] = self.kind.kind
             obj["metadata"].pop("managedFields", None)  # a third of many objects, and read by nobody here
+        if self._sharer is not None:
+            self._sharer.share(obj)
         return obj
 
     def _mark_of(self, obj: Any) -> Mark:

@@ -1,7 +1,8 @@
 """Stores equal parts of objects once: the pods of a gang differ in little more than their names.
 
-For caches that hold many objects and change slowly: it saves two thirds of the memory of typed pods and costs about
-twice the time of decoding. Only what cannot change is shared: texts, bytes, tuples and frozen structs.
+For caches that hold many objects and change slowly: typed pods take a third of the memory and twice the time to decode,
+dictionaries two thirds of the memory and a third more time. Only what cannot change is shared: texts, bytes, tuples and
+frozen structs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Sharer:
         self._fields: dict[type, tuple[str, ...]] = {}
 
     def share(self, value: Any) -> Any:
-        """The same value made of shared parts. Structs are changed in place and must not be in use yet."""
+        """The same value made of shared parts. It is changed in place, to an equal one."""
         if len(self._table) > LARGEST:
             self._table.clear()
         return self._shared(value)
@@ -37,7 +38,12 @@ class Sharer:
         if kind is tuple:
             return self._once(tuple(map(self._shared, value)))
         if kind is dict:
-            return {name: self._shared(one) for name, one in value.items()}
+            for name, one in value.items():
+                value[name] = self._shared(one)
+            return value
+        if kind is list:
+            value[:] = map(self._shared, value)
+            return value
         if kind is msgspec.Raw:
             return self._table.setdefault(bytes(value), value)
         if isinstance(value, msgspec.Struct):

@@ -172,6 +172,19 @@ async def test_equal_parts_of_objects_can_be_stored_once(client: Client, clock: 
     assert cache.get(Key("team", "a")).spec.node_name == "n2" and second.spec.node_name == ""
 
 
+async def test_texts_of_dictionaries_can_be_stored_once(client: Client, clock: VirtualClock, start: Start) -> None:
+    for name in ("a", "b"):
+        await client.create(POD, pod(name, labels={"app": "ray"}), "team")
+    cache: Cache[dict] = Cache(client, POD, clock=clock, share=True)
+    start(cache.run())
+    await cache.synced.wait()
+    first, second = (cache.get(Key("team", name)) for name in ("a", "b"))
+    assert first["metadata"]["labels"]["app"] is second["metadata"]["labels"]["app"]
+    assert first["spec"]["containers"][0]["image"] is second["spec"]["containers"][0]["image"]
+    assert first["spec"] is not second["spec"]  # what a reader might change by mistake stays its object's own
+    assert first == await client.get(POD, "a", "team") | {"metadata": first["metadata"]}
+
+
 async def test_dictionaries_are_held_without_what_nobody_reads(
     client: Client, clock: VirtualClock, start: Start
 ) -> None:
