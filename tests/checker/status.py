@@ -57,10 +57,16 @@ def vain_writes(records: list[Record]) -> Iterator[Violation]:
         shown = [one for one in earlier if one.ended <= record.began]  # else it may have seen this very write
         changes = record.is_done_write and record.verb in ("update", "patch") and not record.is_foreign
         changes = changes and record.query.get("force") != "true"
-        if changes and shown:
+        if changes and shown and not _ended_by(record):
             yield Violation("I21", "the write left the object as it was", (shown[0], record))
         if record.revision and record.uid:
             seen.setdefault((record.uid, record.revision), []).append(record)
+
+
+def _ended_by(record: Record) -> bool:
+    """The last finalizer was taken: the object is gone, and a real server answers with the revision before."""
+    metadata = (record.new or {}).get("metadata") or {}
+    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
 
 
 def observed_generation(records: list[Record]) -> Iterator[Violation]:

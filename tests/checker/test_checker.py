@@ -84,6 +84,12 @@ LEASES = "apis/coordination.k8s.io/v1/leases"
         ),
         # I21: nothing changed
         ("I21", Script().add("create", thing(5)).add("patch", thing(5))),
+        (
+            "I21",
+            Script()
+            .add("delete", thing(5, finalizers=["x"], deletionTimestamp="2026-01-01T00:00:30Z"))
+            .add("patch", thing(5, finalizers=["x"], deletionTimestamp="2026-01-01T00:00:30Z")),
+        ),
         # I22: observed generations
         ("I22", Script().add("create", thing(5)).add("patch", thing(6, status={"observedGeneration": 2}))),
         (
@@ -208,6 +214,9 @@ def test_each_lie_is_found(invariant: str, script: Script) -> None:
         .add("update", lease(6, "r2", 2), path=LEASES, replica="r2")
         .add("patch", term=1, outcome="unsent"),
         Script().add("create", thing(5)).add("get", thing(4), query={"resourceVersion": "0"}),  # asked for any state
+        Script()  # a real server answers the write that ends an object with the revision before
+        .add("delete", thing(5, finalizers=["x"], deletionTimestamp="2026-01-01T00:00:30Z"))
+        .add("patch", thing(5, deletionTimestamp="2026-01-01T00:00:30Z")),
     ],
 )
 def test_honest_histories_pass(script: Script) -> None:
