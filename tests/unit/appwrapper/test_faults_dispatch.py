@@ -415,6 +415,7 @@ async def test_f031_a_deleted_gang_keeps_its_room_until_its_pods_are_gone() -> N
         await bare.settled()
         await bare.client.delete(kinds.APP_WRAPPER, "gang", "default")
         await bare.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
-        await bare.until(kinds.APP_WRAPPER, "next", waits)
+        found = await bare.until(kinds.APP_WRAPPER, "next", waits)
+        assert found["status"]["message"].endswith("held by AppWrapper/default/gang (deleted, its pods are ending)")
         await bare.client.delete(kinds.POD, "lingers", "default", grace_seconds=0)
         await bare.until(kinds.APP_WRAPPER, "next", dispatched)

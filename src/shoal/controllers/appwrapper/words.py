@@ -33,13 +33,18 @@ def plain_key(key: str) -> str:
     return key.partition("#")[0]
 
 
+def holder(key: str) -> str:
+    """A gang that holds room; nobody looks in vain for one that was deleted and whose pods are still ending."""
+    return plain_key(key) + (" (deleted, its pods are ending)" if "#" in key else "")
+
+
 def why_waiting(explanation: Explanation, namespace: str) -> str:
     """What is short, where, whose turn it is, and who holds it: one line, for readers of one namespace."""
     parts = [discreet(explanation.message, namespace)]
     if explanation.position:
         parts.append(f"position {explanation.position}")  # not "of so many": that changes with every arrival
     if explanation.holders:
-        own = [plain_key(key) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
+        own = [holder(key) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
         more = len(explanation.holders) - len(own[:MOST_NAMED])
         rest = f"{more} more" if own else f"{more} gang{'s' if more > 1 else ''} of other namespaces"
         parts.append(
