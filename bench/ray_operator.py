@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,23 @@ async def bring_up(client: Client, clusters: int) -> float:
     await asyncio.gather(*(create(number) for number in range(clusters)))
     await asyncio.wait_for(done.wait(), 120)
     seconds = time.monotonic() - began
-    watching.cancel()
+    await ended(watching)
     return seconds
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def reached(kubeconfig: Path) -> AsyncIterator[Client]:
+    transport = load(kubeconfig)
+    try:
+        yield Client(transport, timeout=120)
+    finally:
+        await transport.close()
 
 
 async def embedded(clusters: int) -> dict[str, Any]:
@@ -158,8 +174,9 @@ async def embedded(clusters: int) -> dict[str, Any]:
     counting = Counting(server.transport())
     operator = Operator(Client(counting), Settings())
     async with AsyncExitStack() as stack:
-        tasks = [asyncio.create_task(part.run()) for part in (agent, scheduler, operator)]
-        stack.callback(lambda: [task.cancel() for task in tasks])
+        stack.push_async_callback(server.stop)
+        running = (agent.run(), scheduler.run(), operator.run_until_cancelled())
+        stack.push_async_callback(ended, *map(asyncio.create_task, running))
         await agent.ready.wait()
         await scheduler.ready.wait()
         await operator.caches.synced()
@@ -178,7 +195,7 @@ def plane(clusters: int) -> dict[str, Any]:
     try:
         for number in range(10):
             control.add_node(f"node-{number}", cpu="64", memory="256Gi", pods="500")
-        asyncio.run(install(Client(load(control.kubeconfig), timeout=120)))
+        asyncio.run(prepare(control.kubeconfig))
         operator = subprocess.Popen(
             [sys.executable, __file__, "operator", "--kubeconfig", str(control.kubeconfig)],
             stdout=subprocess.PIPE,
@@ -187,22 +204,33 @@ def plane(clusters: int) -> dict[str, Any]:
         try:
             assert operator.stdout is not None
             operator.stdout.readline()  # its caches are filled
-            seconds = asyncio.run(bring_up(Client(load(control.kubeconfig), timeout=120), clusters))
+            seconds = asyncio.run(drive(control.kubeconfig, clusters))
             operator.send_signal(signal.SIGTERM)
             report = json.loads(operator.stdout.readline())
+            operator.wait(20)
         finally:
             operator.kill()
-            operator.wait(10)
+            operator.communicate()
     finally:
         control.stop()
     return {"seconds": seconds, "cpu_operator": report["cpu"], "writes": Counter(report["writes"])}
+
+
+async def prepare(kubeconfig: Path) -> None:
+    async with reached(kubeconfig) as client:
+        await install(client)
+
+
+async def drive(kubeconfig: Path, clusters: int) -> float:
+    async with reached(kubeconfig) as client:
+        return await bring_up(client, clusters)
 
 
 async def operator(kubeconfig: str) -> None:
     """The operator alone; on SIGTERM it says what it wrote and what it cost."""
     counting = Counting(load(kubeconfig))
     running = Operator(Client(counting, timeout=60), Settings())
-    task = asyncio.create_task(running.run())
+    task = asyncio.create_task(running.run_until_cancelled())
     await running.caches.synced()
     before = cpu()
     print("ready", flush=True)
@@ -210,7 +238,8 @@ async def operator(kubeconfig: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await stop.wait()
     print(json.dumps({"cpu": cpu() - before, "writes": counting.writes}), flush=True)
-    task.cancel()
+    await ended(task)
+    await counting.close()
 
 
 def cpu() -> float:
