@@ -181,7 +181,10 @@ class Ledger:
 
     @contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
-        """The room as if these gangs were gone, pods and plans; put back exactly afterwards."""
+        """The room as if these gangs were gone, pods and plans; put back exactly afterwards.
+
+        Admitted pods that find no place come first into what is freed, as they will once it is.
+        """
         helped = self.room.take_helped()
         given_back, gone = self.given_back, list(uids)
         pods = [self.pods[pod] for uid in gone for pod in self.by_gang.get(uid, ()) if pod in self._charged]
@@ -199,9 +202,12 @@ class Ledger:
         for holder in kept:
             self._reserve(holder, {})
         self.room.flush()
+        ghosts = self._move_ghosts(gone)
         try:
             yield
         finally:
+            for uid, charges in ghosts.items():
+                self._replace(self._ghosts, uid, charges, "ghost")
             for pod in pods:
                 self._charge_pod(pod)
             for charge, key in plans:
@@ -384,6 +390,17 @@ class Ledger:
             self._place_ghosts_of(gang, self._unplaced[uid])
         self.room.flush()
         self._ghosts_seen = (self.room.version, {uid: dict(counts) for uid, counts in self._unplaced.items()})
+
+    def _move_ghosts(self, gone: list[str]) -> dict[str, Charges]:
+        """Place those of all other gangs afresh; returns where they were."""
+        moved = {uid: self._ghosts.get(uid, {}) for uid in sorted(self._unplaced) if uid not in gone}
+        for uid in moved:
+            self._replace(self._ghosts, uid, {}, "ghost")
+        for uid in moved:
+            self._place_ghosts_of(self.holders[uid], self._unplaced[uid])
+        if moved:
+            self.room.flush()
+        return moved
 
     def _place_ghosts_of(self, gang: Gang, counts: dict[int, int]) -> None:
         """As many as there is room for, one pod set after the other: each finds taken what those before it took."""

@@ -2,7 +2,10 @@
 
 import msgspec
 
-from .build import admitted, engine, gang, held, node, pod, pods
+from shoal.engine.ledger import Ledger
+from tests.faults import proven
+
+from .build import admitted, engine, gang, held, node, pod, pods, preempted
 
 
 def two_on_two_nodes():
@@ -85,3 +88,24 @@ def test_sums_move_nothing():
     judge.update(node("b", cpu=2))
     judge.update(gang("next", at=3))
     assert admitted(judge.plan(4)) == ["next"], "whoever was admitted by sums may wait for a node"
+
+
+def forgets_who_lost_their_place(monkeypatch):
+    monkeypatch.setattr(Ledger, "_move_ghosts", lambda self, gone: {})
+
+
+@proven(without=forgets_who_lost_their_place)
+def test_f015_nobody_is_evicted_for_room_that_somebody_who_lost_its_place_would_take():
+    """F15: an admitted gang lost its node and finds no other; a more important one looks for victims. Holds: what they
+    would free is counted for the one that was admitted first, so nobody is evicted in vain, again and again."""
+    judge = engine(node("a", cpu=2), node("b", cpu=2), preemption=True)
+    judge.update(gang("lost", pods(2), at=1, priority=5))
+    judge.update(gang("small", pods(2), at=2))
+    assert admitted(judge.plan(3)) == ["lost", "small"]
+    judge.remove("Node/a")
+    judge.update(gang("urgent", pods(2), at=4, priority=5))
+    plan = judge.plan(5)
+    assert (preempted(plan), admitted(plan)) == ([], [])
+    judge.update(node("c", cpu=2))
+    plan = judge.plan(6)
+    assert preempted(plan) == ["small"], "now there is room for both"
