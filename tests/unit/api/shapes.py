@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -24,6 +25,7 @@ _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def objects(struct: type[msgspec.Struct], depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
     """JSON that decodes as `struct`: some of its fields, and some that nobody knows."""
     required: dict[str, st.SearchStrategy[Any]] = {}
