@@ -52,7 +52,7 @@ class Attempt:
 
     def target(self, job: Json, cluster: Json) -> Target | None:
         """Where to ask. Always made from the cluster itself, never from what a status says."""
-        host = pods.head_host(cluster, self.settings)
+        host, service = pods.head_host(cluster, self.settings), view.head_service_name(cluster)
         if self.settings.dashboard_by_pod_address:
             head = self.head(cluster)
             host = str(((head or {}).get("status") or {}).get("podIP") or "")
@@ -66,7 +66,8 @@ class Attempt:
                 body = msgspec.json.encode(submission.request_body(job))
             except BadInput:
                 return None  # edited into something that cannot be submitted; it was valid when the attempt began
-        return Target(address, submission.submission_id(job), self._tokens.get(view.uid(cluster), ""), body)
+        proxy = f"/api/v1/namespaces/{view.namespace(cluster)}/services/{service}:dashboard/proxy"
+        return Target(address, submission.submission_id(job), self._tokens.get(view.uid(cluster), ""), body, proxy)
 
     async def follow(self, job: Json, cluster: Json) -> None:
         """Have the poller ask about this attempt."""

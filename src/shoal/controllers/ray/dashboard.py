@@ -20,7 +20,7 @@ from shoal.errors import ShoalError
 TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 STATES = ("PENDING", "RUNNING", *TERMINAL)
 
-_LARGEST_ANSWER = 1 << 20
+LARGEST_ANSWER = 1 << 20
 _TIMEOUT = 2.0
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
@@ -47,6 +47,8 @@ class Target(msgspec.Struct, frozen=True):
     submission_id: str
     token: str = ""
     body: bytes = b""
+    proxy: str = ""
+    """The head Service's proxy on the API server, for those who have no other way."""
 
 
 class Dashboard(Protocol):
@@ -112,13 +114,13 @@ class HttpDashboard:
                 timeout=self._timeout,
                 allow_redirects=False,
             ) as answer:
-                content = await answer.content.read(_LARGEST_ANSWER + 1)
-                while not answer.content.at_eof() and len(content) <= _LARGEST_ANSWER:
-                    content += await answer.content.read(_LARGEST_ANSWER + 1 - len(content))
+                content = await answer.content.read(LARGEST_ANSWER + 1)
+                while not answer.content.at_eof() and len(content) <= LARGEST_ANSWER:
+                    content += await answer.content.read(LARGEST_ANSWER + 1 - len(content))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise DashboardError(f"the dashboard at {target.address} does not answer: {error or 'timeout'}") from error
-        if len(content) > _LARGEST_ANSWER:
-            raise DashboardError(f"the dashboard at {target.address} answers with more than {_LARGEST_ANSWER} bytes")
+        if len(content) > LARGEST_ANSWER:
+            raise DashboardError(f"the dashboard at {target.address} answers with more than {LARGEST_ANSWER} bytes")
         if 300 <= answer.status < 400:
             raise DashboardError(f"the dashboard at {target.address} redirects, which is refused")
         return answer.status, content

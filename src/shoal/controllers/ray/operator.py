@@ -18,6 +18,7 @@ from shoal.controllers.ray.cluster import ClusterReconciler
 from shoal.controllers.ray.dashboard import Dashboard, HttpDashboard
 from shoal.controllers.ray.job import JobReconciler
 from shoal.controllers.ray.poller import Poller
+from shoal.controllers.ray.proxied_dashboard import ProxiedDashboard
 from shoal.controllers.ray.ray_kind import RayReconciler
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Writes
@@ -40,7 +41,8 @@ class Operator:
         clusters = ClusterReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
         self._timed: list[tuple[Controller[Key], metrics.Stopwatch]] = []
         self.clusters = self._controller("raycluster", clusters.reconcile)
-        self.poller = Poller(dashboard or HttpDashboard(), self.clock, lambda key: self._enqueue(self.jobs, key))
+        asked = dashboard or (ProxiedDashboard(client) if settings.kubernetes_proxy else HttpDashboard())
+        self.poller = Poller(asked, self.clock, lambda key: self._enqueue(self.jobs, key))
         jobs = JobReconciler(self.writes, self.caches, self.recorder, self.poller, settings, self.clock)
         self.jobs = self._controller("rayjob", jobs.reconcile)
         rays = RayReconciler(self.writes, self.caches, self.recorder, settings, self.clock)

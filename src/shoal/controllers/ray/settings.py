@@ -73,6 +73,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that mere progress (counts on the way up) may wait to be merged into one status write."""
     create_limit: int = 16
     """Pods of one cluster created at the same time."""
+    kubernetes_proxy: bool = False
+    """Reach dashboards through the API server: for an operator outside the cluster's network."""
     dashboard_by_pod_address: bool = False
     """Reach dashboards by the head pod's address: for an operator that the cluster's DNS does not serve."""
 
@@ -92,6 +94,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         gates=frozenset(enabled),
         namespaces=tuple(_listed(environment.get("SHOAL_RAY_NAMESPACES", ""))),
         default_auth_token=_on(environment, "SHOAL_RAY_DEFAULT_TOKEN", False),
+        kubernetes_proxy=_on(environment, "SHOAL_RAY_USE_KUBERNETES_PROXY", False),
         drain_workers=_on(environment, "SHOAL_RAY_DRAIN_WORKERS", True),
         idle_delete_after=_seconds(environment, "SHOAL_RAY_IDLE_DELETE_SECONDS", 7 * 24 * 3600.0),
         batch_scheduler=environment.get("SHOAL_RAY_BATCH_SCHEDULER", ""),
