@@ -182,9 +182,10 @@ class Field:
         useful = room.capacity[parts[0].row] > 0
         for part in parts[1:]:
             useful |= room.capacity[part.row] > 0
-        nodes = np.flatnonzero(useful)
+        nodes = useful.nonzero()[0]
+        ranks = room.name_rank[nodes]
         self.room = room
-        self.nodes: Ints = nodes[np.argsort(room.name_rank[nodes])]
+        self.nodes: Ints = nodes if (ranks[1:] > ranks[:-1]).all() else nodes[np.argsort(ranks)]
         self.free: Ints = room.free[: len(room.resources), self.nodes]
         self.by_waste = False
         self.imagined: Mask | None = np.isin(self.nodes, list(room.imagined)) if room.imagined else None
@@ -199,11 +200,12 @@ class Field:
     def too_small_for(self, parts: Sequence[Part]) -> Part | None:
         """A pod set that asks for something of which all its nodes together have too little for the gang, if any."""
         needed: dict[int, int] = {}
+        # As a float, with room for its rounding: never wrongly too small.
+        there = (np.maximum(self.free, 0).sum(axis=1, dtype=np.float64) * (1 + 1e-9)).tolist()
         for part in parts:
             for row, amount in part.requests:
                 needed[row] = needed.get(row, 0) + amount * part.count
-                # As a float, with room for its rounding: never wrongly too small.
-                if float(np.maximum(self.free[row], 0).sum(dtype=np.float64)) * (1 + 1e-9) < needed[row]:
+                if there[row] < needed[row]:
                     return part
         return None
 
@@ -212,7 +214,8 @@ class Field:
         fits: Ints = self.room.capacity[part.row, self.nodes].astype(np.int64)
         for row, amount in part.requests:
             np.minimum(fits, self.free[row] if amount == 1 else self.free[row] // amount, out=fits)
-        return np.maximum(fits, 0)
+        np.maximum(fits, 0, out=fits)
+        return fits
 
     def take(self, part: Part, position: int, count: int) -> None:
         for row, amount in part.requests:
@@ -257,8 +260,13 @@ def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | No
     """All pods of a set at once: nodes in order of preference, each filled before the next."""
     if not part.count:
         return []
-    able = np.flatnonzero(holding)
-    ranked = able[np.argsort(_preference(part, able, field), kind="stable")]
+    able = holding.nonzero()[0]
+    keys = _preference(part, able, field)
+    if len(able) and field.imagined is None:
+        best = int(able[keys.argmin()])
+        if holding[best] >= part.count:  # one node takes them all: no need to rank the others
+            return [(best, part.count)]
+    ranked = able[np.argsort(keys, kind="stable")]
     if field.imagined is not None:
         ranked = ranked[np.argsort(field.imagined[ranked], kind="stable")]
     filled = np.cumsum(holding[ranked])
@@ -306,17 +314,21 @@ def _one_domain(part: Part, holding: Ints, field: Field) -> Ints:
 def _preference(part: Part, able: Ints, field: Field) -> Ints:
     """Small is filled first: nodes without spare accelerators, then the fullest. `able` comes in order of name."""
     room, free = field.room, field.free
-    asked = {row for row, _ in part.requests}
-    spare = np.zeros(len(able), dtype=np.int64)
+    main = _main_resource(part, room)
+    keys: Ints = np.maximum(free[main, able], 0)
+    if field.by_waste:
+        keys %= max(1, dict(part.requests)[main])  # what no further pod of this set could use
+    np.minimum(keys, 2**40 - 1, out=keys)
+    spare: Ints | None = None
     for row in room.accelerators:
         left = np.minimum(free[row, able], 2**20)
-        # A pod that needs accelerators goes where few are left; one that needs none, where none are left.
-        spare += np.maximum(left, 0) if row in asked else np.where(left > 0, 2**21 + left, 0)
-    main = _main_resource(part, room)
-    left = np.maximum(free[main, able], 0)
-    if field.by_waste:
-        left = left % max(1, dict(part.requests)[main])  # what no further pod of this set could use
-    keys: Ints = np.minimum(spare, 2**22) * 2**40 + np.minimum(left, 2**40 - 1)
+        np.maximum(left, 0, out=left)
+        if all(row != asked for asked, _ in part.requests):
+            # A pod that needs accelerators goes where few are left; one that needs none, where none are left.
+            left += (left > 0) * 2**21
+        spare = left if spare is None else spare + left
+    if spare is not None:
+        keys += np.minimum(spare, 2**22) * 2**40
     return keys
 
 

@@ -6,6 +6,8 @@ its other checks are done, it stands in the same line for room as everyone else,
 
 from __future__ import annotations
 
+from operator import is_
+
 import msgspec
 
 from shoal.engine.kueue import ClusterQueue, Cohort, Decisions, Flavor, Kueue, LocalQueue
@@ -74,10 +76,13 @@ class Queues:
             return gang
         given = {entry.name: entry for entry in gang.assignment}
         pod_sets = tuple(
-            self._on_flavors(pod_set, given[pod_set.name]) if pod_set.name in given else pod_set
-            for pod_set in gang.pod_sets
+            [
+                self._on_flavors(pod_set, given[pod_set.name]) if pod_set.name in given else pod_set
+                for pod_set in gang.pod_sets
+            ]
         )
-        return msgspec.structs.replace(gang, pod_sets=pod_sets)
+        same = all(map(is_, pod_sets, gang.pod_sets))
+        return gang if same else msgspec.structs.replace(gang, pod_sets=pod_sets)
 
     def _on_flavors(self, pod_set: PodSet, entry: PodSetAssignment) -> PodSet:
         selector, tolerations = dict(pod_set.node_selector), pod_set.tolerations
@@ -85,7 +90,11 @@ class Queues:
             flavor = self.facts.get(f"ResourceFlavor/{name}")
             if isinstance(flavor, Flavor):
                 selector.update(flavor.labels)
-                tolerations += tuple(extra for extra in flavor.tolerations if extra not in tolerations)
+                if flavor.tolerations:
+                    tolerations += tuple(extra for extra in flavor.tolerations if extra not in tolerations)
+        as_before = pod_set.count == entry.count and pod_set.min_count is None
+        if as_before and tolerations is pod_set.tolerations and selector == pod_set.node_selector:
+            return pod_set
         return msgspec.structs.replace(
             pod_set, count=entry.count, min_count=None, node_selector=selector, tolerations=tolerations
         )

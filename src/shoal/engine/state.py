@@ -45,6 +45,10 @@ def wants_room(gang: Gang) -> bool:
     return gang.state == "waiting" and gang.dialect == "mcad"
 
 
+def _asks_otherwise(known: Gang, gang: Gang) -> bool:
+    return (known.priority, known.pod_sets, known.labels) != (gang.priority, gang.pod_sets, gang.labels)
+
+
 class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -201,7 +205,7 @@ class State:
             known = None
         if known is not None:
             self._uncount(known)
-            if (known.priority, known.pod_sets, known.labels) != (gang.priority, gang.pod_sets, gang.labels):
+            if self.yielded_to and _asks_otherwise(known, gang):
                 self._forget_yielding(gang.uid)
         self.gangs[gang.key] = gang
         self.keys[gang.uid] = gang.key

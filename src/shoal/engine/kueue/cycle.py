@@ -127,8 +127,7 @@ class Cycle:
             member.forget()
         if nominated is None and not member.flavors_remain:
             wish = record.wish(member, self.state.flavors, self.settings)
-            evicts = record.fact.preemption.may_evict
-            fits = wish.fit(record.node, Free(record.node), record.fact.fungibility, evicts=evicts)
+            fits = record.fit(wish, Free(record.node))
             if fits is not None:
                 self._note(entry, fits, [])
                 return

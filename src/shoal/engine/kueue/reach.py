@@ -173,8 +173,7 @@ class QueueSurvey:
         if fact.preemption.may_evict or wish.may_shrink:
             reachable = self.reach.survey(self.record, wish.frame, priority)
             return reachable.tempts(wish) and reachable.allows(wish)
-        free = self.reach.free(self.record)
-        return wish.fit(self.record.node, free, fact.fungibility, evicts=False) is not None
+        return self.record.fit(wish, self.reach.free(self.record)) is not None
 
 
 def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: int) -> int:

@@ -313,13 +313,14 @@ class Register:
         if self._shapes_stale:
             self._shapes_stale = False
             self.state.forest.forget_rest()
+            self.state.wishes.clear()
             for record in self.state.records.values():
                 before, record.inactive = record.inactive, why_inactive(record, self.state)
                 if record.inactive and record.inactive != before:
                     self.untold.update(member.key for member in record.waiting.everyone())
                 record.freed += 1
                 record.stalled_at = -1
-                record.forget_wishes()
+                record.offer(self.state.wishes)
                 self.unpark(record)
                 if len(record.waiting):
                     self.hot.add(record.name)

@@ -19,6 +19,7 @@ from .facts import Flavor, Settings, Usage
 from .forest import Forest
 from .record import QueueRecord
 from .tree import Node
+from .wish import Wishes
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -44,6 +45,8 @@ class State:
         self.records: dict[str, QueueRecord] = {}
         self.flavors: dict[str, Flavor] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
+        self.wishes: dict[object, Wishes] = {}
+        """What is asked for, by what queues offer."""
         self.rooms: dict[str, Room] = {}
         """By UID of the preemptor whose victims are on their way out. Changed only by the methods below."""
         self._rooms_in: dict[Node, dict[str, Room]] = {}

@@ -1,6 +1,6 @@
 """What gangs of one shape ask of one queue, worked out once: the places they could have, and how much at each.
 
-Kept by the queue's record for as long as neither the queue nor a flavor changes. Tells at once whether a gang fits as
+Kept for all queues that offer the same flavors, for as long as no flavor changes. Tells at once whether a gang fits as
 things are, without messages or preemption; everything else is the flavor search's business (`assign`). Changes nothing.
 """
 
@@ -19,6 +19,9 @@ from .tree import Node
 
 MOST_WAYS = 64
 """Choices of flavors tried out when it is asked whether a gang has a chance; beyond, pod sets are looked at singly."""
+
+MOST_WISHES = 20_000
+"""Shapes remembered for queues of one kind."""
 
 Least = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
 """By pod set and resource group, for each flavor: how much at which place of a frame."""
@@ -113,7 +116,7 @@ class Free(dict[FlavorResource, int]):
 
 class Wish:
     __slots__ = (
-        "_asked", "_last", "_made", "_parts", "frame", "largest", "least", "may_shrink", "modesty", "together", "ways",
+        "_asked", "_made", "_parts", "frame", "largest", "least", "may_shrink", "modesty", "together", "ways",
     )  # fmt: skip
 
     def __init__(
@@ -155,7 +158,6 @@ class Wish:
             self._parts.append((indexes, scans))
         self.least: Least = tuple(least)
         self.ways = prod([len(options) for options in least])
-        self._last: tuple[int, Assignment | None] = (-1, None)
         self._made: dict[object, Assignment] = {}
         """By flavors and heights: gangs of one shape are given the same few assignments again and again."""
         names = sorted({at.resource for at in places})
@@ -169,17 +171,7 @@ class Wish:
         self.frame = frames.setdefault(key, Frame(*key))
 
     def fit(self, node: Node, free: Free, fungibility: Fungibility, *, evicts: bool) -> Assignment | None:
-        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell.
-
-        Remembered until the tree changes. To be asked only while the room kept for others is in the tree, and nothing
-        else that does not stay there.
-        """
-        generation = node.root().generation
-        if self._last[0] != generation:
-            self._last = (generation, self._fit(node, free, fungibility, evicts))
-        return self._last[1]
-
-    def _fit(self, node: Node, free: Free, fungibility: Fungibility, evicts: bool) -> Assignment | None:
+        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell."""
         by_search = evicts and (fungibility.prefer_preempting or not fungibility.next_when_preempting)
         usage: Usage = {}
         ways: list[tuple[_Option, tuple[int, ...], int]] = []
@@ -244,6 +236,26 @@ def _heights(node: Node, free: Free, option: _Option, usage: Usage) -> tuple[int
             return None
         heights.append(node.borrowing_height(at, whole)[0] if node.borrows_with(at, whole) else 0)
     return tuple(heights)
+
+
+class Wishes:
+    """The wishes for queues that offer the same flavors of the same resources, whatever their quota."""
+
+    __slots__ = ("_frames", "_known", "groups")
+
+    def __init__(self, groups: Mapping[str, ResourceGroup]) -> None:
+        self.groups = groups
+        self._known: dict[str, Wish] = {}
+        self._frames: dict[object, Frame] = {}
+
+    def of(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
+        """What gangs of this one's shape ask for."""
+        known = self._known.get(member.shape)
+        if known is None:
+            if len(self._known) >= MOST_WISHES:
+                self._known.clear()
+            known = self._known[member.shape] = Wish(member, self.groups, flavors, settings, self._frames)
+        return known
 
 
 def grouped(demands: Sequence[PodDemand]) -> list[list[int]]:
