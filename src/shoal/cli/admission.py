@@ -16,6 +16,7 @@ from shoal.api.meta import Json
 from shoal.controllers import ray
 from shoal.controllers.appwrapper import webhook
 from shoal.controllers.appwrapper.rights import Rights
+from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray import webhook as ray_webhook
 from shoal.kube.cache import Cache, Change
 from shoal.kube.certificates import Rotation
@@ -61,6 +62,16 @@ _CONCERNS_US: list[Json] = [
     },
 ]
 """Everything else does not even reach the webhook, so that an outage cannot hold it up."""
+_NOT_DELETED = _CONCERNS_US[:1]
+_LABELLED = "(has({0}.metadata.labels) && 'kueue.x-k8s.io/queue-name' in {0}.metadata.labels)"
+_IS_QUEUED: list[Json] = [{"name": "names-a-queue", "expression": _LABELLED.format("object")}]
+_IS_OR_WAS_QUEUED: list[Json] = [
+    *_NOT_DELETED,
+    {
+        "name": "names-a-queue",
+        "expression": f"{_LABELLED.format('object')} || (oldObject != null && {_LABELLED.format('oldObject')})",
+    },
+]
 
 PROBE_PAUSE = 1.0
 _PROBE: Json = {
@@ -85,6 +96,8 @@ class Admission:
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
         self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(ray.Settings()))
+        self._server.admit(queues.PREPARE_PATH, queues.prepare)
+        self._server.admit(queues.VALIDATE_PATH, queues.validate)
 
     async def run(self, host: str, port: int) -> None:
         """Answer calls until cancelled, with whatever certificate the Secret holds."""
@@ -138,7 +151,22 @@ def configurations(namespace: str, url: str = "") -> list[Json]:
     return [
         _configuration(
             "MutatingWebhookConfiguration",
-            [_webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US)],
+            [
+                _webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US),
+                # A job that slips through while nobody answers is stopped by the controller.
+                _webhook(
+                    "jobs.shoal.dev",
+                    queues.PREPARE_PATH,
+                    _new(queues.JOB_RULES),
+                    namespace,
+                    url,
+                    _IS_QUEUED,
+                    needed=False,
+                ),
+                _webhook(
+                    "queues.shoal.dev", queues.PREPARE_PATH, _new(queues.QUEUE_RULES), namespace, url, needed=False
+                ),
+            ],
         ),
         _configuration(
             "ValidatingWebhookConfiguration",
@@ -147,9 +175,32 @@ def configurations(namespace: str, url: str = "") -> list[Json]:
                 # What only says early that something cannot work may be missed: the controllers say it later.
                 _webhook("quota.shoal.dev", webhook.VALIDATE_PATH, _QUOTA_RULES, namespace, url, needed=False),
                 _webhook("ray.shoal.dev", ray_webhook.VALIDATE_PATH, ray_webhook.RULES, namespace, url, needed=False),
+                _webhook(
+                    "jobs.shoal.dev",
+                    queues.VALIDATE_PATH,
+                    queues.JOB_RULES,
+                    namespace,
+                    url,
+                    _IS_OR_WAS_QUEUED,
+                    needed=False,
+                ),
+                _webhook(
+                    "queues.shoal.dev",
+                    queues.VALIDATE_PATH,
+                    queues.QUEUE_RULES,
+                    namespace,
+                    url,
+                    _NOT_DELETED,
+                    needed=False,
+                ),
             ],
         ),
     ]
+
+
+def _new(rules: list[Json]) -> list[Json]:
+    """The same rules, for creations only."""
+    return [{**one, "operations": ["CREATE"]} for one in rules]
 
 
 def certificate_hosts(url: str) -> tuple[str, ...]:

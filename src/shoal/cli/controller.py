@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("shoal")
 
-PARTS = ("appwrapper", "ray")
+PARTS = ("appwrapper", "queues", "ray")
 Part = Callable[[Client], Coroutine[Any, Any, None]]
 
 
@@ -45,7 +45,7 @@ Part = Callable[[Client], Coroutine[Any, Any, None]]
     default=",".join(PARTS),
     show_default=True,
     metavar="PART,…",
-    help="Which controllers to run; leave out ray where KubeRay runs.",
+    help="Which controllers to run; leave out ray where KubeRay runs, and queues where Kueue runs.",
 )
 @click.option(
     "--supply",
@@ -119,20 +119,22 @@ def _chosen(only: str) -> tuple[str, ...]:
 
 def _parts(names: tuple[str, ...], settings: AppWrapperSettings, health: HealthServer) -> dict[str, Part]:
     parts: dict[str, Part] = {}
-    if "appwrapper" in names:
-        from shoal.controllers import appwrapper
+    if "appwrapper" in names or "queues" in names:
+        from shoal.controllers import appwrapper, queues
 
         leading: list[appwrapper.AppWrapperController] = []
         health.add_families(lambda: leading[0].metrics.collect() if leading else ())
 
-        async def run_wrappers(client: Client) -> None:
-            leading[:] = [appwrapper.AppWrapperController(client, settings)]
+        async def run_gangs(client: Client) -> None:
+            guest = queues.QueueController(client) if "queues" in names else None
+            wrappers = "appwrapper" in names
+            leading[:] = [appwrapper.AppWrapperController(client, settings, guest=guest, wrappers=wrappers)]
             try:
                 await leading[0].run()
             finally:
                 leading.clear()
 
-        parts["appwrapper"] = run_wrappers
+        parts["gangs"] = run_gangs
     if "ray" in names:
         from shoal.controllers import ray
 

@@ -11,6 +11,8 @@ from shoal.api.meta import Json
 from shoal.errors import ShoalError
 
 KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
+QUEUED = (kinds.JOB,)
+"""Kinds that are gangs only where they name a queue."""
 WRAPPERS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
 
 
@@ -22,10 +24,12 @@ def kinds_called(word: str) -> tuple[Kind, ...]:
     """Kinds by the names that kubectl takes: `appwrapper`, `aw`, `rayclusters`, `rayjob.ray.io`."""
     wanted = word.lower().partition(".")[0]
     found = tuple(
-        one for one in KINDS if wanted in (one.kind.lower(), one.plural) or (wanted == "aw" and is_wrapper(one))
+        one
+        for one in (*KINDS, *QUEUED)
+        if wanted in (one.kind.lower(), one.plural) or (wanted == "aw" and is_wrapper(one))
     )
     if not found:
-        known = ", ".join(dict.fromkeys(one.kind.lower() for one in KINDS))
+        known = ", ".join(dict.fromkeys(one.kind.lower() for one in (*KINDS, *QUEUED)))
         raise ShoalError(f"{word} is no kind of gang; choose from {known}")
     return found
 
@@ -48,5 +52,7 @@ def told(kind: Kind, obj: Json) -> tuple[str, str]:
         case "RayCluster":
             state = status.get("state") or ("suspended" if spec.get("suspend") else "starting")
             return state, str(status.get("reason") or "")
+        case "Job" if status.get("active"):
+            return "Running", ""
     conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
     return (str(conditions[-1].get("type")) if conditions else "New"), ""

@@ -11,7 +11,7 @@ import click
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.cli import gangs, show
+from shoal.cli import gangs, queued, show
 from shoal.cli.reach import cluster_options, namespace_options, output_option, reach
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -26,7 +26,7 @@ from shoal.kube.errors import Forbidden, NotFound
 def command(
     namespace: str, all_namespaces: bool, output: str, kubeconfig: Path | None, context: str | None, name: str | None
 ) -> None:
-    """List gangs: AppWrappers, RayJobs, RayClusters and Rays that nobody else owns."""
+    """List gangs: AppWrappers, RayJobs, RayClusters, Rays and queued Jobs that nobody else owns."""
     rows = asyncio.run(_gather(None if all_namespaces else namespace, kubeconfig, context, name))
     if output != "table":
         show.document(rows, output)
@@ -55,10 +55,12 @@ def command(
 
 async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
     async with reach(*where) as client:
-        found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in gangs.KINDS))
+        every = (*gangs.KINDS, *gangs.QUEUED)
+        found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in every))
+        workloads = queued.by_owner(await queued.workloads(client, namespace))
     rows = [
-        _row(kind, obj)
-        for kind, objects in zip(gangs.KINDS, found, strict=True)
+        _row(kind, obj, workloads.get(obj["metadata"]["uid"]))
+        for kind, objects in zip(every, found, strict=True)
         for obj in objects
         if gangs.owner(obj) is None
     ]
@@ -68,15 +70,16 @@ async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
 async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Json]:
     """A kind that is not installed has no gangs; one that may not be read is said."""
     try:
-        return await client.list(kind, namespace)
+        return await client.list(kind, namespace, label_selector=queued.QUEUE if kind in gangs.QUEUED else "")
     except NotFound:
         return []
     except Forbidden as error:
         raise ShoalError(f"{error}; ask for that right, or name a namespace with -n") from error
 
 
-def _row(kind: Kind, obj: Json) -> dict[str, Any]:
-    state, reason = gangs.told(kind, obj)
+def _row(kind: Kind, obj: Json, workload: Json | None) -> dict[str, Any]:
+    held = queued.told(workload) if workload is not None else None
+    state, reason = held or gangs.told(kind, obj)
     return {
         "namespace": obj["metadata"].get("namespace", ""),
         "kind": kind.kind,

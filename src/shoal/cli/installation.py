@@ -72,6 +72,7 @@ def rules() -> list[Json]:
         _rule("", ["pods/resize"], ("patch",)),
         _rule("apps", ["deployments", "statefulsets", "replicasets", "daemonsets"], _OWN),
         _rule("batch", ["jobs", "cronjobs"], _OWN),
+        *_queue_rules(),
         _rule("jobset.x-k8s.io", ["jobsets"], _OWN),
         _rule("networking.k8s.io", ["ingresses", "networkpolicies"], _OWN),
         _rule("scheduling.x-k8s.io", ["podgroups"], _OWN),
@@ -92,6 +93,27 @@ def _wrapper_rules(group: str) -> list[Json]:
         _rule(group, ["appwrappers"], (*_READ, "patch")),
         _rule(group, ["appwrappers/status"], ("patch", "update")),
         _rule(group, ["appwrappers/finalizers"], ("update",)),
+    ]
+
+
+def _queue_rules() -> list[Json]:
+    """Queues: what they hold back and start, and what they ask a node autoscaler for."""
+    group = "kueue.x-k8s.io"
+    kept = ["cohorts", "localqueues", "admissionchecks", "provisioningrequestconfigs", "workloadpriorityclasses"]
+    return [
+        _rule(group, kept, _READ),
+        _rule(group, ["clusterqueues", "resourceflavors"], (*_READ, "patch")),  # a finalizer while they are in use
+        _rule(group, ["clusterqueues/status", "localqueues/status", "admissionchecks/status"], ("patch",)),
+        _rule(group, ["workloads"], _OWN),
+        _rule(group, ["workloads/status"], ("patch",)),
+        _rule(group, ["workloads/finalizers"], ("update",)),
+        _rule("batch", ["jobs/status"], ("patch",)),  # a stopped Job forgets when it was started
+        _rule("batch", ["jobs/finalizers"], ("update",)),
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests"], _OWN),
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests/finalizers"], ("update",)),
+        _rule("", ["podtemplates"], ("get", "create", "patch", "delete")),
+        _rule("", ["limitranges"], _READ),
+        _rule("scheduling.k8s.io", ["priorityclasses"], _READ),
     ]
 
 

@@ -15,7 +15,7 @@ import click
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time, seconds_text
-from shoal.cli import gangs, show
+from shoal.cli import gangs, queued, show
 from shoal.cli.reach import cluster_options, output_option, reach
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -49,7 +49,7 @@ def command(
     This is what the controller said last, at most some seconds old unless very many wait; --fresh asks it again.
     """
     word, _, wanted = gang.rpartition("/")
-    searched = gangs.kinds_called(word) if word else gangs.KINDS
+    searched = gangs.kinds_called(word) if word else (*gangs.KINDS, *gangs.QUEUED)
     told = asyncio.run(_explain(searched, wanted, namespace, fresh, (kubeconfig, context, name)))
     if output == "table":
         _print(told)
@@ -72,6 +72,9 @@ async def explain_to(
     holder = gangs.owner(obj)
     if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
         kind, obj = await _found(client, gangs.WRAPPERS, holder["name"], namespace)
+    held = await queued.describe(client, obj) if queued.queue_of(obj) else None
+    if held is not None:
+        return {**_named(kind, obj), "since": _since(obj), **held}
     if not gangs.is_wrapper(kind):
         return _plain(kind, obj)
     return await _wrapper(client, kind, await _asked(client, kind, obj) if fresh else obj)

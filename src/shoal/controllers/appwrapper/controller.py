@@ -48,12 +48,15 @@ class AppWrapperController:
         settings: AppWrapperSettings,
         clock: Clock | None = None,
         guest: Guest | None = None,
+        *,
+        wrappers: bool = True,
     ) -> None:
+        """Without `wrappers` it only hosts the guest: it keeps the ledger and makes the plans."""
         self.settings = settings
         self._guest = guest
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
-        self.world = World(client, self.clock, settings.stamps)
+        self.world = World(client, self.clock, settings.stamps, wrappers=wrappers)
         self.planner = Planner(Engine(engine_settings(settings), guest.queue_settings if guest is not None else None))
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)

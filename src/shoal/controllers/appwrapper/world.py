@@ -40,7 +40,8 @@ class Followed(Object):
 class World:
     """Caches of everything an admission depends on."""
 
-    def __init__(self, client: Client, clock: Clock, stamps: By = "server") -> None:
+    def __init__(self, client: Client, clock: Clock, stamps: By = "server", *, wrappers: bool = True) -> None:
+        """Without `wrappers` only nodes and pods are watched, for the sake of other dialects."""
         self.client = client
         self._clock = clock
         self._absent: dict[Kind, asyncio.Event] = {}
@@ -49,10 +50,12 @@ class World:
         self.stamps = Stamps(client, clock, stamps, lambda: self.stamps_changed(), lambda trouble: unreadable.set())
         uid = {"uid": lambda obj: (obj.metadata.uid,)}
         self.wrappers: dict[Kind, Cache[AppWrapper]] = {
-            kind: self._cache(kind, AppWrapper, uid, STORED) for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+            kind: self._cache(kind, AppWrapper, uid, STORED)
+            for kind in ((kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY) if wrappers else ())
         }
         self.subtrees: dict[Kind, Cache[QuotaSubtree]] = {
-            kind: self._cache(kind, QuotaSubtree, {}) for kind in (kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY)
+            kind: self._cache(kind, QuotaSubtree, {})
+            for kind in ((kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY) if wrappers else ())
         }
         self.nodes: Cache[Json] = self._cache(kinds.NODE, dict, {})
         self.pods: Cache[SeenPod] = self._cache(

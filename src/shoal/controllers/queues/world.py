@@ -35,6 +35,9 @@ QUEUE_KINDS = (
 )
 
 
+UNREADABLE = ("KindNotInstalled", "SchemaTooOld", "Forbidden")
+
+
 class World:
     """Caches of everything an admission by a queue depends on."""
 
@@ -62,7 +65,8 @@ class World:
         return [self.workloads, self.requests, *self.others.values(), *self.jobs.values()]
 
     async def synced(self) -> None:
-        """Until everything was read once. Kinds that are not installed do not hold us up; they join when they are."""
+        """Until everything was read once. Kinds that are not installed, or that we may not read, do not hold up others;
+        they join when that changes."""
         await asyncio.gather(*(self._known(cache) for cache in self.caches))
 
     async def _known(self, cache: Cache[Any]) -> None:
@@ -84,7 +88,7 @@ class World:
             label_selector=label_selector,
             indexes=indexes or {},
             clock=self._clock,
-            report=lambda trouble: absent.set() if trouble.reason == "KindNotInstalled" else None,
+            report=lambda trouble: absent.set() if trouble.reason in UNREADABLE else None,
         )
 
     # --- jobs and their Workloads
