@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
 from shoal.api import gang as marks
 from shoal.api.booking import use_key
 from shoal.api.kind import Key, Kind
@@ -22,7 +20,7 @@ from shoal.api.meta import Json
 from shoal.engine.affinity import Resident, company_of
 from shoal.engine.facts import host_ports, node_fact, pod_requests
 from shoal.engine.fit import Placement, Unplaced, place, place_pod
-from shoal.engine.model import Amounts, Gang, HostPort, Shortfall
+from shoal.engine.model import Gang, PodSet, Shortfall
 from shoal.engine.room import Room
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
@@ -32,20 +30,13 @@ from shoal.kube.events import Recorder
 from shoal.local.scheduler.binding import Binder
 from shoal.local.scheduler.bookings import Bookings
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key
+from shoal.local.scheduler.preemption import Charge, Preemption, lay, lift
 from shoal.local.scheduler.telling import WAITING_FOR_GANG, Teller
 from shoal.local.seen import SeenPod
 
 log = logging.getLogger(__name__)
 
 NAMES = ("", "default-scheduler", "shoal", "shoal-scheduler")
-
-
-class Charge(msgspec.Struct, frozen=True):
-    """What one pod takes on its node."""
-
-    node: str
-    requests: Amounts
-    ports: tuple[HostPort, ...]
 
 
 class Scheduler:
@@ -61,6 +52,7 @@ class Scheduler:
         self._bookings = Bookings(self.room)
         self._binder = Binder(client, self._clock, self._is_assumed)
         self._teller = Teller(client, self._recorder, self._clock, self._binder.limit, self._assumed_at)
+        self._preemption = Preemption(client, self._recorder, self._clock, self.room)
         self._charged: dict[str, Charge] = {}
         self._assumed: dict[str, str] = {}
         self._pending: dict[Key, Json] = {}
@@ -68,6 +60,7 @@ class Scheduler:
         self._started: dict[str, set[str]] = defaultdict(set)
         self._whole: set[str] = set()
         self._hopeless: dict[bytes, str] = {}
+        self._no_victims: set[tuple[bytes, int]] = set()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.ready = asyncio.Event()
@@ -182,21 +175,40 @@ class Scheduler:
         shape = as_pod_set([pod], "pod")
         namespace = pod["metadata"].get("namespace", "")
         key = shape_key(shape) + f"{namespace} {use_key(pod['metadata'])}".encode()
+        uid = pod["metadata"]["uid"]
         known = self._hopeless.get(key)
-        if known is not None:
+        if known is not None and not self._preemption.is_nominated(uid):
             self._teller.waits(pod, known)
+            self._make_room(pod, shape, key)
             return
-        with self._bookings.open_to((pod,)):
+        with self._preemption.open_to(uid), self._bookings.open_to((pod,)):
             answer = place_pod(shape, namespace, self.room)
             if isinstance(answer, Unplaced) and (pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN):
                 answer = place_pod(as_pod_set([pod], "pod", pinned=False), namespace, self.room)
             if isinstance(answer, str):
                 self._assume(pod, answer)
-        if isinstance(answer, Unplaced):
-            self._hopeless[key] = answer.message
-            self._teller.waits(pod, answer.message)
-        else:
+        if isinstance(answer, str):
+            self._preemption.drop(uid)
             self._spawn(self._bind(pod, answer))
+            return
+        if not self._preemption.is_nominated(uid):
+            self._hopeless[key] = answer.message
+        self._teller.waits(pod, answer.message)
+        self._make_room(pod, shape, key)
+
+    def _make_room(self, pod: Json, shape: PodSet, key: bytes) -> None:
+        """No node takes this pod: pods of lower priority may have to go. Never for or at the cost of a gang's pod."""
+        uid, priority = pod["metadata"]["uid"], int(pod["spec"].get("priority") or 0)
+        if group_key(pod) or not self._preemption.could_help(pod) or (key, priority) in self._no_victims:
+            return
+        if self._preemption.waits_for_victims(uid, self._charged):
+            return
+        found = self._preemption.choose(pod, shape, self._charged, pod_requests(pod["spec"]))
+        if found is None:
+            self._no_victims.add((key, priority))
+            return
+        node, victims = found
+        self._spawn(self._preemption.carry_out(pod, node, {victim: self._charged[victim] for victim in victims}))
 
     # --- carrying out
 
@@ -248,6 +260,7 @@ class Scheduler:
     def _improved(self) -> None:
         """Room appeared: whoever was turned away may be asked again."""
         self._hopeless.clear()
+        self._no_victims.clear()
         self._wake.set()
 
     def _namespace_changed(self, change: Change) -> None:
@@ -327,6 +340,8 @@ class Scheduler:
         self._assumed.pop(uid, None)
         self._teller.forget(uid)
         self._release(uid)
+        if self._preemption.drop(uid):
+            self._improved()
         head = {"metadata": pod.head()}
         self._bookings.leave(head)
         group = group_key(head)
@@ -350,19 +365,22 @@ class Scheduler:
         except BadInput as error:
             log.warning("pod %s is not counted: %s", pod["metadata"]["name"], error)
             return
-        self._charged[uid] = Charge(node, requests, ports)
-        self.room.take(node, requests, 1, planned=False)
-        self.room.take_ports(node, ports, 1)
-        self.room.around.settle(uid, Resident(node, company.namespace, company.labels, company.keeps_away))
+        metadata, priority, alone = pod["metadata"], int(spec.get("priority") or 0), not group_key(pod)
+        resident = Resident(node, company.namespace, company.labels, company.keeps_away)
+        where = Key(metadata.get("namespace", ""), metadata["name"])
+        charge = self._charged[uid] = Charge(where, node, requests, ports, resident, priority, alone)
+        lay(self.room, uid, charge)
+        if alone:
+            self._preemption.priorities[priority] += 1
         self._bookings.take(pod, node, requests)
 
     def _release(self, uid: str) -> None:
         charge = self._charged.pop(uid, None)
         if charge is None:
             return
-        self.room.take(charge.node, charge.requests, -1, planned=False)
-        self.room.take_ports(charge.node, charge.ports, -1)
-        self.room.around.leave(uid)
+        lift(self.room, uid, charge)
+        if charge.alone:
+            self._preemption.forget_priority(charge.priority)
         self._improved()
 
 
