@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.unit.apiserver.test_fuzz import World
+from tests.chaos.test_odd_requests import World
 
 schemathesis = pytest.importorskip("schemathesis")
 

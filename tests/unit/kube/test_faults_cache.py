@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 from shoal.api.kind import Key, Kind
@@ -72,125 +71,7 @@ async def test_f041_nothing_is_decided_before_all_inputs_are_there(
     assert pods_at_decision == [1]
 
 
-# --- F45, F62
-
-
-def _undecodable_ends_the_list(patch: pytest.MonkeyPatch) -> None:
-    def give_up(self: object, data: bytes, error: Exception) -> None:
-        raise error
-
-    patch.setattr(Cache, "_cannot_decode", give_up)
-
-
-@proven(without=_undecodable_ends_the_list)
-async def test_f062_one_undecodable_object_never_stops_the_others(
-    client: Client, clock: VirtualClock, start: Start
-) -> None:
-    """F62: one undecodable object in a list or watch. Holds: it is skipped and named, others are handled."""
-
-    class Counted(Object):
-        data: dict[str, int] | None = None
-
-    tally = Kind("example.test", "v1", "Tally", "tallies")
-    await client.create(CRD, crd(tally))
-    await client.create(tally, custom(tally, "good", data={"n": 1}), "team")
-    await client.create(tally, custom(tally, "listed-bad", data={"n": "many"}), "team")
-    reports: list[Trouble] = []
-    cache = Cache(client, tally, Counted, clock=clock, report=reports.append)
-    start(cache.run())
-    await clock.advance(30)
-    assert cache.synced.is_set() and [key.name for key in cache] == ["good"]
-    assert reports[0].reason == "Undecodable" and reports[0].key == Key("team", "listed-bad")
-    assert "Expected `int`, got `str`" in reports[0].message
-
-    await client.patch(tally, "good", "team", {"data": {"n": "spoilt"}})
-    await client.create(tally, custom(tally, "next", data={"n": 2}), "team")
-    await clock.advance(30)
-    assert sorted(key.name for key in cache) == ["good", "next"]
-    assert cache.get(Key("team", "good")).data == {"n": 1}  # the last good state, not a pretended deletion
-
-    await client.patch(tally, "listed-bad", "team", {"data": {"n": 3}})
-    await clock.advance(1)
-    assert cache.get(Key("team", "listed-bad")).data == {"n": 3}
-    assert set(cache.undecodable) == {Key("team", "good")}
-
-
-def _index_failure_is_fatal(patch: pytest.MonkeyPatch) -> None:
-    def give_up(self: object, key: object, reason: str) -> None:
-        raise RuntimeError(reason)
-
-    patch.setattr(Cache, "_quarantine", give_up)
-
-
-@proven(without=_index_failure_is_fatal)
-async def test_f045_a_stored_object_that_breaks_our_code_is_set_aside(
-    client: Client, clock: VirtualClock, start: Start
-) -> None:
-    """F45: a stored object makes the start crash. Holds: it is quarantined and reported, the rest is served."""
-    await client.create(CONFIG_MAP, config_map("good", queue="a"), "team")
-    await client.create(CONFIG_MAP, {**config_map("odd"), "data": None}, "team")
-    reports: list[Trouble] = []
-    cache: Cache[Any] = Cache(
-        client, CONFIG_MAP, clock=clock, report=reports.append, indexes={"queue": lambda obj: [obj["data"]["queue"]]}
-    )
-    start(cache.run())
-    await clock.advance(5)
-    assert [obj["metadata"]["name"] for obj in cache.by_index("queue", "a")] == ["good"]
-    assert [report.key for report in reports] == [Key("team", "odd")]
-
-
-# --- F49, F60
-
-
-def _missing_kind_is_fatal(patch: pytest.MonkeyPatch) -> None:
-    def give_up(self: object, error: Exception) -> None:
-        raise error
-
-    patch.setattr(Feed, "_name_trouble", give_up)
-
-
-@proven(without=_missing_kind_is_fatal)
-async def test_f049_a_kind_that_is_not_installed_is_waited_for_by_name(
-    client: Client, clock: VirtualClock, start: Start
-) -> None:
-    """F49: a needed kind is installed later. Holds: it is waited for by name and joins without a restart."""
-    cache: Cache[Any] = Cache(client, RAY_CLUSTER, clock=clock)
-    start(cache.run())
-    await clock.advance(60)
-    assert cache.trouble is not None and cache.trouble.reason == "KindNotInstalled"
-    assert "rayclusters.ray.io (ray.io/v1) is not served" in cache.trouble.message
-    await client.create(CRD, crd(RAY_CLUSTER))
-    await client.create(RAY_CLUSTER, custom(RAY_CLUSTER, "c"), "team")
-    await clock.advance(10)
-    assert cache.get(Key("team", "c")) is not None and cache.trouble is None
-
-
-def _nothing_is_named(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Feed, "_name_trouble", lambda self, error: None)
-
-
-@proven(without=_nothing_is_named)
-async def test_f060_a_missing_permission_is_named_and_other_kinds_go_on(
-    server: Embedded, client: Client, clock: VirtualClock, start: Start
-) -> None:
-    """F60: a permission is missing. Holds: verb and resource are named within 10 s; other kinds go on."""
-    refusal = 'pods is forbidden: User "shoal" cannot list resource "pods" in API group "" at the cluster scope'
-    server.refusals["api/v1/pods"] = (403, "Forbidden", refusal)
-    reports: list[Trouble] = []
-    pods: Cache[Any] = Cache(client, POD, clock=clock, report=reports.append)
-    others: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
-    start(pods.run())
-    start(others.run())
-    await clock.advance(10)
-    assert others.synced.is_set()
-    assert pods.trouble is not None and "grant the verbs list and watch on pods" in pods.trouble.message
-    assert [report.reason for report in reports] == ["Forbidden"]  # once, not at every attempt
-    server.refusals.clear()
-    await clock.advance(10)
-    assert pods.synced.is_set() and pods.trouble is None
-
-
-# --- F51, F52, F53
+# --- F51, F52
 
 
 class HalfOpen(Door):
@@ -280,46 +161,6 @@ async def test_f052_watches_cut_under_a_burst_lose_nothing(
     await clock.advance(5)
     assert len(cache) == 2000
     assert cache.feed.counts.watches > 20 and cache.feed.counts.lists == 1
-
-
-def _lists_only_add(patch: pytest.MonkeyPatch) -> None:
-    def keep_all(self: Cache[Any], listed: set[Key], revision: str, *, forced: bool = False) -> None:
-        self.synced.set()
-
-    patch.setattr(Cache, "keep_only", keep_all)
-
-
-@proven(without=_lists_only_add)
-async def test_f053_history_that_is_gone_leads_to_one_list_with_its_difference(
-    server: Embedded, client: Client, clock: VirtualClock, start: Start
-) -> None:
-    """F53: 410 Gone after compaction. Holds: one list, its difference applied, deletions inferred, no storm."""
-    for name in ("stays", "changes", "goes"):
-        await client.create(CONFIG_MAP, config_map(name), "team")
-    transport = FaultyTransport(server.transport(), Rates(), seed=1, clock=clock)
-    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
-    start(cache.run())
-    await cache.synced.wait()
-    seen: list[Change] = []
-    cache.subscribe(seen.append)
-    seen.clear()
-
-    transport.rates = Rates(unsent=1.0)
-    server.cut_watches()
-    await clock.advance(1)
-    await client.patch(CONFIG_MAP, "changes", "team", {"data": {"n": "2"}})
-    await client.delete(CONFIG_MAP, "goes", "team")
-    await client.create(CONFIG_MAP, config_map("comes"), "team")
-    server.compact()
-    transport.calm()
-    await clock.advance(60)
-
-    assert sorted((change.kind, change.key.name) for change in seen) == [
-        ("added", "comes"),
-        ("changed", "changes"),
-        ("removed", "goes"),
-    ]
-    assert cache.feed.counts.gone == 1 and cache.feed.counts.lists == 2
 
 
 # --- F54, F55, F56
@@ -603,57 +444,3 @@ async def test_f058_a_write_that_is_denied_is_not_tried_in_a_hot_loop(
     server.refusals.clear()
     await clock.advance(61)
     assert ("team", "denied") in server.snapshot(POD)
-
-
-# --- all at once
-
-
-@pytest.mark.parametrize("seed", range(25))
-async def test_whatever_happens_to_events_the_cache_ends_equal_to_the_server(
-    server: Embedded, client: Client, clock: VirtualClock, start: Start, seed: int
-) -> None:
-    random = Random(seed)
-    server.streaming_lists = random.random() < 0.5
-    rates = Rates(
-        unsent=0.05, throttled=0.05, server_error=0.05, lost_answer=0.02, slow=0.1, cut=0.05, cut_in_line=0.03,
-        delayed=0.1, doubled=0.1, swapped=0.1, dropped=0.05, silence=0.01, gone=0.05,
-    )  # fmt: skip
-    transport = FaultyTransport(server.transport(), rates, seed=seed, clock=clock)
-    cache: Cache[Any] = Cache(
-        Client(transport),
-        CONFIG_MAP,
-        clock=clock,
-        random=Random(seed),
-        indexes={"parity": lambda obj: obj["data"].values()},
-    )
-    told: dict[Key, str] = {}
-
-    def follow(change: Change) -> None:
-        if change.new is None:
-            del told[change.key]
-        else:
-            assert (change.kind == "added") == (change.key not in told)
-            told[change.key] = change.new["metadata"]["resourceVersion"]
-
-    cache.subscribe(follow)
-    start(cache.run())
-    for _ in range(300):
-        name = f"c{random.randrange(30)}"
-        if Key("team", name) not in server_keys(server):
-            await client.create(CONFIG_MAP, config_map(name, n="new"), "team")
-        elif random.random() < 0.4:
-            await client.delete(CONFIG_MAP, name, "team")
-        else:
-            await client.patch(CONFIG_MAP, name, "team", {"data": {"n": str(random.randrange(2))}})
-        if random.random() < 0.02:
-            server.compact()
-        if random.random() < 0.1:
-            await clock.advance(random.uniform(0, 5))
-    transport.calm()
-    await clock.advance(3000)
-    assert_equal(cache, server)
-    assert told == {key: cache.get(key)["metadata"]["resourceVersion"] for key in cache}
-    for value in ("0", "1", "new"):
-        indexed = sorted(obj["metadata"]["name"] for obj in cache.by_index("parity", value))
-        assert indexed == sorted(key.name for key in cache if cache.get(key)["data"]["n"] == value)
-    assert msgspec.json.encode(cache.list())

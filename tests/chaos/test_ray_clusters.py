@@ -19,6 +19,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound, Unknown, Unsent
 from shoal.kube.transport import Request, Response
 from tests.conformance.kuberay_traces import Stage
+from tests.unit.ray import judgement
 from tests.unit.ray.builders import group, ray_cluster
 
 SEEDS = range(6)
@@ -135,6 +136,7 @@ async def test_no_seed_breaks_an_invariant(seed: int, autoscaling: bool) -> None
     heads = live(stage, **{names.NODE_TYPE: names.HEAD})
     await stage.stop()
     assert broken == []
+    assert judgement.violations(stage) == []
     assert len(heads) == 1
     if autoscaling:
         assert {name for name in deleted if "-worker-" in name} <= excused

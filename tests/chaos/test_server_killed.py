@@ -144,9 +144,10 @@ class _FailsOnce:
 
 @proven(without=lambda patch: patch.setattr(Storage, "_checkpoint", _forgets))
 async def test_f100_a_day_of_churn_leaves_files_as_small_as_an_hour_of_it(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F100: leases are renewed and events told for 24 hours. Holds: the log and the file do not grow with the hours."""
+    clock = ManualClock()
     monkeypatch.setattr("shoal.local.apiserver.storage.CHECKPOINT_BYTES", 1 << 20)
     monkeypatch.setattr("shoal.local.apiserver.storage.INLINE_SECONDS", 0.0)
     server = Server(tmp_path, clock=clock, durability="normal")

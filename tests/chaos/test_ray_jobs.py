@@ -15,9 +15,10 @@ from shoal.api import kinds
 from shoal.controllers.ray import Settings, names, view
 from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.client import Client
+from tests.chaos.test_ray_clusters import Faulty, live, set_pod
 from tests.conformance.kuberay_traces import ScriptedDashboard, Stage
+from tests.unit.ray import judgement
 from tests.unit.ray.builders import ray_job
-from tests.unit.ray.test_chaos import Faulty, live, set_pod
 
 ENDED = ("Complete", "Failed")
 
@@ -112,6 +113,7 @@ async def test_no_seed_submits_an_id_twice_or_leaves_a_job_without_an_end(seed: 
             break
     status = stage.objects(kinds.RAY_JOB)[0]["status"]
     await stage.stop()
+    assert judgement.violations(stage) == []
     assert status["jobDeploymentStatus"] in ENDED
     assert max(ray.accepted.values(), default=1) == 1
     assert len({cluster for _, cluster in attempts}) == len(attempts) == len({one for one, _ in attempts})
