@@ -13,16 +13,19 @@ from shoal.api.kinds import (
     CONFIG_MAP,
     CRD,
     LIMIT_RANGE,
+    NODE,
     POD,
     PRIORITY_CLASS,
     RESOURCE_QUOTA,
     ROLE,
     ROLE_BINDING,
+    SECRET,
     SELF_SUBJECT_ACCESS_REVIEW,
     SERVICE_ACCOUNT,
     SUBJECT_ACCESS_REVIEW,
     TOKEN_REVIEW,
 )
+from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, Unauthorized
 from shoal.kube.transport import Request, Response
@@ -144,6 +147,30 @@ async def test_tokens_are_those_of_an_account_and_end_with_it(
     await client.delete(SERVICE_ACCOUNT, "robot", "default")
     await client.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
     assert server.authenticator.bearer(fresh) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (POD, {"spec": {"containers": [{"name": "c", "image": "x"}]}}),
+        (SECRET, {}),
+        (NODE, {}),
+    ],
+)
+async def test_a_token_ends_with_what_it_is_bound_to(server: Server, client: Client, kind: Kind, body: Json) -> None:
+    await client.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
+    holder = {**body, "metadata": {"name": "holder"}}
+    namespace = "default" if kind.namespaced else None
+    await client.create(kind, holder, namespace)
+    bound = {"apiVersion": "v1", "kind": kind.kind, "name": "holder"}  # without a uid: the one that is there now
+    asked = {"spec": {"boundObjectRef": bound}}
+    made = await client.create(SERVICE_ACCOUNT, asked, "default", name="robot", subresource="token")
+    token = made["status"]["token"]
+    assert server.authenticator.bearer(token) is not None
+    await client.delete(kind, "holder", namespace, grace_seconds=0)
+    assert server.authenticator.bearer(token) is None
+    await client.create(kind, holder, namespace)
+    assert server.authenticator.bearer(token) is None
 
 
 async def test_nobody_is_served_without_a_name(server: Server) -> None:

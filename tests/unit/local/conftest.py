@@ -49,7 +49,7 @@ class Things:
     async def account(self, namespace: str, name: str) -> Json | None:
         return self.accounts.get(name)
 
-    async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
+    async def token(self, pod: Json, account: str, audience: str, seconds: int) -> str:
         self.tokens.append((account, audience, seconds))
         return f"token-of-{account}"
 

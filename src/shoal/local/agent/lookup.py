@@ -59,8 +59,11 @@ class ApiSources:
     async def account(self, namespace: str, name: str) -> Json | None:
         return await self._get(SERVICE_ACCOUNT, namespace, name)
 
-    async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
-        spec: Json = {"expirationSeconds": max(600, seconds)}
+    async def token(self, pod: Json, account: str, audience: str, seconds: int) -> str:
+        metadata = pod["metadata"]
+        namespace = metadata.get("namespace", "")
+        holder = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        spec: Json = {"expirationSeconds": max(600, seconds), "boundObjectRef": holder}
         if audience:
             spec["audiences"] = [audience]
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}

@@ -313,11 +313,11 @@ class Subresources:
                 f'TokenRequest in version "{version}" cannot be handled as a TokenRequest: no kind "TokenRequest" is '
                 f'registered for version "{version}"'
             )
-        self._check_bound(call, (wanted.get("spec") or {}) if type(wanted.get("spec")) is dict else {})
+        self._find_bound(call, (wanted.get("spec") or {}) if type(wanted.get("spec")) is dict else {})
         return object_answer(self.tokens.request(account, wanted), 201)
 
-    def _check_bound(self, call: Call, spec: Json) -> None:
-        """A token may be bound to a pod, secret or node that is there."""
+    def _find_bound(self, call: Call, spec: Json) -> None:
+        """A token may be bound to a pod, secret or node that is there; to that very one, whatever comes after it."""
         bound = spec.get("boundObjectRef")
         if type(bound) is not dict:
             return
@@ -335,6 +335,7 @@ class Subresources:
             words = f"the UID in the bound object reference ({bound['uid']}) does not match the UID in record. "
             words += "The object might have been deleted and then recreated"
             raise conflict("", plural, name, words)
+        bound["uid"] = uid
 
     async def _log(self, call: Call) -> Answer:
         pod = self._stored(call)

@@ -28,6 +28,8 @@ from shoal.local.apiserver.status import bad_request, cause, invalid
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 600, 3600, 1 << 32
 MOST_CACHED = 1024
+_HOLDERS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+"""What a token may be bound to: it ends with that object."""
 
 
 class Tokens:
@@ -89,8 +91,8 @@ class Tokens:
             "namespace": account["namespace"],
             "serviceaccount": {"name": account["name"], "uid": account["uid"]},
         }
-        if type(bound) is dict and bound.get("kind") == "Pod":
-            private["pod"] = {"name": bound.get("name"), "uid": bound.get("uid")}
+        if type(bound) is dict and bound.get("kind") in _HOLDERS:
+            private[bound["kind"].lower()] = {"name": bound.get("name"), "uid": bound.get("uid")}
         claims = {
             "aud": audiences,
             "exp": expires,
@@ -106,7 +108,7 @@ class Tokens:
         return f"{signed}.{_text(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
     def authenticate(self, token: str, audiences: list[str] | None = None) -> User | None:
-        """Whose token this is; None when it is not one of ours, has run out, or its account or pod is gone."""
+        """Whose token this is; None when it is not one of ours, has run out, or its account or what it is bound to is gone."""
         claims = self._claims(token)
         if claims is None:
             return None
@@ -120,14 +122,15 @@ class Tokens:
         if self._uid("serviceaccounts", namespace, account["name"]) != account["uid"]:
             return None
         extra: dict[str, tuple[str, ...]] = {}
-        pod = private.get("pod")
-        if pod:
-            if self._uid("pods", namespace, pod["name"]) != pod["uid"]:
+        for kind, plural in _HOLDERS.items():
+            holder = private.get(kind.lower())
+            if not holder:
+                continue
+            if self._uid(plural, "" if kind == "Node" else namespace, holder["name"]) != holder["uid"]:
                 return None
-            extra = {
-                "authentication.kubernetes.io/pod-name": (pod["name"],),
-                "authentication.kubernetes.io/pod-uid": (pod["uid"],),
-            }
+            if kind != "Secret":
+                extra[f"authentication.kubernetes.io/{kind.lower()}-name"] = (holder["name"],)
+                extra[f"authentication.kubernetes.io/{kind.lower()}-uid"] = (holder["uid"],)
         return User(
             claims["sub"],
             ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),

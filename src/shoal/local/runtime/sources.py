@@ -32,8 +32,8 @@ class Sources(Protocol):
         """A service account; None when there is no such one."""
         ...
 
-    async def token(self, namespace: str, account: str, audience: str, seconds: int) -> str:
-        """A bearer token of a service account."""
+    async def token(self, pod: Json, account: str, audience: str, seconds: int) -> str:
+        """A bearer token of a service account of the pod's namespace, which ends with the pod."""
         ...
 
     def certificate(self) -> str:

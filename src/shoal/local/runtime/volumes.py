@@ -256,9 +256,8 @@ class Volumes:
         """Asked for once until tokens are renewed: files that are written again for another reason keep theirs."""
         held = self._tokens.get((audience, seconds))
         if held is None:
-            namespace = self._pod["metadata"].get("namespace", "")
             account = self._pod["spec"].get("serviceAccountName") or "default"
-            held = await self._sources.token(namespace, account, audience, seconds)
+            held = await self._sources.token(self._pod, account, audience, seconds)
             self._tokens[audience, seconds] = held
         return held
 
