@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper, Requeuing
 from shoal.api.codec import typed
 from shoal.api.meta import Json
-from shoal.api.times import micro_text
+from shoal.api.times import micro_text, parse_time
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, follow, monitor
 from shoal.controllers.appwrapper.pods import GangPod
 from shoal.engine.model import PodFact
@@ -182,6 +184,68 @@ def test_the_budget_of_requeues_ends_it() -> None:
     )
     assert monitor.judge_minimum(wrapper, monitor.count([]), 0, T0 * 2).action == "requeue"
     assert monitor.judge_minimum(limited, monitor.count([]), 0, T0).action == "give up"
+
+
+class Hurried:
+    """A clock on which thirty seconds pass in one."""
+
+    def __init__(self) -> None:
+        self._began, self._at = time.time(), time.monotonic()
+
+    def now(self) -> int:
+        return int((self._began + self.monotonic()) * SECOND)
+
+    def monotonic(self) -> float:
+        return (time.monotonic() - self._at) * 30
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 30)
+
+
+def never_comes_up(name: str, **requeuing: Any) -> Json:
+    """A pod that asks for most of the node, and must run; nobody binds it."""
+    scheduling = {"minAvailable": 1, "requeuing": {"timeInSeconds": 6, **requeuing}}
+    return app_wrapper(name, pod(f"{name}-pod", cpu="3"), config_map(f"{name}-map"), schedulingSpec=scheduling)
+
+
+async def test_each_requeue_waits_longer_until_the_budget_is_used_up_and_nothing_is_left(quiet: Cluster) -> None:
+    """After T, 2T, 4T it is taken back, taken back, and given up: `Deleted`, for good, and its objects are gone."""
+    settings = AppWrapperSettings(supply="aggregate")
+    quiet.start(AppWrapperController(quiet.client, settings, clock=Hurried()).run())
+    await quiet.create(kinds.APP_WRAPPER, never_comes_up("gang", growthType="exponential", maxNumRequeuings=2))
+    started, told = 0, []
+    for times in (0, 1, 2):
+
+        def runs_again(one: Json, times: int = times) -> bool:
+            return dispatched(one) and one["status"].get("numberOfRequeueings", 0) == times
+
+        found = (await quiet.until(kinds.APP_WRAPPER, "gang", runs_again))["status"]
+        at = {one["type"]: parse_time(one["lastTransitionMicroTime"]) for one in found["conditions"]}
+        assert at["Dispatched"] > started
+        if started:
+            assert at["PreemptCandidate"] - started >= told[-1] * SECOND
+        started = at["Dispatched"]
+        told.append(found.get("requeueingTimeInSeconds", 6))
+    assert told == [6, 12, 24]
+    ended = await quiet.until(kinds.APP_WRAPPER, "gang", has_state("Deleted"))
+    assert (ended["status"]["queuejobstate"], ended["status"].get("canrun", False)) == ("Deleted", False)
+    await quiet.until_gone(kinds.POD, "gang-pod")
+    await quiet.until_gone(kinds.CONFIG_MAP, "gang-map")
+    await quiet.settled()
+    assert has_state("Deleted")(await quiet.get(kinds.APP_WRAPPER, "gang"))
+
+
+async def test_a_gang_that_cannot_come_up_does_not_keep_the_room_from_those_behind_it(quiet: Cluster) -> None:
+    """Sums admit a gang whose pod no node takes; it is requeued for ever, and is older than the next. The room that it
+    gives back is the next one's, and it waits."""
+    settings = AppWrapperSettings(supply="aggregate")
+    quiet.start(AppWrapperController(quiet.client, settings, clock=Hurried()).run())
+    await quiet.create(kinds.APP_WRAPPER, never_comes_up("gang", growthType="none"))
+    await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
+    await quiet.until(kinds.APP_WRAPPER, "next", dispatched)
+    back = await quiet.until(kinds.APP_WRAPPER, "gang", waits)
+    assert ("PreemptCandidate", "MinPodsNotRunning") in [one[:2] for one in trail(back)]
 
 
 def reads_slowness_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
