@@ -108,7 +108,7 @@ class Tokens:
         return f"{signed}.{_text(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
     def authenticate(self, token: str, audiences: list[str] | None = None) -> User | None:
-        """Whose token this is; None when it is not one of ours, has run out, or its account or what it is bound to is gone."""
+        """Whose token this is; None when it is not ours, has run out, or its account or what it is bound to is gone."""
         claims = self._claims(token)
         if claims is None:
             return None
