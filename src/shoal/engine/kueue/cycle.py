@@ -21,11 +21,12 @@ from .entry import Entry
 from .facts import Usage
 from .order import classical_order, fair_order
 from .preempt import Preemptor
+from .reach import Reach
 from .record import QueueRecord
 from .shrink import least_reduction
 from .state import Room, State
 from .tree import Node
-from .wish import Free, Wish
+from .wish import Wish
 
 
 class Cycle:
@@ -125,9 +126,9 @@ class Cycle:
         member, record = entry.member, entry.record
         if member.memory is not None and self._is_outdated(member, record):
             member.forget()
-        if nominated is None and not member.flavors_remain:
+        if nominated is None and not member.flavors_remain and member.uid not in self.state.rooms:
             wish = record.wish(member, self.state.flavors, self.settings)
-            fits = record.fit(wish, Free(record.node))
+            fits = Reach(self.state.records, self.settings).fit(record, wish, member.priority)
             if fits is not None:
                 self._note(entry, fits, [])
                 return

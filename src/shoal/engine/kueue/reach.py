@@ -7,9 +7,11 @@ no, never the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
+from .assignment import Assignment
 from .demand import Member
 from .facts import Flavor, FlavorResource, Policy, Settings
 from .record import QueueRecord
@@ -45,6 +47,20 @@ class Reach:
     def most(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
         """The largest amount that a gang of this priority in this queue could have at this place."""
         return self._bound(record, at, priority).most
+
+    def fit(self, record: QueueRecord, wish: Wish, priority: int) -> Assignment | None:
+        """The flavors that gangs of this priority get if they fit as things are; see `Wish.fit`.
+
+        The last answer is remembered until the tree changes. To be asked only while the room kept for others is in the
+        tree, and nothing else that does not stay there.
+        """
+        generation, asked, answer = record.last_fit
+        now = record.node.root().generation
+        if generation != now or asked is not wish:
+            most = partial(self.most, record, priority=priority) if record.fact.preemption.may_evict else None
+            answer = wish.fit(record.node, self.free(record), record.fact.fungibility, most)
+            record.last_fit = (now, wish, answer)
+        return answer
 
     def free(self, record: QueueRecord) -> Free:
         return self._free_at(record.node)
@@ -87,6 +103,11 @@ class Reach:
                 tuple([max([bound.most for bound in group]) for group in over]),
             )
         return known
+
+    def over(self, record: QueueRecord, places: Iterable[FlavorResource], priority: int) -> tuple[int, int]:
+        """Over these places: all that is free or could be made so, and the most at one of them."""
+        bounds = [self._bound(record, at, priority) for at in places]
+        return sum([bound.everything for bound in bounds]), max([bound.most for bound in bounds])
 
     def _owes_nothing(self, record: QueueRecord) -> bool:
         """Do others give way only to those who do not borrow in the end? In a flat cohort nobody else has a claim."""
@@ -160,20 +181,21 @@ class QueueSurvey:
         """Of the first resource only: as a rule that settles it, and the others need not be worked out."""
         if not frame.totals:
             return None
+        places = frame.totals[0]
         if self.record.fact.preemption.may_evict:
-            there = self.reach.survey(self.record, frame, priority)
-            return there.together[0], there.largest[0]
+            return self.reach.over(self.record, places, priority)
         free = self.reach.free(self.record)
-        amounts = [free[at] for at in frame.totals[0]]
+        amounts = [free[at] for at in places]
         return sum(amounts), max(amounts)
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
         """Where nobody can be made to leave, the gang fits now or not at all."""
-        fact = self.record.fact
-        if fact.preemption.may_evict or wish.may_shrink:
-            reachable = self.reach.survey(self.record, wish.frame, priority)
-            return reachable.tempts(wish) and reachable.allows(wish)
-        return self.record.fit(wish, self.reach.free(self.record)) is not None
+        if self.reach.fit(self.record, wish, priority) is not None:
+            return True
+        if not (self.record.fact.preemption.may_evict or wish.may_shrink):
+            return False
+        reachable = self.reach.survey(self.record, wish.frame, priority)
+        return reachable.tempts(wish) and reachable.allows(wish)
 
 
 def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: int) -> int:

@@ -15,14 +15,14 @@ from .demand import Member
 from .facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings
 from .tree import Node
 from .waiting import Waiting
-from .wish import Free, Wish, Wishes
+from .wish import Wish, Wishes
 
 NOTHING: dict[int, int] = {}
 
 
 class QueueRecord:
     __slots__ = (
-        "_exact", "_held", "_largest", "_last_fit", "_wishes", "called", "fact", "freed", "groups", "inactive", "name",
+        "_exact", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "last_fit", "name",
         "node", "reserved", "selector", "stalled_at", "told", "waiting",
     )  # fmt: skip
 
@@ -40,7 +40,8 @@ class QueueRecord:
         self.called = False
         """Quota came back somewhere in its tree: those set aside are to be looked through before the next head."""
         self._wishes = Wishes({})
-        self._last_fit: tuple[int, Wish | None, Assignment | None] = (-1, None, None)
+        self.last_fit: tuple[int, Wish | None, Assignment | None] = (-1, None, None)
+        """The tree's generation, and what was found then of a wish; kept by `Reach.fit`."""
         self.told: set[str] = set()
         """Shapes of which a gang that was set aside without a look was told why."""
         self.freed = 0
@@ -57,7 +58,7 @@ class QueueRecord:
             for resource in group.resources:
                 self.groups.setdefault(resource, group)
         self._wishes = Wishes(self.groups)
-        self._last_fit = (-1, None, None)
+        self.last_fit = (-1, None, None)
         self.waiting.strict = fact.strategy == "StrictFIFO"
         newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
         self.waiting.age_counts = newer_leave and not self._exact  # Kueue does not ask, and misses some evictions
@@ -71,25 +72,12 @@ class QueueRecord:
         """Share what is asked of queues that offer the same; called again whenever this queue or a flavor changed."""
         offered = tuple([(group.resources, tuple([each.name for each in group.flavors])) for group in self.fact.groups])
         self._wishes = wishes.get(offered) or wishes.setdefault(offered, Wishes(self.groups))
-        self._last_fit = (-1, None, None)
+        self.last_fit = (-1, None, None)
         self.told.clear()
 
     def wish(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
         """What gangs of this one's shape ask of this queue."""
         return self._wishes.of(member, flavors, settings)
-
-    def fit(self, wish: Wish, free: Free) -> Assignment | None:
-        """The flavors it gets if it fits as things are; see `Wish.fit`.
-
-        The last answer is remembered until the tree changes. To be asked only while the room kept for others is in the
-        tree, and nothing else that does not stay there.
-        """
-        generation, asked, answer = self._last_fit
-        now = self.node.root().generation
-        if generation != now or asked is not wish:
-            answer = wish.fit(self.node, free, self.fact.fungibility, evicts=self.fact.preemption.may_evict)
-            self._last_fit = (now, wish, answer)
-        return answer
 
     def hold(self, member: Member) -> None:
         """The gang holds its usage here from now on."""

@@ -6,7 +6,7 @@ things are, without messages or preemption; everything else is the flavor search
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from operator import le
 from typing import NamedTuple
@@ -170,9 +170,15 @@ class Wish:
         key = (tuple(places), tuple([tuple([at for at in places if at.resource == name]) for name in names]))
         self.frame = frames.setdefault(key, Frame(*key))
 
-    def fit(self, node: Node, free: Free, fungibility: Fungibility, *, evicts: bool) -> Assignment | None:
-        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell."""
-        by_search = evicts and (fungibility.prefer_preempting or not fungibility.next_when_preempting)
+    def fit(
+        self, node: Node, free: Free, fungibility: Fungibility, most: Callable[[FlavorResource], int] | None
+    ) -> Assignment | None:
+        """The flavors it gets if it fits as things are. None: it does not, or only the search can tell.
+
+        `most`: how much could be had at a place if others were made to leave. None: nobody can be.
+        """
+        if not (fungibility.prefer_preempting or not fungibility.next_when_preempting):
+            most = None  # a flavor that fits is taken before one that would have to be freed
         usage: Usage = {}
         ways: list[tuple[_Option, tuple[int, ...], int]] = []
         for _, scans in self._parts:
@@ -182,7 +188,7 @@ class Wish:
                 for option in scan.options:
                     heights = _heights(node, free, option, usage)
                     if heights is None:
-                        if by_search:
+                        if most is not None and not _is_hopeless(option, usage, most):
                             return None
                         continue
                     height = max(heights, default=0)
@@ -225,6 +231,11 @@ class Wish:
                     usage[at] = usage.get(at, 0) + part.requests[name]
                 done.append(part)
         return Assignment(done, usage, top)
+
+
+def _is_hopeless(option: _Option, usage: Usage, most: Callable[[FlavorResource], int]) -> bool:
+    """Is there too little of something on this flavor even if others were made to leave? No search would choose it."""
+    return any(amount + usage.get(at, 0) > most(at) for _, at, amount in option[2])
 
 
 def _heights(node: Node, free: Free, option: _Option, usage: Usage) -> tuple[int, ...] | None:
