@@ -77,6 +77,17 @@ def parse_duration(text: str) -> float | None:
     return sign * total if position else None
 
 
+def duration_text(seconds: float) -> str:
+    """As Go writes it: `168h0m0s`, `1m30s`, `1.5s`, `300ms`."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    whole, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(whole), 60)
+    parts = [f"{hours}h"] if hours else []
+    parts += [f"{minutes}m"] if hours or minutes else []
+    return "".join(parts) + f"{rest:.9f}".rstrip("0").rstrip(".") + "s"
+
+
 def is_final(exit_codes: list[int], patience: Patience) -> bool:
     """Does one of these exit codes forbid another try?"""
     for code in exit_codes:

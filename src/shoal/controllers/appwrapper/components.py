@@ -16,7 +16,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import component_status as phases
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.admission import Admission
-from shoal.controllers.appwrapper.component_limits import Patience, is_final, patience_of
+from shoal.controllers.appwrapper.component_limits import Patience, duration_text, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.dispatch import is_ours, names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_queued_here
@@ -337,7 +337,7 @@ class Components:
             return left / SECOND
         if (again := await self._remove(wrapper)) is not None:
             return again
-        message = f"Time to live after success of {int(patience.success_ttl)}s expired"
+        message = f"Time to live after success of {duration_text(patience.success_ttl)} expired"
         await self._store(kind, wrapper, phases.undeployed(status, "Succeeded", "Succeeded", message, now))
         return None
 
