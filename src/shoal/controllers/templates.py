@@ -18,6 +18,7 @@ Path = tuple[str | int, ...]
 
 SEARCH_DEPTH = 6
 SUBMITTER = "submitterPodTemplate"
+LAUNCHER = "launcher"
 _SUBMITTER: Json = {"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}
 _DEFAULT_SUBMITTER: Json = {"spec": {"containers": [_SUBMITTER]}}
 """What the pod that submits a RayJob asks for where nothing else is said."""
@@ -50,8 +51,8 @@ def templates(obj: Json, workers: Workers = "replicas") -> tuple[Template, ...]:
 def pods_at_start(obj: Json) -> int:
     """How many pods an object makes before any of them has to be ready: what the binding of a gang may wait for.
 
-    An ordered StatefulSet makes one, a JobSet those jobs that wait for no other, a RayJob not yet its submitter, and
-    what is suspended none at all.
+    An ordered StatefulSet makes one, a JobSet those jobs that wait for no other, a RayJob not yet its submitter, a
+    `Ray` not yet its launcher, and what is suspended none at all.
     """
     spec = _map(obj.get("spec"))
     if spec.get("suspend") is True or spec.get("paused") is True:
@@ -62,8 +63,8 @@ def pods_at_start(obj: Json) -> int:
             return min(1, sum(template.count for template in found))
         case "JobSet":
             return sum(one.count for one in found if _waits_for_none(spec, int(one.path[2])))
-        case "RayJob":
-            return sum(one.count for one in found if one.path[-1:] != (SUBMITTER,))
+        case "RayJob" | "Ray":
+            return sum(one.count for one in found if one.path[-1:] not in ((SUBMITTER,), (LAUNCHER,)))
     return sum(template.count for template in found)
 
 
@@ -121,13 +122,17 @@ def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
 
 
 def _ray(obj: Json, workers: Workers) -> Iterator[Template]:
-    """The templates of the RayCluster that a `Ray` stands for."""
+    """The templates of the RayCluster that a `Ray` stands for, and the pod that reports when it is up."""
+    from shoal.controllers.ray.launcher import RESOURCES
     from shoal.controllers.ray.ray_translation import translate
     from shoal.controllers.ray.settings import Settings
 
     translated = translate(obj, Settings())
-    for template in _ray_groups(translated.spec, ("rayCluster",), workers) if translated.spec else ():
+    if not translated.spec:
+        return
+    for template in _ray_groups(translated.spec, ("rayCluster",), workers):
         yield msgspec.structs.replace(template, is_inside=False)
+    yield Template((LAUNCHER,), 1, {"spec": {"containers": [{"resources": RESOURCES}]}}, is_inside=False)
 
 
 def _leader_worker_set(obj: Json, workers: Workers) -> Iterator[Template]:

@@ -9,7 +9,8 @@ import pytest
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import typed
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.demand import gang_size, pod_sets
+from shoal.controllers.appwrapper.demand import component_pod_sets, component_templates, gang_size, pod_sets
+from shoal.controllers.appwrapper.pod_defaults import defaults_of
 from shoal.controllers.appwrapper.wrapped import wrapped_objects
 from shoal.controllers.templates import Workers
 from shoal.engine.fit import demand_of
@@ -86,7 +87,7 @@ JOBS = [replicated_job("a", 2, parallelism=3), replicated_job("b", 1, parallelis
                 head=pods("1"),
                 worker=pods("2"),
             ),
-            5.5,  # it may grow, so Ray's autoscaler runs beside the head
+            5.6,  # it may grow, so Ray's autoscaler runs beside the head; and one pod launches it
             3,
         ),
         (
@@ -124,13 +125,53 @@ def test_every_kind_says_what_its_pods_need(wrapped: Json, cpu: float, at_start:
 
 @pytest.mark.parametrize(("choice", "cpu"), [("replicas", 5.5), ("minimum", 3.5), ("maximum", 11.5)])
 def test_autoscaled_workers_count_as_chosen(choice: Workers, cpu: float) -> None:
-    for wrapped in (
-        made("RayCluster", "ray.io/v1", **ray(workers(1, 2, 5), enableInTreeAutoscaling=True)),
-        made(
-            "Ray", "ray.k8s.io/v1alpha1", minWorkers=1, initialWorkers=2, maxWorkers=5, head=pods("1"), worker=pods("2")
-        ),
-    ):
-        assert demand_of(pod_sets(typed(app_wrapper("x", wrapped), AppWrapper), choice))["cpu"] == cpu * 1000
+    """The pod that launches a `Ray` is counted beside them."""
+    cluster = made("RayCluster", "ray.io/v1", **ray(workers(1, 2, 5), enableInTreeAutoscaling=True))
+    sizes = {"minWorkers": 1, "initialWorkers": 2, "maxWorkers": 5}
+    launched = made("Ray", "ray.k8s.io/v1alpha1", **sizes, head=pods("1"), worker=pods("2"))
+    for wrapped, launcher in ((cluster, 0), (launched, 100)):
+        found = demand_of(pod_sets(typed(app_wrapper("x", wrapped), AppWrapper), choice))
+        assert found["cpu"] == cpu * 1000 + launcher
+
+
+def test_components_need_room_for_pods_that_operators_add() -> None:
+    """The submitter of a RayJob is no pod set of its component; the scheduler places it all the same."""
+    job = made("RayJob", "ray.io/v1", entrypoint="x", rayClusterSpec=ray(workers(1, 1, 1)))
+    wrapper = typed({**app_wrapper("x"), "spec": {"components": [{"template": job}]}}, AppWrapper)
+    assert wrapper.spec.components is not None
+    assert [one.count for one in component_templates(wrapper.spec.components[0])] == [1, 1]
+    assert demand_of(component_pod_sets(wrapper))["cpu"] == 1000 + 2000 + 500
+
+
+def limit_range(name: str, **item: Json) -> Json:
+    return {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container", **item}]}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpu", "memory"),
+    [
+        ({}, 250, 2 * GIB),
+        ({"requests": {"cpu": "1"}}, 1000, 2 * GIB),
+        ({"limits": {"cpu": "2", "memory": "1Gi"}}, 2000, GIB),  # a limit alone is a request already
+        ({"requests": {"cpu": "0", "memory": "1Gi"}}, 0, GIB),
+    ],
+)
+def test_what_a_namespace_gives_to_pods_without_amounts_counts(resources: Json, cpu: int, memory: int) -> None:
+    """Of two LimitRanges the first by name counts; a maximum alone is a default, too; init containers as well."""
+    defaults = defaults_of(
+        [
+            limit_range("b", defaultRequest={"cpu": "3"}, max={"memory": "2Gi"}),
+            limit_range("a", default={"cpu": "500m"}, defaultRequest={"cpu": "250m"}),
+            {"metadata": {"name": "c"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}},
+        ]
+    )
+    for part in ("containers", "initContainers"):
+        spec = {"containers": [], part: [{"name": "main", "resources": resources}]}
+        wrapper = typed(app_wrapper("x", made("Pod", "v1", **spec)), AppWrapper)
+        found = demand_of(pod_sets(wrapper, defaults=defaults))
+        assert (found.get("cpu", 0), found.get("memory", 0)) == (cpu, memory)
+    declared = typed(app_wrapper("x", made("Pod", "v1", containers=[{}]), needs=[needs(1, cpu="1")]), AppWrapper)
+    assert demand_of(pod_sets(declared, defaults=defaults)) == {"cpu": 1000, "pods": 1}, "declared is declared"
 
 
 def test_pods_count_as_the_scheduler_counts_them() -> None:

@@ -13,6 +13,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
 from shoal.controllers.appwrapper.rights import Rights
+from shoal.controllers.appwrapper.world import World
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.discovery import Discovery
@@ -150,3 +151,29 @@ async def test_f047_the_first_decision_comes_soon_with_everything_there() -> Non
     """F47: thousands of pods and AppWrappers are there when the controller starts. Holds: it decides within a stated
     bound; the cost of a start grows with the number of objects and not faster."""
     assert await first_decision(filled(OBJECTS)) < BOUND
+
+
+def estimates_from_templates_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "pod_defaults", lambda self, namespace: ())
+    monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
+
+
+@proven(without=estimates_from_templates_alone)
+async def test_f036_what_a_limit_range_adds_to_the_pods_is_part_of_the_estimate(cluster: Cluster) -> None:
+    """F36: containers do not say what they need and the namespace's LimitRange fills it in when pods are made. Holds:
+    the demand is what the pods will be charged; a change of the LimitRange counts for those that wait, and for none
+    that runs."""
+    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"}}
+    limits["spec"] = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "3"}}]}
+    await cluster.create(kinds.LIMIT_RANGE, limits)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("pair", pod("one"), pod("two")))
+    waiting = await cluster.until(kinds.APP_WRAPPER, "pair", waits)
+    assert "6 cpu needed, 4 free" in waiting["status"]["message"]
+    fewer = {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}
+    await cluster.client.patch(kinds.LIMIT_RANGE, "defaults", "default", fewer)
+    await cluster.until(kinds.APP_WRAPPER, "pair", dispatched)
+    made = await cluster.get(kinds.POD, "one")
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    await cluster.client.patch(kinds.LIMIT_RANGE, "defaults", "default", limits)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="2")]))
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)

@@ -85,6 +85,18 @@ def admitted_pod_sets(admission: Admission) -> tuple[PodSet, ...]:
     )
 
 
+def as_admitted(pod_sets: tuple[PodSet, ...], admission: Admission) -> tuple[PodSet, ...]:
+    """The same pod sets with the amounts they were admitted with: defaults of the namespace may have changed since."""
+    return tuple(_with_given(one, admission.sets.get(one.name)) for one in pod_sets)
+
+
+def _with_given(pods: PodSet, given: Given | None) -> PodSet:
+    if given is None or not given.count or given.count != pods.count:
+        return pods
+    requests = {resource: amount // given.count for resource, amount in given.usage.items() if amount}
+    return pods if requests == pods.requests else msgspec.structs.replace(pods, requests=requests)
+
+
 def ended(admission: Admission) -> Admission:
     """What is kept once the objects are gone: its number, for whom it left, and how often it was set back."""
     return Admission(

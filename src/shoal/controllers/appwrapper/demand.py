@@ -13,7 +13,8 @@ from shoal.api.appwrapper import AppWrapper, Component, CustomPodResource, Gener
 from shoal.api.appwrapper_paths import resolve, steps
 from shoal.api.codec import opened
 from shoal.api.quantity import amounts
-from shoal.controllers.templates import SUBMITTER, Template, Workers, pods_at_start, templates
+from shoal.controllers.appwrapper.pod_defaults import Defaults, completed
+from shoal.controllers.templates import LAUNCHER, SUBMITTER, Template, Workers, pods_at_start, templates
 from shoal.engine.facts import pod_set
 from shoal.engine.model import Amounts, PodSet
 from shoal.errors import BadInput
@@ -31,12 +32,15 @@ def unreadable(wrapper: AppWrapper) -> str:
     return ""
 
 
-def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas") -> tuple[PodSet, ...]:
-    """All pod sets of a v1beta1 AppWrapper. Raises BadInput naming the item whose amounts cannot be read."""
+def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas", defaults: Defaults = ()) -> tuple[PodSet, ...]:
+    """All pod sets of a v1beta1 AppWrapper. Raises BadInput naming the item whose amounts cannot be read.
+
+    `defaults` are what the namespace gives to containers that do not say what they need.
+    """
     found: list[PodSet] = []
     for index, item in enumerate(wrapped_items(wrapper)):
         try:
-            found += _item(index, item, workers)
+            found += _item(index, item, workers, defaults)
         except BadInput as error:
             raise BadInput(f"spec.resources.GenericItems[{index}]: {error}") from error
     return tuple(found)
@@ -57,14 +61,15 @@ def _component_start(component: Component) -> int:
     return sum(one.count for one in component_templates(component))
 
 
-def component_pod_sets(wrapper: AppWrapper) -> tuple[PodSet, ...]:
+def component_pod_sets(wrapper: AppWrapper, defaults: Defaults = ()) -> tuple[PodSet, ...]:
     """All pod sets of a v1beta2 AppWrapper: as declared by path, else as the template says."""
     found: list[PodSet] = []
     for index, component in enumerate(wrapper.spec.components or ()):
         try:
-            for template in component_templates(component):
+            for template in (*component_templates(component), *_beside(component)):
                 if template.count:
-                    found.append(pod_set(f"{index}.{template.name}", template.count, template.content))
+                    content = completed(template.content, defaults)
+                    found.append(pod_set(f"{index}.{template.name}", template.count, content))
         except BadInput as error:
             raise BadInput(f"spec.components[{index}]: {error}") from error
     return tuple(found)
@@ -74,7 +79,7 @@ def component_templates(component: Component) -> list[Template]:
     """Where a component's pods are described. Raises BadInput for a path that leads nowhere."""
     template = opened(component.template)
     if not component.pod_sets:
-        return [found for found in templates(template) if found.is_inside or found.path[-1:] != (SUBMITTER,)]
+        return [found for found in templates(template) if not _is_beside(found)]
     found = []
     for declared in component.pod_sets:
         content = resolve(template, declared.path)
@@ -85,7 +90,16 @@ def component_templates(component: Component) -> list[Template]:
     return found
 
 
-def _item(index: int, item: GenericItem, workers: Workers) -> list[PodSet]:
+def _beside(component: Component) -> list[Template]:
+    """Pods that an operator adds, and that are no pod set of the component: they need room all the same."""
+    return [found for found in templates(opened(component.template)) if _is_beside(found)]
+
+
+def _is_beside(template: Template) -> bool:
+    return not template.is_inside and template.path[-1:] in ((SUBMITTER,), (LAUNCHER,))
+
+
+def _item(index: int, item: GenericItem, workers: Workers, defaults: Defaults) -> list[PodSet]:
     found = templates(opened(item.generic_template), workers)
     if item.custom_pod_resources:
         return [
@@ -94,7 +108,9 @@ def _item(index: int, item: GenericItem, workers: Workers) -> list[PodSet]:
             if declared.replicas > 0
         ]
     return [
-        pod_set(f"{index}.{template.name}", template.count, template.content) for template in found if template.count
+        pod_set(f"{index}.{template.name}", template.count, completed(template.content, defaults))
+        for template in found
+        if template.count
     ]
 
 

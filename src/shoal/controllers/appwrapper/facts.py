@@ -17,6 +17,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission, Name
 from shoal.controllers.appwrapper.demand import UNREADABLE, component_pod_sets, pod_sets
+from shoal.controllers.appwrapper.pod_defaults import Defaults
 from shoal.controllers.appwrapper.rights import UNSTAMPED, Creator, creator_of
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
@@ -33,6 +34,7 @@ class Demand(msgspec.Struct, frozen=True):
     generation: int
     pod_sets: tuple[PodSet, ...] = ()
     problem: str = ""
+    defaults: Defaults = ()
 
 
 class Facts:
@@ -43,6 +45,8 @@ class Facts:
     ) -> None:
         self.settings = settings
         self.creator = creator
+        self.defaults: Callable[[str], Defaults] = lambda namespace: ()
+        """What pods of a namespace are given where they do not say what they need."""
         self._demands: dict[str, Demand] = {}
 
     def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False, idle: bool = False) -> Gang:
@@ -56,6 +60,8 @@ class Facts:
         sets, problem = demand.pod_sets, demand.problem
         if state in ("admitted", "stopping") and record.generation not in (0, wrapper.metadata.generation):
             sets, problem = admissions.admitted_pod_sets(record), ""
+        elif state in ("admitted", "stopping"):
+            sets = admissions.as_admitted(sets, record)
         if state == "admitted" and idle:
             sets, problem = (), ""
         if state == "waiting" and not problem:
@@ -92,21 +98,23 @@ class Facts:
 
     def _demand(self, wrapper: AppWrapper) -> Demand:
         known = self._demands.get(wrapper.metadata.uid)
-        if known is None or known.generation != wrapper.metadata.generation:
-            known = self._demands[wrapper.metadata.uid] = self._read(wrapper)
+        defaults = self.defaults(wrapper.metadata.namespace)
+        if known is None or known.generation != wrapper.metadata.generation or known.defaults != defaults:
+            known = self._demands[wrapper.metadata.uid] = self._read(wrapper, defaults)
         return known
 
-    def _read(self, wrapper: AppWrapper) -> Demand:
+    def _read(self, wrapper: AppWrapper, defaults: Defaults) -> Demand:
         generation = wrapper.metadata.generation
         kind = dialect(wrapper)
         if kind is None:
             return Demand(generation, problem=NEITHER)
         try:
             if kind == "v1beta2":
-                return Demand(generation, component_pod_sets(wrapper))
-            return Demand(generation, pod_sets(wrapper, self.settings.count_autoscaled_workers))
+                return Demand(generation, component_pod_sets(wrapper, defaults), defaults=defaults)
+            found = pod_sets(wrapper, self.settings.count_autoscaled_workers, defaults)
+            return Demand(generation, found, defaults=defaults)
         except UNREADABLE as error:
-            return Demand(generation, problem=str(error))
+            return Demand(generation, problem=str(error), defaults=defaults)
 
 
 def admission_of(admit: Admit, wrapper: AppWrapper, now: int, added: tuple[Name, ...] = ()) -> Admission:

@@ -74,11 +74,13 @@ class Intake:
 
     def subscribe(self) -> None:
         """Once every cache is filled: AppWrappers first, so that their pods find them."""
+        self.facts.defaults = self.world.pod_defaults
         for kind, cache in self.world.wrappers.items():
             cache.subscribe(lambda change, kind=kind: self._wrapper_changed(kind, change))  # type: ignore[misc]
         for subtree_kind, subtrees in self.world.subtrees.items():
             subtrees.subscribe(lambda change, kind=subtree_kind: self._subtree_changed(kind, change))  # type: ignore[misc]
         self.world.stamps_changed = self._tell_all
+        self.world.limit_ranges.subscribe(self._limits_changed)
         self.world.nodes.subscribe(self._node_changed)
         self.world.pods.subscribe(self._pod_changed)
 
@@ -188,6 +190,13 @@ class Intake:
         self._idle.discard(uid)
         self._expect_all(uid)
         self._replan()
+
+    def _limits_changed(self, change: Change) -> None:
+        """Whoever waits in that namespace may need more now, or less."""
+        for kind, key in list(self.addresses.values()):
+            wrapper = self.world.wrapper(kind, key) if key.namespace == change.key.namespace else None
+            if wrapper is not None and not wrapper.status.can_run:
+                self.tell(wrapper)
 
     def _node_changed(self, change: Change) -> None:
         name = f"Node/{change.key.name}"

@@ -17,6 +17,7 @@ from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
+from shoal.controllers.appwrapper.pod_defaults import Defaults, defaults_of
 from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
 from shoal.controllers.appwrapper.stamps import By, Stamps
 from shoal.kube.cache import Cache, Change
@@ -58,6 +59,7 @@ class World:
             for kind in ((kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY) if wrappers else ())
         }
         self.nodes: Cache[Json] = self._cache(kinds.NODE, dict, {})
+        self.limit_ranges: Cache[Json] = self._cache(kinds.LIMIT_RANGE, dict, {})
         self.pods: Cache[SeenPod] = self._cache(
             kinds.POD, SeenPod, {"owner": lambda pod: _given(owner_uid(pod)), "mark": lambda pod: _given(mark_of(pod))}
         )
@@ -79,6 +81,7 @@ class World:
                 *self.subtrees.values(),
                 self.nodes,
                 self.pods,
+                self.limit_ranges,
                 *([self.stamps.cache] if self.stamps.cache is not None else ()),
             ]
             for cache in caches:
@@ -100,6 +103,7 @@ class World:
         """Until everything that a decision depends on was read once. Kinds that are not installed do not hold us up."""
         await asyncio.gather(self.nodes.synced.wait(), self.pods.synced.wait())
         optional: list[Cache[Any]] = [*self.wrappers.values(), *self.subtrees.values(), *self.between.values()]
+        optional.append(self.limit_ranges)
         optional += [self.stamps.cache] if self.stamps.cache is not None else []
         await asyncio.gather(*(self._known(cache) for cache in optional))
 
@@ -119,6 +123,10 @@ class World:
 
     def wrapper(self, kind: Kind, key: Key) -> AppWrapper | None:
         return self.wrappers[kind].get(key)
+
+    def pod_defaults(self, namespace: str) -> Defaults:
+        """What pods of this namespace are given where they do not say what they need."""
+        return defaults_of(self.limit_ranges.list(namespace)) if len(self.limit_ranges) else ()
 
     def followed(self, kind: Kind, key: Key) -> Object | None:
         """A wrapped object of a kind that we watch, as last seen."""
@@ -177,7 +185,7 @@ class World:
         absent = self._absent[kind] = asyncio.Event()
 
         def report(trouble: Trouble) -> None:
-            if trouble.reason in ("KindNotInstalled", "SchemaTooOld") or kind in _BETWEEN:
+            if trouble.reason in ("KindNotInstalled", "SchemaTooOld") or kind in (*_BETWEEN, kinds.LIMIT_RANGE):
                 absent.set()
 
         return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report, requires=requires)

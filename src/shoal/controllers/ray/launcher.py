@@ -17,6 +17,7 @@ from shoal.controllers.ray.settings import Settings
 
 LAUNCHER_LABEL = "ray-launcher"
 IMAGE = "ray.k8s.io/launcher-image"
+RESOURCES: Json = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 TIMEOUT = "ray.k8s.io/launch-timeout"
 TIMEOUT_AS_PROPOSED = "ray.k8s.io/launchTimeout"
 DEFAULT_TIMEOUT = 600
@@ -88,7 +89,7 @@ def launcher_pod(ray: Json, cluster: Json, translation: Translation, settings: S
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["bash", "-c", script],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "resources": RESOURCES,
         "volumeMounts": [{"name": "configuration", "mountPath": _MOUNT, "readOnly": True}],
     }
     auth.prepare(container, cluster, settings)
