@@ -12,6 +12,8 @@ from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from tests.embedded import Embedded
 
+from .site import EmbeddedSite
+
 Start = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 
@@ -45,3 +47,8 @@ async def start() -> AsyncIterator[Start]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def site(server: Embedded, clock: VirtualClock, start: Start) -> EmbeddedSite:
+    return EmbeddedSite(server, clock, start)

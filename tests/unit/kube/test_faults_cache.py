@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.api.kind import Key, Kind
-from shoal.api.kinds import CONFIG_MAP, CRD, POD, RAY_CLUSTER
-from shoal.api.meta import Object
+from shoal.api.kind import Key
+from shoal.api.kinds import CONFIG_MAP, POD
 from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -20,14 +19,13 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import Feed
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response, Stream
-from shoal.kube.trouble import Trouble
 from shoal.kube.writes import Writes
 from tests.embedded import Door, Embedded
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
 
 from .conftest import Start
-from .samples import config_map, crd, custom, pod
+from .samples import config_map, pod
 
 
 def assert_equal(cache: Cache[Any], server: Embedded) -> None:
@@ -135,7 +133,7 @@ async def test_f051_a_watch_that_goes_silent_is_resumed(
     assert cache.feed.counts.lists == 1
 
 
-def _one_watch_only(patch: pytest.MonkeyPatch) -> None:
+def one_watch_only(patch: pytest.MonkeyPatch) -> None:
     async def once(self: Feed) -> None:
         await self.load()
         await self._watch()
@@ -144,7 +142,7 @@ def _one_watch_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Feed, "_follow_for_ever", once)
 
 
-@proven(without=_one_watch_only)
+@proven(without=one_watch_only)
 async def test_f052_watches_cut_under_a_burst_lose_nothing(
     server: Embedded, client: Client, clock: VirtualClock, start: Start
 ) -> None:
