@@ -1,0 +1,144 @@
+"""Queues on one machine, through kubectl alone: simulated pods, one CPU node, a GPU pool that begins at zero."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.machine import Machine
+from tests.integration.local.conftest import POOL, apply, until
+
+SAMPLES = Path(__file__).parents[3] / "samples"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    found = Machine("queues", tmp_path_factory.mktemp("home"))
+    config = tmp_path_factory.mktemp("config") / "shoal.yaml"
+    config.write_text("idleSeconds: 1\n")
+    found.up(
+        "--config", str(config), "--runtime", "simulated", "--node", "name=cpu-0,cpu=4,memory=16Gi", "--pool", POOL
+    )
+    apply(found, *yaml.safe_load_all((SAMPLES / "kueue" / "provisioned-queue.yaml").read_text()))
+    yield found
+    found.down("--purge")
+
+
+def create(machine: Machine, sample: str, name: str, **labels: str) -> None:
+    body = yaml.safe_load((SAMPLES / "ray" / sample).read_text())
+    body["metadata"] = {"name": name, "labels": {**body["metadata"]["labels"], **labels}}
+    machine.kubectl("create", "-f", "-", stdin=json.dumps(body))
+
+
+class History:
+    """Every revision of every object of a kind, as a client sees them that only watches."""
+
+    def __init__(self, machine: Machine, kind: str, folder: Path) -> None:
+        self._path = folder / f"{kind}.json"
+        words = [machine.kubectl_path, "get", kind, "--watch", "-o", "json"]
+        with self._path.open("w") as out:
+            self._watch = subprocess.Popen(words, env=machine.environment, stdout=out, text=True)
+
+    def seen(self) -> list[Json]:
+        self._watch.terminate()
+        self._watch.wait()
+        text, decoder, found = self._path.read_text().strip(), json.JSONDecoder(), []
+        while text:
+            obj, end = decoder.raw_decode(text)
+            found.append(obj)
+            text = text[end:].lstrip()
+        return found
+
+
+def true(obj: Json, kind: str) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions)
+
+
+def workload_of(machine: Machine, name: str) -> Json:
+    found = machine.get("workloads")["items"]
+    return next((one for one in found if one["metadata"]["name"].startswith(f"rayjob-{name}-")), {})
+
+
+def test_a_ray_job_waits_for_its_nodes_and_starts_whole(machine: Machine, tmp_path: Path) -> None:
+    watches = {kind: History(machine, kind, tmp_path) for kind in ("workloads", "rayjobs", "provisioningrequests")}
+    create(machine, "rayjob-gpu.yaml", "train")
+    until(lambda: true(workload_of(machine, "train"), "QuotaReserved"))
+    name = workload_of(machine, "train")["metadata"]["name"]
+    said = machine.shoal("why", "rayjob/train", "--name", "queues")
+    assert "is quotareserved" in said and "waits for gpu-nodes" in said
+    assert machine.get("rayjob", "train")["spec"]["suspend"] is True
+    assert machine.get("pods")["items"] == []
+    machine.wait("rayjob/train", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=60)
+    until(lambda: true(workload_of(machine, "train"), "Finished"))
+    until(lambda: machine.get("provisioningrequests")["items"] == [])
+    stories = {kind: watch.seen() for kind, watch in watches.items()}
+    states = []
+    for one in stories["workloads"]:
+        kinds = [kind for kind in ("QuotaReserved", "Admitted", "Finished") if true(one, kind)]
+        if not states or states[-1] != kinds:
+            states.append(kinds)
+    assert states[-3:] == [["QuotaReserved"], ["QuotaReserved", "Admitted"], ["QuotaReserved", "Admitted", "Finished"]]
+    requests = [one for one in stories["provisioningrequests"] if one["metadata"]["name"] == f"{name}-gpu-nodes-1"]
+    assert [entry["podTemplateRef"]["name"] for entry in requests[0]["spec"]["podSets"]] == [
+        f"ppt-{name}-gpu-nodes-1-gpu"
+    ]
+    accepted = [one for one in requests if true(one, "Accepted") and not true(one, "Provisioned")]
+    provided = next(one for one in requests if true(one, "Provisioned"))
+    started = next(one for one in stories["rayjobs"] if one["spec"]["suspend"] is False)
+    assert accepted and int(provided["metadata"]["resourceVersion"]) < int(started["metadata"]["resourceVersion"])
+    worker = started["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]
+    marks = worker["metadata"]["annotations"]
+    assert marks["autoscaling.x-k8s.io/consume-provisioning-request"] == f"{name}-gpu-nodes-1"
+    columns, line = machine.kubectl("get", "workload", name).splitlines()
+    assert columns.split() == ["NAME", "QUEUE", "RESERVED", "IN", "ADMITTED", "FINISHED", "AGE"]
+    assert line.split()[:-1] == [name, "user-queue", "shared", "True", "True"]
+    events = machine.get("events")["items"]
+    told = {(one["involvedObject"]["kind"], one["reason"]) for one in events}
+    assert {("RayJob", "CreatedWorkload"), ("RayJob", "Started"), ("RayJob", "FinishedWorkload")} <= told
+    assert {("Workload", reason) for reason in ("QuotaReserved", "ProvisioningRequestCreated", "Admitted")} <= told
+    machine.kubectl("delete", "rayjobs", "--all")
+
+
+def test_what_never_fits_never_has_a_pod(machine: Machine, tmp_path: Path) -> None:
+    """Five GPUs, four at most: the request fails, the job waits, and not one pod of it was ever there."""
+    body = yaml.safe_load((SAMPLES / "ray" / "rayjob-gpu.yaml").read_text())
+    body["metadata"] = {"name": "giant", "labels": body["metadata"]["labels"]}
+    group = body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    group.update(replicas=5, minReplicas=5, maxReplicas=5)
+    pods = History(machine, "pods", tmp_path)
+    machine.kubectl("create", "-f", "-", stdin=json.dumps(body))
+    until(lambda: true(workload_of(machine, "giant"), "Evicted"))
+    assert machine.get("rayjob", "giant")["spec"]["suspend"] is True
+    row = next(line for line in machine.shoal("get", "--name", "queues").splitlines() if "giant" in line)
+    assert "Queued" in row and "no pool can hold these pods" in row
+    machine.kubectl("delete", "rayjob", "giant")
+    until(lambda: machine.get("workloads")["items"] == [])
+    assert [one for one in pods.seen() if one["metadata"]["name"].startswith("giant")] == []
+
+
+def test_without_a_check_the_pool_grows_all_the_same(machine: Machine) -> None:
+    """A queue that asks nobody: the gang itself asks for the nodes it lacks, and starts when all of them are there."""
+    plain = yaml.safe_load_all((SAMPLES / "kueue" / "provisioned-queue.yaml").read_text())
+    queue = next(one for one in plain if one["kind"] == "ClusterQueue")
+    del queue["spec"]["admissionChecks"]
+    queue["metadata"]["name"] = "unchecked"
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "unchecked", "namespace": "default"},
+        "spec": {"clusterQueue": "unchecked"},
+    }
+    apply(machine, queue, local)
+    create(machine, "rayjob-one-gpu.yaml", "grows", **{"kueue.x-k8s.io/queue-name": "unchecked"})
+    machine.wait("rayjob/grows", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=60)
+    until(lambda: true(workload_of(machine, "grows"), "Finished"))
+    until(lambda: machine.get("provisioningrequests")["items"] == [])
+    machine.kubectl("delete", "rayjob", "grows")
