@@ -231,3 +231,14 @@ def test_formats_by_name_and_their_words():
         "messageExpression": "format.uuid().validate(self).value()[0]",
     }
     assert complaints({"type": "string"}, "x", words) == ['spec: Invalid value: "x": invalid UUID']
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"), [("1", True), ("'yes'", True), ("[self]", True), ("self.a", False), ("true", False)]
+)
+def test_a_rule_that_can_never_answer_yes_or_no_is_a_problem_of_the_definition(rule, wrong):
+    written = {"rule": rule, "messageExpression": "'told'"}
+    rules = compile_rules(
+        {"type": "object", "properties": {"a": {"type": "boolean"}}, "x-kubernetes-validations": [written]}
+    )
+    assert [problem.message for problem in rules.problems] == (["must evaluate to a bool"] if wrong else [])

@@ -246,12 +246,20 @@ def _misses(schema: Json, source: str, where: str, problems: list[Problem], root
     return False
 
 
+_PLAIN_TYPES = frozenset(("BOOL", "INT", "UINT", "DOUBLE", "STRING", "BYTES", "LIST", "MAP", "TIMESTAMP", "DURATION"))
+
+
 def _compiled(source: str, where: str, problems: list[Problem], written: str) -> Any:
     try:
-        return _environment().compile(rewritten(source))
+        found = _environment().compile(rewritten(source))
     except RuntimeError as error:  # the library's word for a rule that does not parse or check
         problems.append(Problem(where, written, f"compilation failed: {_TAIL.sub('', str(error))}"))
         return None
+    wanted = "STRING" if where.endswith("messageExpression") else "BOOL"
+    if found.return_type().name() in _PLAIN_TYPES - {wanted}:  # of most rules nothing is known before they run
+        problems.append(Problem(where, written, f"must evaluate to a {wanted.lower()}"))
+        return None
+    return found
 
 
 def _uses_old(source: str) -> bool:
