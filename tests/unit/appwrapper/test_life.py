@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
-from shoal.api.appwrapper import AppWrapper, Requeuing
+from shoal.api.appwrapper import AppWrapper, Requeuing, wrapped_items
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time
@@ -85,6 +85,39 @@ async def test_all_watched_items_must_end_and_live_pods_hold_it(cluster: Cluster
     assert trail(held)[-1][:2] == ("RunningHoldCompletion", "SomeItemsCompleted")
     await set_pod(cluster, "left", "Succeeded")
     await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Completed"))
+
+
+def true(*types: str) -> list[Json]:
+    return [{"type": type, "status": "True"} for type in types]
+
+
+@pytest.mark.parametrize(
+    "kind, wanted, status, ends",
+    [
+        ("Job", "Complete,Failed", {"conditions": true("Failed")}, "Failed"),
+        ("Job", " Failed , Complete ", {"conditions": true("Complete")}, "Complete"),
+        ("Job", "complete", {"conditions": true("NotComplete", "Complete")}, "Complete"),
+        ("Job", "complete", {"conditions": true("NotComplete")}, "NotComplete"),
+        ("Job", "Complete", {"conditions": [{"type": "Complete"}]}, "Complete"),
+        ("Job", "Complete", {"conditions": [{"type": "Complete", "status": "False"}]}, None),
+        ("Job", "Complete", {"conditions": ["odd"]}, None),
+        ("Job", "Complete", {}, None),
+        ("Job", ",", {"conditions": true("Complete")}, None),
+        ("RayJob", "Complete", {"jobStatus": "SUCCEEDED"}, "Complete"),
+        ("RayJob", "Complete", {"jobStatus": "FAILED"}, None),
+        ("RayJob", "Complete,Failed", {"jobStatus": "STOPPED"}, "Failed"),
+        ("RayJob", "Complete", {"jobStatus": "RUNNING"}, None),
+        ("RayCluster", "Failed", {"state": "failed"}, "Failed"),
+        ("RayCluster", "Failed", {"state": "ready"}, None),
+        ("Pod", "Complete", {"phase": "Succeeded"}, "Complete"),
+        ("Pod", "Complete,Failed", {"phase": "Failed"}, "Failed"),
+        ("Pod", "Complete", {"phase": "Running"}, None),
+    ],
+)
+def test_what_ends_an_item(kind: str, wanted: str, status: Json, ends: str | None) -> None:
+    """An exact name before one that only contains it, true conditions alone, and kinds that report otherwise."""
+    wrapper = typed(completing("gang", (config_map("x"), wanted)), AppWrapper)
+    assert monitor.completion(wrapped_items(wrapper), [{"kind": kind, "status": status}]) == ends
 
 
 async def test_a_service_never_completes(cluster: Cluster) -> None:
