@@ -14,7 +14,7 @@ import secrets
 from shoal.api import ray_token
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
-from shoal.controllers.ray.containers import add_volume, mount, put_env, secret
+from shoal.controllers.ray.containers import add_volume, keep_env, mount, secret
 from shoal.controllers.ray.settings import Settings
 
 TOKEN_KEY = ray_token.KEY
@@ -80,12 +80,12 @@ def prepare(container: Json, cluster: Json, settings: Settings) -> None:
     """Give one container of the cluster what it needs to pass."""
     if not uses_token(cluster, settings) or given_by_agent(cluster, settings):
         return
-    put_env(container, "RAY_AUTH_MODE", "token")
+    keep_env(container, "RAY_AUTH_MODE", "token")
     if uses_kubernetes_token(cluster):
-        put_env(container, "RAY_ENABLE_K8S_TOKEN_AUTH", "true")
+        keep_env(container, "RAY_ENABLE_K8S_TOKEN_AUTH", "true")
         mount(container, _VOLUME, _MOUNT, readOnly=True)
     else:
-        put_env(container, "RAY_AUTH_TOKEN", secret(secret_name(cluster), TOKEN_KEY))
+        keep_env(container, "RAY_AUTH_TOKEN", secret(secret_name(cluster), TOKEN_KEY))
 
 
 def name_secret(metadata: Json, cluster: Json, settings: Settings) -> None:

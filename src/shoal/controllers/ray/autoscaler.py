@@ -35,10 +35,9 @@ def add_autoscaler(pod: Json, cluster: Json, settings: Settings, shell: list[str
     version = view.autoscaler_options(cluster).get("version")
     if version == "v2":
         put_env(ray, "RAY_enable_autoscaler_v2", "true")
+        spec["restartPolicy"] = "Never"
     elif version == "v1":
         put_env(ray, "RAY_enable_autoscaler_v2", "false")
-    if view.uses_autoscaler_v2(cluster):
-        spec["restartPolicy"] = "Never"
 
 
 def mount_token(pod: Json) -> None:

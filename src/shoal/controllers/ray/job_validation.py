@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, submission, validation, view
 from shoal.controllers.ray.settings import DELETION_POLICY, Settings
+from shoal.controllers.ray.template_shape import POD_TEMPLATE, problems_of_shape
 from shoal.errors import BadInput
 
 _HARSHNESS = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
@@ -42,6 +43,10 @@ def problems_of_job_status(job: Json) -> list[str]:
 def problems_of_job_spec(job: Json, settings: Settings) -> list[str]:
     if not isinstance(job.get("spec"), dict):
         return ["spec is missing"]
+    template = view.spec(job).get("submitterPodTemplate")
+    misshapen = [*problems_of_shape(template, POD_TEMPLATE, "spec.submitterPodTemplate")]
+    if misshapen:
+        return misshapen
     try:
         return [
             *_submission(job),

@@ -125,6 +125,8 @@ def job_head_service(job: Json, cluster: Json, settings: Settings) -> Json:
             "labels": {
                 names.ORIGIN_NAME: view.name(job),
                 names.ORIGIN_KIND: "RayJob",
+                names.NODE_TYPE: names.HEAD,
+                names.IDENTIFIER: names.identifier(view.name(job), names.HEAD),
                 names.APP_NAME: names.APP,
                 names.CREATED_BY: names.OPERATOR,
             },

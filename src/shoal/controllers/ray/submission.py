@@ -189,13 +189,18 @@ def _add_sidecar(cluster: Json, job: Json, settings: Settings) -> None:
     spec = cluster["spec"]["headGroupSpec"]["template"]["spec"]
     spec["restartPolicy"] = "Never"
     restartable = settings.gate(SIDECAR_RESTART)
-    container = _default_template(cluster)["spec"]["containers"][0]
+    default = _default_template(cluster)["spec"]["containers"][0]
+    own = next((held for held in spec["containers"][1:] if held.get("name") == CONTAINER), None)
+    container = default if own is None else own  # a user may bring image, resources, mounts and variables
+    for field in ("image", "resources"):
+        container[field] = container.get(field) or default[field]
     container["command"] = _shell(settings)
     container["args"] = [script(job, restartable=restartable)]
     if restartable:
         container["restartPolicy"] = "OnFailure"
     _add_environment(container, job, cluster, settings)
-    spec["containers"].append(container)
+    if own is None:
+        spec["containers"].append(container)
 
 
 def _shell(settings: Settings) -> list[str]:
