@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
     def finish(self) -> bool:
         """Whether the connection may be kept for another request; otherwise it is ended here."""
         answer, self._answer = self._answer, None
-        good = answer is not None and answer.done and answer.reusable and not self.lost
+        good = not self.lost and (answer is None or (answer.done and answer.reusable))
         assert self._transport is not None
         if good and not self._transport.get_write_buffer_size() and not self._transport.is_closing():
             self.read_on()

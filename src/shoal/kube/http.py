@@ -143,7 +143,7 @@ class HttpTransport:
         except ssl.SSLCertVerificationError as error:
             raise Unsent(f"the certificate of {self.server} is not accepted: {error}. Check certificate-authority in "
                          "the kubeconfig, or renew the server's certificate.") from error  # fmt: skip
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for a host's name that cannot be one
             raise Unsent(f"cannot reach {self.server}: {error}") from error
         self._open.add(connection)
         return connection

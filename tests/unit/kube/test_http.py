@@ -29,7 +29,7 @@ class Place:
         self.handler: Handler | None = None
         self.requests: list[web.Request] = []
         self.asked = asyncio.Event()
-        self.port = 0
+        self.port = self.secure_port = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
@@ -38,22 +38,36 @@ class Place:
         return await self.handler(request)
 
 
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For the server, and for a client that trusts it."""
+    folder, authority = tmp_path_factory.mktemp("tls"), make_authority()
+    make_leaf(authority, "server", hosts=["127.0.0.1"]).write(folder / "crt", folder / "key")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(folder / "crt", folder / "key")
+    return serving, ssl.create_default_context(cadata=authority.certificate.decode())
+
+
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def place(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> AsyncIterator[Place]:
     place = Place()
     app = web.Application()
     app.router.add_route("*", "/{path:(?s:.*)}", place.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    place.port = runner.addresses[0][1]
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=contexts[0]).start()
+    place.port, place.secure_port = (address[1] for address in runner.addresses)
     yield place
     await runner.cleanup()
 
 
-@pytest.fixture
-async def transport(place: Place) -> AsyncIterator[HttpTransport]:
-    transport = HttpTransport(f"http://127.0.0.1:{place.port}")
+@pytest.fixture(params=["http", "https"])
+async def transport(
+    request: pytest.FixtureRequest, place: Place, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> AsyncIterator[HttpTransport]:
+    port = place.port if request.param == "http" else place.secure_port
+    transport = HttpTransport(f"{request.param}://127.0.0.1:{port}", tls=contexts[1])
     yield transport
     await transport.close()
 
@@ -81,6 +95,13 @@ async def test_a_refused_connection_is_unsent() -> None:
     transport = HttpTransport("http://127.0.0.1:1")
     with pytest.raises(Unsent, match="cannot reach"):
         await transport.send(Request(method="POST", path="/", body=b"{}"))
+    await transport.close()
+
+
+async def test_a_host_whose_name_cannot_be_one_is_unsent() -> None:
+    transport = HttpTransport(f"http://{'x' * 70}.test")
+    with pytest.raises(Unsent, match="cannot reach"):
+        await transport.send(Request(method="GET", path="/"))
     await transport.close()
 
 
@@ -138,6 +159,7 @@ async def test_a_guard_keeps_a_request_back_when_its_connection_stands(place: Pl
             await transport.send(Request(method="POST", path="/x", body=b"{}", guard=refuse))
         await transport.send(Request(method="GET", path="/"))  # so that the second try finds an open connection
     assert [request.method for request in place.requests] == ["GET", "GET"]
+    assert place.requests[0].transport is place.requests[1].transport  # what was kept back costs no connection
 
 
 async def test_a_silent_stream_ends_by_its_idle_limit(place: Place, transport: HttpTransport) -> None:
@@ -246,6 +268,19 @@ async def test_a_connection_is_kept_for_the_next_request_but_not_for_long(
     await transport.send(Request(method="POST", path="/", body=b"{}"))
     assert [request.transport for request in place.requests[:3]] == [place.requests[0].transport] * 3
     assert place.requests[3].transport is not place.requests[0].transport
+
+
+async def test_a_kept_connection_that_the_server_closed_meanwhile_is_not_used_for_a_write(
+    place: Place, transport: HttpTransport
+) -> None:
+    place.handler = fine
+    await transport.send(Request(method="GET", path="/"))
+    [kept] = transport._open
+    closing = place.requests[0].transport
+    assert closing is not None
+    closing.close()
+    await kept.ended
+    assert (await transport.send(Request(method="POST", path="/", body=b"{}"))).status == 200
 
 
 async def test_more_requests_than_connections_wait_their_turn(place: Place) -> None:
