@@ -202,6 +202,15 @@ def test_a_shortfall_is_acted_on_after_its_grace_and_not_before() -> None:
     assert verdict.message == ("Insufficient number of Running and Completed pods, minimum=2, running=1, completed=0.")
 
 
+def test_pods_that_succeeded_are_not_missing_and_those_that_failed_or_end_are() -> None:
+    wrapper, late = running_wrapper(2), T0 + 1000 * SECOND
+    for second, action in (("Succeeded", "none"), ("Running", "none"), ("Failed", "requeue"), ("Pending", "requeue")):
+        counts = monitor.count([seen("a", "Running"), seen("b", second)])
+        assert monitor.judge_minimum(wrapper, counts, 0, late).action == action, second
+    ended = running_wrapper(2, state="RunningHoldCompletion")
+    assert monitor.judge_minimum(ended, monitor.count([]), 0, late).action == "none", "what is done is not short"
+
+
 def test_the_budget_of_requeues_ends_it() -> None:
     wrapper = running_wrapper(1, numberOfRequeueings=2)
     limited = typed(
@@ -246,7 +255,7 @@ async def test_each_requeue_waits_longer_until_the_budget_is_used_up_and_nothing
     settings = AppWrapperSettings(supply="aggregate")
     quiet.start(AppWrapperController(quiet.client, settings, clock=Hurried()).run())
     await quiet.create(kinds.APP_WRAPPER, never_comes_up("gang", growthType="exponential", maxNumRequeuings=2))
-    started, told = 0, []
+    started, told, first_starts = 0, [], set()
     for times in (0, 1, 2):
 
         def runs_again(one: Json, times: int = times) -> bool:
@@ -258,8 +267,10 @@ async def test_each_requeue_waits_longer_until_the_budget_is_used_up_and_nothing
         if started:
             assert at["PreemptCandidate"] - started >= told[-1] * SECOND
         started = at["Dispatched"]
+        first_starts.add(found["controllerfirstdispatchtimestamp"])
         told.append(found.get("requeueingTimeInSeconds", 6))
     assert told == [6, 12, 24]
+    assert len(first_starts) == 1, "the run time counts from the first start of all"
     ended = await quiet.until(kinds.APP_WRAPPER, "gang", has_state("Deleted"))
     assert (ended["status"]["queuejobstate"], ended["status"].get("canrun", False)) == ("Deleted", False)
     await quiet.until_gone(kinds.POD, "gang-pod")
