@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE`: any setting of the AppWrapper controller, for `shoal up`, `shoal controller` and `shoal install`.
+"""`--set NAME=VALUE`: any setting of AppWrappers, or of queues as `queues.NAME`, for every command that starts them.
 
 Read once at the entry point; a name that does not exist, or a value that does not fit, is refused with what would.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -15,8 +15,11 @@ from shoal.errors import BadInput
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.queues import QueueSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+QUEUES = "queues."
 
 
 @contextmanager
@@ -37,7 +40,8 @@ def set_option(command: F) -> F:
         multiple=True,
         metavar="NAME=VALUE",
         help="Any other setting of AppWrappers, such as bind_seconds=120, pod_groups=true, "
-        "count_autoscaled_workers=maximum or patience.retry_limit=5; repeat for more.",
+        "count_autoscaled_workers=maximum or patience.retry_limit=5, or of queues, such as queues.fair_sharing=true or "
+        "queues.pods_ready.timeout=600; repeat for more.",
     )(command)
 
 
@@ -45,24 +49,38 @@ def read(chosen: Iterable[str]) -> dict[str, str]:
     """Names and values as they were written; refused where they could never be settings."""
     found = dict(_split(text) for text in chosen)
     wrapper_settings({}, found)
+    queue_settings({}, found)
     return found
 
 
 def wrapper_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> AppWrapperSettings:
     """What an administrator chose: `base` from options of their own, `chosen` from --set. The latter wins."""
-    import msgspec
-
     from shoal.controllers.appwrapper import AppWrapperSettings
+
+    own = {name: value for name, value in chosen.items() if not name.startswith(QUEUES)}
+    return _settings(AppWrapperSettings, base, own, "")
+
+
+def queue_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> QueueSettings:
+    """What an administrator chose about queues: those of `chosen` that begin with `queues.`."""
+    from shoal.controllers.queues import QueueSettings
+
+    own = {name.removeprefix(QUEUES): value for name, value in chosen.items() if name.startswith(QUEUES)}
+    return _settings(QueueSettings, base, own, QUEUES)
+
+
+def _settings(type: type[T], base: Mapping[str, Any], chosen: Mapping[str, str], prefix: str) -> T:
+    import msgspec
 
     values: dict[str, Any] = dict(base)
     for name, value in chosen.items():
-        _put(values, AppWrapperSettings, name, value)
+        _put(values, type, name, value)
     try:
-        return msgspec.convert(values, AppWrapperSettings, strict=False)
+        return msgspec.convert(values, type, strict=False)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$.")
         reason = reason.replace("Expected `bool`, got `str`", "expected true or false")
-        raise BadInput(f"--set {place.rstrip('`')}: {reason}") from None
+        raise BadInput(f"--set {prefix}{place.rstrip('`')}: {reason}") from None
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -83,6 +101,8 @@ def _put(values: dict[str, Any], type: Any, name: str, value: str) -> None:
     if not inner:
         values[outer] = value
         return
-    if not hasattr(fields[outer], "__struct_fields__"):
+    choices = get_args(fields[outer]) or (fields[outer],)
+    whole = next((one for one in choices if hasattr(one, "__struct_fields__")), None)
+    if whole is None:
         raise BadInput(f"--set {name}: {outer} has no parts")
-    _put(values.setdefault(outer, {}), fields[outer], inner, value)
+    _put(values.setdefault(outer, {}), whole, inner, value)

@@ -40,6 +40,7 @@ from shoal.local.settings import Settings
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import Settings as RaySettings
 
 log = logging.getLogger(__name__)
@@ -203,18 +204,17 @@ def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) 
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, ray_settings()),
-        "gangs": lambda: run_gangs(client, gangs),
+        "gangs": lambda: run_gangs(client, gangs, choices.queue_settings({"device_tolerations": True}, settings.gangs)),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
     }
 
 
-async def run_gangs(client: Client, settings: AppWrapperSettings) -> None:
+async def run_gangs(client: Client, settings: AppWrapperSettings, queues: QueueSettings) -> None:
     """AppWrappers and queued jobs, in one loop: they compete for the same room."""
     from shoal.controllers.appwrapper import AppWrapperController
-    from shoal.controllers.queues import QueueController, QueueSettings
+    from shoal.controllers.queues import QueueController
 
-    queues = QueueController(client, QueueSettings(device_tolerations=True))
-    await AppWrapperController(client, settings, guest=queues).run()
+    await AppWrapperController(client, settings, guest=QueueController(client, queues)).run()
 
 
 def wrapper_settings(settings: Settings) -> AppWrapperSettings:

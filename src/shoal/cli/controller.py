@@ -26,6 +26,7 @@ from shoal.kube.health import HealthServer
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.queues import QueueSettings
 
 log = logging.getLogger("shoal")
 
@@ -102,7 +103,7 @@ def command(
     wrappers = choices.wrapper_settings({**options, **rights}, choices.read(chosen))
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
-    parts = _parts(names, wrappers, health)
+    parts = _parts(names, wrappers, choices.queue_settings({}, choices.read(chosen)), health)
     as_creator = wrappers.create_as_creator
     asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, as_creator, health, health_port))
 
@@ -117,7 +118,9 @@ def _chosen(only: str) -> tuple[str, ...]:
     return names
 
 
-def _parts(names: tuple[str, ...], settings: AppWrapperSettings, health: HealthServer) -> dict[str, Part]:
+def _parts(
+    names: tuple[str, ...], settings: AppWrapperSettings, of_queues: QueueSettings, health: HealthServer
+) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     if "appwrapper" in names or "queues" in names:
         from shoal.controllers import appwrapper, queues
@@ -126,7 +129,7 @@ def _parts(names: tuple[str, ...], settings: AppWrapperSettings, health: HealthS
         health.add_families(lambda: leading[0].metrics.collect() if leading else ())
 
         async def run_gangs(client: Client) -> None:
-            guest = queues.QueueController(client) if "queues" in names else None
+            guest = queues.QueueController(client, of_queues) if "queues" in names else None
             wrappers = "appwrapper" in names
             leading[:] = [appwrapper.AppWrapperController(client, settings, guest=guest, wrappers=wrappers)]
             try:

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal.api import kinds
 from tests.cluster import Cluster
-from tests.unit.queues.build import complete, condition, counts, job, make, name_of, said, true, usage
+from tests.unit.queues.build import (
+    cluster_queue,
+    complete,
+    condition,
+    counts,
+    flavor,
+    job,
+    local_queue,
+    make,
+    name_of,
+    pods_of,
+    ray_job,
+    said,
+    true,
+    usage,
+)
+from tests.unit.queues.conftest import decide
 
 
 async def test_a_job_waits_suspended_and_starts_whole(cluster: Cluster) -> None:
@@ -44,3 +62,114 @@ async def test_the_next_job_waits_for_quota_and_starts_when_it_comes_back(cluste
     finished = await cluster.until(kinds.WORKLOAD, name_of(first), true("Finished"))
     assert said(finished, "Finished") == ("True", "Succeeded", "Reached expected number of succeeded pods")
     await cluster.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
+
+
+async def test_pods_that_are_done_give_their_quota_to_others(cluster: Cluster) -> None:
+    (first,) = await make(cluster, job("one", 4))
+    await cluster.until(kinds.WORKLOAD, name_of(first), true("Admitted"))
+    (second,) = await make(cluster, job("two", 1))
+    await cluster.until(kinds.WORKLOAD, name_of(second), lambda one: said(one, "QuotaReserved")[0] == "False")
+    pods = await pods_of(cluster, "one", 4)
+    await cluster.client.patch(
+        kinds.POD, pods[0]["metadata"]["name"], "default", {"status": {"phase": "Succeeded"}}, subresource="status"
+    )
+    await cluster.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
+    given = await cluster.get(kinds.WORKLOAD, name_of(first))
+    assert given["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+    await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: usage(one).get("cpu") == "4")
+
+
+@pytest.mark.parametrize(
+    ("queue", "reason", "message"),
+    [
+        ("nowhere", "Misconfigured", "LocalQueue nowhere doesn't exist"),
+        ("lost", "Misconfigured", "ClusterQueue gone doesn't exist"),
+    ],
+)
+async def test_a_job_without_a_queue_to_go_to_is_told(cluster: Cluster, queue: str, reason: str, message: str) -> None:
+    await make(cluster, local_queue("lost", to="gone"))
+    (made,) = await make(cluster, job("train", queue=queue))
+    waiting = await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: bool(condition(one, "QuotaReserved")))
+    assert said(waiting, "QuotaReserved") == ("False", reason, message)
+    if queue == "nowhere":
+        await make(cluster, local_queue("nowhere"))
+        await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+
+
+async def test_a_queue_whose_flavor_is_missing_waits_for_it(quiet: Cluster) -> None:
+    decide(quiet)
+    await make(quiet, cluster_queue(), local_queue())
+    (made,) = await make(quiet, job("train"))
+    queue = await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: bool(condition(one, "Active")))
+    assert said(queue, "Active") == (
+        "False",
+        "FlavorNotFound",
+        "Can't admit new workloads: references missing ResourceFlavor(s): default-flavor.",
+    )
+    waiting = await quiet.until(kinds.WORKLOAD, name_of(made), lambda one: bool(condition(one, "QuotaReserved")))
+    assert said(waiting, "QuotaReserved")[2].startswith("ClusterQueue cluster-queue is inactive")
+    await make(quiet, flavor())
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+
+
+async def test_what_a_flavor_says_of_its_nodes_is_written_into_the_pods(quiet: Cluster) -> None:
+    await quiet.add_node("spot-1", labels={"tier": "spot"}, cpu="8")
+    decide(quiet)
+    taint = {"key": "spot", "operator": "Exists"}
+    await make(quiet, flavor(nodeLabels={"tier": "spot"}, tolerations=[taint]), cluster_queue(), local_queue())
+    (made,) = await make(quiet, job("train", 2))
+    started = await quiet.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
+    assert started["spec"]["template"]["spec"]["nodeSelector"] == {"tier": "spot"}
+    assert started["spec"]["template"]["spec"]["tolerations"] == [taint]
+    await quiet.client.patch(kinds.WORKLOAD, name_of(made), "default", {"spec": {"active": False}})
+    await quiet.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, "QuotaReserved")[0] == "False")
+    template = (await quiet.get(kinds.JOB, "train"))["spec"]["template"]["spec"]
+    assert "nodeSelector" not in template and "tolerations" not in template
+
+
+async def test_a_waiting_job_that_is_edited_is_judged_anew(cluster: Cluster) -> None:
+    (made,) = await make(cluster, ray_job("train", 9))  # 9 workers, a head and a submitter: more than the quota
+    name = name_of(made, "RayJob", "ray.io")
+    waiting = await cluster.until(kinds.WORKLOAD, name, lambda one: bool(condition(one, "QuotaReserved")))
+    assert said(waiting, "QuotaReserved")[1] == "ExceedsMaxQuota"
+    groups = made["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    groups[0].update(replicas=1, minReplicas=1, maxReplicas=1)
+    change = {"spec": {"rayClusterSpec": {"workerGroupSpecs": groups}}}
+    await cluster.client.patch(kinds.RAY_JOB, "train", "default", change)
+    admitted = await cluster.until(kinds.WORKLOAD, name, true("Admitted"))
+    assert admitted["metadata"]["uid"] == waiting["metadata"]["uid"]
+    assert [one["count"] for one in admitted["spec"]["podSets"]] == [1, 1, 1]
+
+
+async def test_a_gate_holds_a_job_until_it_is_taken_away(cluster: Cluster) -> None:
+    held = job("train")
+    held["metadata"]["annotations"] = {"kueue.x-k8s.io/admission-gated-by": "example.com/later"}
+    (made,) = await make(cluster, held)
+    waiting = await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: bool(condition(one, "QuotaReserved")))
+    assert said(waiting, "QuotaReserved")[1:] == ("AdmissionGated", "Admission is gated by: example.com/later")
+    gone = {"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": None}}}
+    await cluster.client.patch(kinds.JOB, "train", "default", gone)
+    await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+
+
+async def test_a_job_that_slipped_past_admission_is_stopped_and_queued(cluster: Cluster) -> None:
+    await make(cluster, job("one", 4))
+    loose = job("two", 2)
+    loose["spec"]["suspend"] = False
+    (made,) = await make(cluster, loose)
+    stopped = await cluster.until(kinds.JOB, "two", lambda one: one["spec"]["suspend"] is True)
+    assert stopped["metadata"]["uid"] == made["metadata"]["uid"]
+    await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: bool(condition(one, "QuotaReserved")))
+
+
+async def test_an_unknown_priority_class_is_said_and_waited_for(cluster: Cluster) -> None:
+    (made,) = await make(cluster, job("train", labels={"kueue.x-k8s.io/priority-class": "high"}))
+    await cluster.settled()
+    assert await cluster.names(kinds.WORKLOAD) == []
+    events = await cluster.client.list(kinds.EVENT, "default")
+    assert "WorkloadPriorityClassNotFound" in {one["reason"] for one in events}
+    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}}
+    await make(cluster, {**high, "value": 7})
+    found = await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    assert found["spec"]["priority"] == 7
+    assert found["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass"

@@ -15,6 +15,7 @@ from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.guest import Asker, Host
+from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.facts import Facts, gang_key
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
@@ -24,7 +25,7 @@ from shoal.controllers.queues.queue_status import QueueStatus
 from shoal.controllers.queues.reconciler import Reconciler
 from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.world import World, controller_of, key_of
+from shoal.controllers.queues.world import World, controller_of, key_of, label, workload_key
 from shoal.engine.kueue import Settings as DecisionSettings
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang, Namespace, Plan
@@ -226,12 +227,17 @@ class QueueController:
             case kinds.LIMIT_RANGE:
                 self._tell_all(self.world.workloads.list(change.key.namespace))
             case kinds.WORKLOAD_PRIORITY_CLASS:
-                for workload in self.world.workloads.list():
-                    if ((workload.get("spec") or {}).get("priorityClassRef") or {}).get("name") == name:
-                        self.queue.enqueue(key_of(workload))
+                self._look_at_class(name)
         if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):
             self.statuses.enqueue((kind, change.key))
         self._host.replan()
+
+    def _look_at_class(self, name: str) -> None:
+        """Jobs of this priority class: their Workloads take over its value, or can be made now."""
+        for kind, cache in self.world.jobs.items():
+            for job in cache.list():
+                if label(job, words.PRIORITY_CLASS) == name:
+                    self.queue.enqueue(workload_key(BY_KIND[kind], job))
 
     def _tell_cluster_queue(self, name: str) -> None:
         stored = self.world.get(kinds.CLUSTER_QUEUE, name)

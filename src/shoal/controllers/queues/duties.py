@@ -29,6 +29,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Its job is suspended and none of its pods is left, or there never was a job."""
     ready: bool | None = None
     """Are all its pods ready? None where nobody asks."""
+    reclaimable: dict[str, int] = {}
+    """Pod set name to pods that are done and need no quota any more."""
 
 
 class Duties:
@@ -54,6 +56,8 @@ class Duties:
             self._reserve(draft, now_is.gang, cluster_queue)
         if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._admit(draft, now_is.gang, cluster_queue)
+        if draft.is_true("Admitted") and not draft.is_true("Evicted"):
+            self._reclaim(draft, now_is.reclaimable)
         if self._settings.pods_ready is not None:
             readiness.note(draft, now_is.ready)
         return self._next_look(draft)
@@ -223,6 +227,13 @@ class Duties:
                 draft.tell("Warning", "WaitingForRoom", hold.explanation.message)
         elif not ready and draft.reason("Admitted") == "WaitingForRoom":
             draft.put("Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
+
+    def _reclaim(self, draft: Draft, reclaimable: dict[str, int]) -> None:
+        """Quota of pods that are done goes back at once; never the other way."""
+        known = {one["name"]: int(one.get("count") or 0) for one in draft.get("reclaimablePods") or ()}
+        grown = {name: max(count, known.get(name, 0)) for name, count in {**known, **reclaimable}.items()}
+        if grown != known:
+            draft.set("reclaimablePods", [{"name": name, "count": count} for name, count in sorted(grown.items())])
 
     # --- time
 

@@ -23,7 +23,7 @@ from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import Provisioning
 from shoal.controllers.queues.workloads import NoSuchClass, infos_of, is_same_shape, new_workload, spec_of
-from shoal.controllers.queues.world import label
+from shoal.controllers.queues.world import annotation, label
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
@@ -86,7 +86,12 @@ class Reconciler:
                 for one in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
             }
             ready = not kind.is_suspended(job) and kind.are_pods_ready(job, counts)
-        return Situation(gang=self._facts.gang(workload), stopped=self._has_stopped(workload, found), ready=ready)
+        return Situation(
+            gang=self._facts.gang(workload),
+            stopped=self._has_stopped(workload, found),
+            ready=ready,
+            reclaimable=found[0].reclaimable(found[1]) if found is not None else {},
+        )
 
     def _has_stopped(self, workload: Json, found: Found) -> bool:
         if self._pods_left(workload["metadata"]["uid"]):
@@ -153,6 +158,10 @@ class Reconciler:
         except BadInput as error:
             self._office.tell(job, "Warning", "InvalidJob", str(error))
             return True
+        if not reserved and annotation(job, words.GATED_BY) != annotation(workload, words.GATED_BY):
+            gates = annotation(job, words.GATED_BY) or None
+            await self._patch(workload, {"metadata": {"annotations": {words.GATED_BY: gates}}})
+            return False
         spec = workload.get("spec") or {}
         same = is_same_shape(wanted["podSets"], workload, admitted=reserved)
         if same or (reserved and kind.is_suspended(job) and draft.is_true("Evicted")):
