@@ -17,6 +17,7 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import auth, guarded_yaml, names, observed, view
 from shoal.controllers.ray.containers import put_env
 from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
+from shoal.controllers.ray.start_command import shell_words
 from shoal.errors import BadInput
 
 CONTAINER = observed.SUBMITTER
@@ -50,7 +51,7 @@ def runtime_env(job: Json) -> Json | None:
     text = view.spec(job).get("runtimeEnvYAML")
     if not text:
         return None
-    return guarded_yaml.parse(str(text), "spec.runtimeEnvYAML").data
+    return guarded_yaml.parse(str(text), "spec.runtimeEnvYAML", may_be_empty=True).data
 
 
 def entrypoint_resources(job: Json) -> Json | None:
@@ -261,10 +262,7 @@ def _entrypoint_words(text: str) -> str:
     with shell syntax goes as the argument of one `bash -c`, escaped so that only the head's inner shell reads it.
     """
     text = text.strip()
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = []
+    words = shell_words(text)
     if words and not _has_operators(text) and all(map(_survives_joining, words)):
         return " ".join(map(shlex.quote, words))
     if not text:
