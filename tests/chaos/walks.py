@@ -10,8 +10,11 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shoal.api import kinds
+from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.controllers import ray
 from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.kube.client import Client
 from tests.cluster import Cluster
 from tests.unit.appwrapper.build import (
     app_wrapper,
@@ -90,7 +93,7 @@ async def refuse(cluster: Cluster) -> None:
 
 
 async def borrow(cluster: Cluster) -> None:
-    """Whoever runs on borrowed quota makes way for one within its own."""
+    """Whoever runs on borrowed quota makes way for one within its own, and comes back when that is gone."""
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("root", {"cpu": "3", "memory": "1Gi"}, False)))
     blue, green = ("blue", {"cpu": "2", "memory": "1Gi"}, False), ("green", {"cpu": "2", "memory": "1Gi"}, True)
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "root", blue, green, ("default", {}, False)))
@@ -101,6 +104,10 @@ async def borrow(cluster: Cluster) -> None:
         await cluster.until(kinds.APP_WRAPPER, name, dispatched)
     await cluster.until(kinds.APP_WRAPPER, "borrower", lambda one: waits(one) and has_state("Pending")(one))
     await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: "owner" in str(one.get("status")))
+    await cluster.client.delete(kinds.APP_WRAPPER, "owner", "default")
+    await cluster.until(kinds.APP_WRAPPER, "borrower", dispatched)
+    await cluster.until_gone(kinds.POD, "owner")
+    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: "owner" not in str(one.get("status")))
 
 
 async def expire(cluster: Cluster) -> None:
@@ -147,6 +154,54 @@ async def suspend(cluster: Cluster) -> None:
     await cluster.until_gone(kinds.CONFIG_MAP, "b")
 
 
+async def group(cluster: Cluster) -> None:
+    """A wrapped PodGroup and its pods: dispatched, preempted, requeued, dispatched again, deleted."""
+    wrapped = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "both"}}
+    pods = [brief_pod(name, cpu="1500m") for name in ("a", "b")]
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("low", {**wrapped, "spec": {"minMember": 2}}, *pods))
+    await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("high", brief_pod("high", cpu="3"), priority=5))
+    await cluster.until(kinds.APP_WRAPPER, "high", dispatched)
+    assert await cluster.names(POD_GROUP) == []
+    await cluster.client.delete(kinds.APP_WRAPPER, "high", "default")
+    await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
+    assert await cluster.names(POD_GROUP) == ["both"]
+    await cluster.client.delete(kinds.APP_WRAPPER, "low", "default")
+    await cluster.until_gone(POD_GROUP, "both")
+
+
+POD_GROUP = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+
+
+async def ray_clusters(cluster: Cluster) -> None:
+    """RayClusters with their operator beside: dispatched, preempted, requeued, dispatched again, deleted."""
+    cluster.start(ray.run(Client(cluster.server.transport(), manager="operator")))
+
+    def around(name: str, **spec: int) -> Json:
+        template = {"spec": brief_pod("x", cpu="3")["spec"]}
+        head = {"rayStartParams": {}, "template": template}
+        made = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}}
+        return app_wrapper(name, {**made, "spec": {"headGroupSpec": head}}, **spec)
+
+    async def heads(of: str) -> None:
+        chosen = f"ray.io/cluster={of}"
+        async for event in cluster.client.watch(kinds.POD, "default", label_selector=chosen, send_initial_events=True):
+            if event.type == "ADDED":
+                return
+
+    await cluster.create(kinds.APP_WRAPPER, around("low"))
+    await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
+    await heads("low")
+    await cluster.create(kinds.APP_WRAPPER, around("high", priority=5))
+    await cluster.until(kinds.APP_WRAPPER, "high", dispatched)
+    await heads("high")
+    assert await cluster.names(kinds.RAY_CLUSTER) == ["high"]
+    await cluster.client.delete(kinds.APP_WRAPPER, "high", "default")
+    await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
+    await cluster.until_gone(kinds.RAY_CLUSTER, "high")
+    await heads("low")
+
+
 def has_phase(phase: str) -> Callable[[Json], bool]:
     return lambda wrapper: bool(wrapper.get("status", {}).get("phase") == phase)
 
@@ -161,17 +216,26 @@ WALKS: dict[str, tuple[Walk, AppWrapperSettings]] = {
     "expire": (expire, PLAIN),
     "complete": (complete, PLAIN),
     "suspend": (suspend, PLAIN),
+    "group": (group, PREEMPTING),
+    "ray": (ray_clusters, PREEMPTING),
 }
 
 
 async def end_state(cluster: Cluster) -> Json:
     """Everything that users see, without times and UIDs."""
     found: Json = {}
-    for kind in (kinds.APP_WRAPPER, kinds.POD, kinds.CONFIG_MAP, kinds.QUOTA_SUBTREE):
+    for kind in (kinds.APP_WRAPPER, kinds.POD, kinds.CONFIG_MAP, kinds.QUOTA_SUBTREE, kinds.RAY_CLUSTER):
         for obj in await cluster.client.list(kind, "default"):
             if obj["metadata"]["name"] != "kube-root-ca.crt":
-                found[f"{kind.kind}/{obj['metadata']['name']}"] = _seen(kind.kind, obj)
+                found[f"{kind.kind}/{_called(obj)}"] = _seen(kind.kind, obj)
     return found
+
+
+def _called(obj: Json) -> str:
+    """Its name; what an operator made is called by its owner, because such names end in letters of a UID."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    made_by = [one for one in owners if one["kind"] == "RayCluster"]
+    return f"of {made_by[0]['name']}" if made_by else str(obj["metadata"]["name"])
 
 
 def _seen(kind: str, obj: Json) -> Json:
