@@ -240,7 +240,7 @@ async def test_a_suspended_ray_has_no_pods(stage):
         ("autoscaling_mode: fast\n", "line 1: autoscaling_mode 'fast': use default or aggressive"),
         ("head_start_ray_commands:\n- ray stop\n- ray start --port='6379\n", "line 3: head_start_ray_commands"),
         ("worker_start_ray_commands:\n- ray start --Foo!=1\n", "line 1: spec.workerGroupSpecs[0]"),
-        ("cluster_name: x\nsince: 2020-13-45\n", "line 2: cannot be read"),
+        (f"cluster_name: x\nsize: {'9' * 5000}\n", "line 2: cannot be read"),
     ],
 )
 async def test_errors_in_the_text_name_the_line_and_a_correction_recovers(stage, text, told):

@@ -151,3 +151,18 @@ def test_resources_that_nest_for_ever_are_no_json():
     params = {"resources": '{"a":' * 200_000}
     cluster = ray_job(rayClusterSpec=cluster_spec(group(rayStartParams=params)))
     assert "not a JSON object" in problems_of_job(cluster, Settings())[0]
+
+
+@pytest.mark.parametrize("text", ["# pip: [requests]\n", "~", "{}"])
+def test_a_runtime_environment_of_nothing_is_none(text):
+    job = running(runtimeEnvYAML=text)
+    assert problems_of_job(job, Settings()) == []
+    assert "--runtime-env-json" not in submission.script(job)
+    assert "runtime_env" not in submission.request_body(job)
+
+
+def test_what_looks_like_a_date_reaches_ray_as_it_was_written():
+    job = running(runtimeEnvYAML="env_vars: {DAY: 2024-01-31}")
+    assert problems_of_job(job, Settings()) == []
+    assert submission.request_body(job)["runtime_env"] == {"env_vars": {"DAY": "2024-01-31"}}
+    assert "2024-01-31" in submission.script(job)

@@ -8,7 +8,7 @@ environments.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import yaml  # type: ignore[import-untyped]
@@ -21,7 +21,17 @@ DEEPEST = 60
 
 Path = tuple[str, ...]
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DATE = "tag:yaml.org,2002:timestamp"
+_NOTHING = "tag:yaml.org,2002:null"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """What looks like a date stays the text it is: no field of ours is one, and JSON has none."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
+        first: [(tag, pattern) for tag, pattern in found if tag != _DATE]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -40,13 +50,13 @@ class Document(msgspec.Struct, frozen=True):
         return "line 1"
 
 
-def parse(text: str, field: str) -> Document:
-    """The text of a field, which must be a mapping. Raises BadInput with the line at fault."""
+def parse(text: str, field: str, *, may_be_empty: bool = False) -> Document:
+    """The text of a field, which must be a mapping, or nothing at all. Raises BadInput with the line at fault."""
     if len(text) > LARGEST_TEXT:
         raise BadInput(f"{field} has {len(text)} characters; at most {LARGEST_TEXT} are read")
     try:
         _measure(text, field)
-        root = yaml.compose(text, Loader=_LOADER)
+        root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         raise BadInput(f"{field}, {_told(error, text.rstrip().count(chr(10)) + 1)}") from None
     except yaml.reader.ReaderError as error:
@@ -54,6 +64,8 @@ def parse(text: str, field: str) -> Document:
         raise BadInput(f"{field}, line {line}: {error.reason}") from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise BadInput(f"{field} is not YAML: {str(error)[:200]}") from None
+    if may_be_empty and (root is None or root.tag == _NOTHING):
+        return Document({}, {})
     if not isinstance(root, yaml.MappingNode):
         raise BadInput(f"{field}, line 1: must be a mapping such as `key: value`")
     lines: dict[Path, int] = {}
@@ -81,7 +93,7 @@ def _told(error: Any, last: int) -> str:
 def _measure(text: str, field: str) -> None:
     """Depth and parts, by the parser's events: the only pass that does not recurse."""
     depth, parts = 0, 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -130,7 +142,7 @@ def _constructed(root: Any, field: str) -> Any:
 
 
 def _value_of(node: Any) -> Any:
-    loader = _LOADER("")
+    loader = _Loader("")
     try:
         return loader.construct_document(node)
     finally:

@@ -287,7 +287,7 @@ def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Itera
     ):
         yield "spec.gcsFaultToleranceOptions.storage: claimName excludes size, storageClassName and accessModes"
     head = view.ray_container(view.head(cluster))
-    if any(str(entry.get("name")).startswith("RAY_gcs_storage") for entry in head.get("env") or []):
+    if any(entry.get("name") in ("RAY_gcs_storage", "RAY_gcs_storage_path") for entry in head.get("env") or []):
         yield "the head's RAY_gcs_storage variables are set by the operator; remove them"
     for mount in head.get("volumeMounts") or []:
         at_path = mount.get("mountPath") == fault_tolerance.STORAGE_PATH
@@ -312,7 +312,7 @@ def _autoscaling(cluster: Json) -> Iterator[str]:
         yield "spec.autoscalerOptions.idleTimeoutSeconds must not be negative"
     if any(entry.get("name") == "KUBERAY_GEN_AUTOSCALER_START_CMD" for entry in options.get("env") or []):
         yield "spec.autoscalerOptions.env: KUBERAY_GEN_AUTOSCALER_START_CMD is set by the operator"
-    if view.autoscaling(cluster) and view.uses_autoscaler_v2(cluster):
+    if view.autoscaling(cluster) and options.get("version") == "v2":
         if view.pod_spec(view.head(cluster)).get("restartPolicy") not in (None, "", "Never"):
             yield "spec.headGroupSpec: restartPolicy must be Never or unset with autoscaler v2"
         for group in view.groups(cluster):

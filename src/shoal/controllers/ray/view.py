@@ -102,7 +102,7 @@ def autoscaler_options(cluster: Json) -> Json:
 def uses_autoscaler_v2(cluster: Json) -> bool:
     if autoscaler_options(cluster).get("version") == "v2":
         return True
-    return (env_value(ray_container(head(cluster)), "RAY_enable_autoscaler_v2") or "").lower() in ("1", "true")
+    return env_value(ray_container(head(cluster)), "RAY_enable_autoscaler_v2") in ("1", "true")
 
 
 def suspended(cluster: Json) -> bool:
