@@ -1,8 +1,8 @@
 """`make demo`: the main job on this machine, step by step, with kubectl and real Ray.
 
 A cluster starts; the first Ray cluster is admitted and runs; the second waits with nothing created, and says why;
-deleting the first starts the second at once; a Ray job runs to its end. Leaves nothing running. Exits 0 only if
-every step held.
+deleting the first starts the second at once; a Ray job runs to its end; another one, in a queue, stays suspended until
+a GPU node has been provisioned for it. Leaves nothing running. Exits 0 only if every step held.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ ROOT = Path(__file__).parents[1]
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 NAME = "demo"
 NODE = ["--node", "name=this-machine,cpu=8,memory=8118372Ki", "--base-load", "cpu=3050m,memory=2918400Ki"]
+POOL = [
+    "--pool",
+    "name=gpu,cpu=4,memory=16Gi,nvidia.com/gpu=1,min=0,max=2,delay=3s,taints=nvidia.com/gpu=present:NoSchedule",
+]
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 
@@ -59,8 +63,11 @@ class Demo:
             raise SystemExit(f"the demo stopped: expected {what}")
 
     def walk(self) -> None:
-        self.say("A cluster on this machine: 8 cpu and 8 GB declared, 3 cpu of them taken by the system")
-        self.run(SHOAL, "up", "--name", NAME, "--detach", "--no-kubeconfig", *NODE)
+        self.say(
+            "A cluster on this machine: 8 cpu and 8 GB declared, 3 cpu of them taken by the system; "
+            "GPU nodes can be added, none is there"
+        )
+        self.run(SHOAL, "up", "--name", NAME, "--detach", "--no-kubeconfig", *NODE, *POOL)
         self.environment["KUBECONFIG"] = self.run(SHOAL, "kubeconfig", "--name", NAME, quiet=True).strip()
         self.kubectl("get", "nodes")
 
@@ -90,6 +97,15 @@ class Demo:
         self.kubectl("apply", "-f", "demo/rayjob.yaml")
         self.wait("rayjob/count", "jsonpath={.status.jobStatus}=SUCCEEDED")
         self.kubectl("get", "rayjob", "count")
+
+        self.say("Queue a Ray job that needs a GPU: it stays suspended, nothing runs, until a GPU node is there for it")
+        self.kubectl("apply", "-f", "samples/kueue/provisioned-queue.yaml")
+        self.kubectl("apply", "-f", "demo/rayjob-queued.yaml")
+        self.wait("provisioningrequest", "condition=Accepted", "--all")
+        self.run(SHOAL, "get", "--name", NAME)
+        self.expect(not [pod for pod in self._pods() if pod.startswith("tune-")], "no pod of the queued job")
+        self.wait("rayjob/tune", "jsonpath={.status.jobStatus}=SUCCEEDED")
+        self.kubectl("get", "nodes,provisioningrequests,workloads")
 
     def _pods(self) -> list[str]:
         return [line.split("/")[1] for line in self.kubectl("get", "pods", "-o", "name", quiet=True).split()]
