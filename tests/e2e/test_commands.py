@@ -367,6 +367,9 @@ def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) ->
     shell.kubectl("get", "pod", "sleeper", "--context", "shoal-test")
     assert len(running("86397")) == 2  # the shell and its sleep, those of one pod
     assert [entry["name"] for entry in yaml.safe_load(shell.config.read_text())["contexts"]] == ["shoal-test"]
+    shell.shoal("up", "--detach", "--name", "other", "--node", "name=fresh,cpu=1,memory=1Gi")
+    nodes = shell.kubectl("get", "nodes", "-o", "name", "--context", "shoal-other").split()
+    assert nodes == ["node/fresh"]  # what this start declares, not what the last one did
 
 
 @pytest.mark.parametrize(

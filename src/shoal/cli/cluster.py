@@ -28,7 +28,7 @@ from shoal.local.agent import Agent, NodeKeeper, NodeShape
 from shoal.local.agent.streams import PodStreams
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.admission import Judge
-from shoal.local.home import Home
+from shoal.local.home import DEFAULT_NODE, Home
 from shoal.local.images import ImageTable
 from shoal.local.load import base_load_pods
 from shoal.local.runtime.limits import find_limits
@@ -60,13 +60,14 @@ class LocalCluster:
         self._space = space
         self.settings = settings
         self.clock = SystemClock()
-        self.server = Server(home.api, audit_log=audit_log)
+        self.server = Server(home.api, durability=settings.durability, audit_log=audit_log)
         self.port = 0
         self._troubles: dict[str, tuple[str, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, port: int = 0) -> None:
         """Back when kubectl works, nodes are there and pods would be bound and run."""
+        declared_before = set(self.home.remembered_nodes())
         await self.server.start()
         self.port = await self._serve(port)
         self.client = Client(self.server.transport(), manager="shoal")
@@ -87,6 +88,7 @@ class LocalCluster:
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
         await self.keeper.register(self._nodes())
+        await self._remove_nodes(declared_before)
         streams = PodStreams(self.agent, self.clock)
         self.server.set_log_source(streams.log)
         self.server.set_exec(streams.start)
@@ -168,7 +170,12 @@ class LocalCluster:
     def _nodes(self) -> list[NodeShape]:
         if self.settings.nodes or self.settings.pools:
             return list(self.settings.nodes)
-        return [NodeShape(name="node-0", capacity=machine.capacity(), runtime=self.settings.runtime)]
+        return [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), runtime=self.settings.runtime)]
+
+    async def _remove_nodes(self, declared: set[str]) -> None:
+        """Nodes that an earlier start declared and this one does not; those that were added since then stay."""
+        for name in declared - set(self.keeper.shapes):
+            await self.keeper.remove(name)
 
     async def _install_kinds(self) -> None:
         """Our CRDs, as they are in this release."""

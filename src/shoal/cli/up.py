@@ -84,6 +84,12 @@ START_PATIENCE = 60.0
 @click.option("--policy", default=None, help="Order of the queue: a shipped name or an import path. Default: priority.")
 @click.option("--preemption", is_flag=True, default=None, help="Take back gangs of lower priority.")
 @set_option
+@click.option(
+    "--durability",
+    type=click.Choice(["full", "normal"]),
+    default=None,
+    help="What survives a power loss: every acknowledged write (full, the default), or all but the last moments.",
+)
 @click.option("--repair", is_flag=True, help="First rebuild a database that an unclean stop left damaged.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The same choices from a YAML file.")
 @click.option(
@@ -111,6 +117,7 @@ def command(
     policy: str | None,
     preemption: bool | None,
     chosen: tuple[str, ...],
+    durability: str | None,
     repair: bool,
     config: Path | None,
     port: int,
@@ -124,8 +131,8 @@ def command(
     with flag("--config"):
         base = read_file(config) if config else Settings() if nodes or pools or base_load else _remembered(home)
     settings = _settings(base, nodes, pools, base_load, runtime, sandbox, images)
-    gangs = {"supply": supply, "policy": policy, "preemption": preemption}
-    settings = msgspec.structs.replace(settings, **{name: value for name, value in gangs.items() if value is not None})
+    plain = {"durability": durability, "supply": supply, "policy": policy, "preemption": preemption}
+    settings = msgspec.structs.replace(settings, **{name: value for name, value in plain.items() if value is not None})
     with flag("--config" if config and settings.gangs else "--set"):
         settings = msgspec.structs.replace(settings, gangs={**settings.gangs, **choices.read(chosen)})
         choices.wrapper_settings({}, settings.gangs)
@@ -266,8 +273,8 @@ async def _run(
             else f"  kubectl --kubeconfig {home.kubeconfig} get nodes"
         )
         await _status_line(cluster, stop)
-    finally:
         click.echo("stopping every pod …", err=True)
+    finally:
         await cluster.stop(STOP_GRACE)
         home.forget_running()
         if not no_kubeconfig:
@@ -316,7 +323,8 @@ def _detach(home: Home, no_kubeconfig: bool) -> None:
             click.echo("\n".join(told))  # warnings were given by this process already
             return
         if child.poll() is not None:
-            raise ShoalError(f"the cluster did not start:\n{out.read_text().strip()}")
+            said = "\n".join(line for line in out.read_text().splitlines() if not line.startswith("warning: "))
+            raise ShoalError(f"the cluster did not start: {said.strip().removeprefix('error: ')}")
         time.sleep(0.05)
     os.kill(child.pid, signal.SIGTERM)
     raise ShoalError(f"the cluster was not ready after {START_PATIENCE:g} s; see {home.log}")

@@ -15,6 +15,8 @@ from shoal.errors import BadInput, ShoalError
 from shoal.local.runtime.identity import ProcessIdentity, alive, boot_id, start_time
 
 DEFAULT_NAME = "local"
+DEFAULT_NODE = "node-0"
+"""The one of the machine's own size, where no others are declared."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
 
 
@@ -93,8 +95,18 @@ class Home:
         """The port of the last start; 0 at the first."""
         return int(str(self.remembered().get("port") or 0))
 
+    def remembered_nodes(self) -> list[str]:
+        """Names of the nodes that the last start declared."""
+        settings = self.remembered().get("settings")
+        if not isinstance(settings, dict):
+            return []
+        names = [str(node["name"]) for node in settings.get("nodes") or ()]
+        return names if names or settings.get("pools") else [DEFAULT_NODE]
+
     def remember(self, **facts: object) -> None:
-        (self.directory / "remembered.json").write_text(json.dumps({**self.remembered(), **facts}))
+        partial = self.directory / ".remembered.partial"
+        partial.write_text(json.dumps({**self.remembered(), **facts}))
+        partial.replace(self.directory / "remembered.json")
 
 
 def default_root() -> Path:

@@ -40,7 +40,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 _PLAIN_RESOURCES = {"cpu", "memory", "pods", "ephemeral-storage"}
 _FILE_FIELDS = {
     *("nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds", "bookingSeconds"),
-    *("supply", "policy", "preemption", "gangs"),
+    *("durability", "supply", "policy", "preemption", "gangs"),
 }
 
 
@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """After how long an empty node of a pool goes away."""
     booking_seconds: float = 600.0
     """How long provisioned room waits for its pods."""
+    durability: Literal["full", "normal"] = "full"
+    """Whether an acknowledged write survives a power loss, or only the end of the process."""
     supply: Literal["fit", "aggregate"] = "fit"
     policy: str = "priority"
     preemption: bool = False
@@ -172,6 +174,7 @@ def _settings(found: dict[str, Any]) -> Settings:
         sandbox=_one_of(found.get("sandbox") or "auto", "sandbox", ("auto", "netns", "loopback")),
         idle_seconds=_seconds(found, "idleSeconds"),
         booking_seconds=_seconds(found, "bookingSeconds"),
+        durability=_one_of(found.get("durability") or "full", "durability", ("full", "normal")),  # type: ignore[arg-type]
         supply=_one_of(found.get("supply") or "fit", "supply", ("fit", "aggregate")),  # type: ignore[arg-type]
         policy=str(found.get("policy") or "priority"),
         preemption=preemption,

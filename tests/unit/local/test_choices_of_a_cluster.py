@@ -78,6 +78,7 @@ def test_two_of_one_name_are_refused() -> None:
         ("gangs: [1]", "gangs must be a mapping"),
         ("sandbox: chroot", "sandbox is 'chroot'; choose from auto, netns, loopback"),
         ("runtime: docker", "runtime is 'docker'; choose from process, simulated"),
+        ("durability: some", "durability is 'some'; choose from full, normal"),
         ("supply: [fit]", r"supply is \['fit'\]; choose from fit, aggregate"),
         ("preemption: 'no'", "preemption is 'no'; write true or false"),
     ],

@@ -256,7 +256,8 @@ def _compiled(source: str, where: str, problems: list[Problem], written: str) ->
         problems.append(Problem(where, written, f"compilation failed: {_TAIL.sub('', str(error))}"))
         return None
     wanted = "STRING" if where.endswith("messageExpression") else "BOOL"
-    if found.return_type().name().partition("<")[0] in _PLAIN_TYPES - {wanted}:  # of most rules nothing is known before they run
+    kind = found.return_type().name().partition("<")[0]
+    if kind in _PLAIN_TYPES - {wanted}:  # of most rules nothing is known before they run
         problems.append(Problem(where, written, f"must evaluate to a {wanted.lower()}"))
         return None
     return found
