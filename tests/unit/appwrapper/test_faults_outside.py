@@ -15,11 +15,9 @@ from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSetting
 from shoal.controllers.appwrapper.rights import Rights
 from shoal.controllers.appwrapper.world import World
 from shoal.kube.client import Client
-from shoal.kube.clock import SystemClock
 from shoal.kube.discovery import Discovery
 from shoal.kube.transport import Request, Response
-from tests.chaos.town import Town
-from tests.cluster import Cluster
+from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, waits
 from tests.unit.appwrapper.meddler import Meddler
@@ -104,34 +102,26 @@ BOUND = 15.0
 """Seconds to the first decision with so many objects there, on a busy machine."""
 
 
-def filled(objects: int) -> Town:
-    """Nine in ten are pods that run; the rest are AppWrappers that wait for more than there is."""
-    town = Town(SystemClock(), 1)  # type: ignore[arg-type]
+async def fill(cluster: Cluster, objects: int) -> None:
+    """Nine in ten are pods that run; the rest are AppWrappers that wait for more than there is, and one that fits."""
     for number in range(10):
-        town.add_node(f"n{number}", 4, pods=100_000)
-    for number in range(objects * 9 // 10):
-        made = pod(f"p{number}", cpu="1m")
+        await cluster.add_node(f"n{number}", cpu="4", pods="100000")
+    pods = [pod(f"p{number}", cpu="1m") for number in range(objects * 9 // 10)]
+    for number, made in enumerate(pods):
         made["spec"]["nodeName"] = f"n{number % 10}"
-        town.ask("POST", kinds.POD, body=made)
-    for number in range(objects // 10):
-        town.ask("POST", kinds.APP_WRAPPER, body=app_wrapper(f"w{number}", pod(f"x{number}", cpu="400")))
-    town.ask("POST", kinds.APP_WRAPPER, body=app_wrapper("fits", config_map("fits"), priority=1))
-    return town
+    await cluster.stock(kinds.POD, pods)
+    waiting = (app_wrapper(f"w{number}", pod(f"x{number}", cpu="400")) for number in range(objects // 10))
+    await cluster.stock(kinds.APP_WRAPPER, waiting)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("fits", config_map("fits"), priority=1))
 
 
-async def first_decision(town: Town) -> float:
+async def first_decision(cluster: Cluster) -> float:
     """Seconds from the start of a controller to the first object that it creates."""
-    controller = AppWrapperController(Client(town.transport()), AppWrapperSettings(trust_unstamped=True, events=False))
+    settings = AppWrapperSettings(trust_unstamped=True, events=False)
     began = time.monotonic()
-    running = asyncio.ensure_future(controller.run())
-    try:
-        async with asyncio.timeout(600):
-            while not town.names(kinds.CONFIG_MAP):  # noqa: ASYNC110 (a server that tells nobody)
-                await asyncio.sleep(0.01)
-        return time.monotonic() - began
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    cluster.start(AppWrapperController(cluster.client, settings).run())
+    await cluster.until(kinds.CONFIG_MAP, "fits", lambda found: True)
+    return time.monotonic() - began
 
 
 def reads_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +140,9 @@ def reads_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f047_the_first_decision_comes_soon_with_everything_there() -> None:
     """F47: thousands of pods and AppWrappers are there when the controller starts. Holds: it decides within a stated
     bound; the cost of a start grows with the number of objects and not faster."""
-    assert await first_decision(filled(OBJECTS)) < BOUND
+    async with running(with_builtin=False) as cluster:
+        await fill(cluster, OBJECTS)
+        assert await first_decision(cluster) < BOUND
 
 
 def estimates_from_templates_alone(monkeypatch: pytest.MonkeyPatch) -> None:
