@@ -30,9 +30,10 @@ def is_running(pod: Json) -> bool:
 
 
 def condition(pod: Json, kind: str) -> Json | None:
-    for found in (pod.get("status") or {}).get("conditions") or []:
+    found: Json
+    for found in (pod.get("status") or {}).get("conditions") or ():
         if found.get("type") == kind:
-            return dict(found)
+            return found
     return None
 
 
