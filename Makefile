@@ -29,13 +29,14 @@ demo: setup ## the main job on this machine: queue two Ray clusters, run one, ha
 
 test: lint test-fast test-chaos test-integration test-e2e ## everything: lint, unit, deaths and storms, real control plane, real Ray
 
-test-fast: setup ## unit and in-process tests only (a minute and a half on two cores)
+# Three workers on two cores: some tests wait for processes. The same examples every time; plain pytest explores.
+test-fast: setup ## unit and in-process tests only (about a minute on two cores)
 	@echo "— unit and in-process tests"
-	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=ci tests/unit tests/checker tests/conformance  # the same examples every time; plain pytest explores
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal --hypothesis-profile=ci tests/unit tests/checker tests/conformance
 
-test-chaos: setup ## controllers killed after every write, servers that fail; in-process, seeded
+test-chaos: setup ## controllers killed after every write, servers that fail, long seeded runs; in-process
 	@echo "— deaths and storms"
-	@$(BIN)/python -m pytest -q -n 2 tests/chaos
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=ci tests/chaos
 
 test-integration: setup ## against the real kube-apiserver and etcd (built once into the cache)
 	@$(BIN)/python -m tests.controlplane.build
