@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -465,30 +466,43 @@ while True: time.sleep(1000)
 """
 
 
-@proven(without=believes_ray_start)
-async def test_f110_a_ray_node_that_ended_behind_its_ray_start_is_noticed(isolated: Machine, tmp_path: Path) -> None:
-    """F110: someone ends a raylet by SIGTERM; `ray start` stays. Holds: shown and restarted within seconds."""
+async def fake_ray(isolated: Machine, tmp_path: Path, **lifecycle: Any) -> tuple[Any, Any]:
+    """A pod and its container, in which `ray start` has come up."""
     fake = tmp_path / "env" / "bin" / "ray"
     fake.parent.mkdir(parents=True)
     fake.write_text(FAKE_RAY.format(python=sys.executable))
     fake.chmod(0o755)
     isolated.host.images = ImageTable({"ray": str(tmp_path / "env")})
     isolated.host.ray_period = 0.1
-    script = "ray start --head --block"
-    run = isolated.start(pod("head", "sh", "-c", f"exec {script}", image="ray", policy="Always"))
-    container = None
+    made = pod("head", "sh", "-c", "exec ray start --head --block", image="ray", policy="Always")
+    made["spec"]["containers"][0]["lifecycle"] = lifecycle
+    run = isolated.start(made)
 
     def up() -> bool:
-        nonlocal container
         container = run.container("main")
         return container is not None and container._ray_was_up
 
     await until(up)
-    assert container is not None and container.process is not None
+    return run, run.container("main")
+
+
+@proven(without=believes_ray_start)
+async def test_f110_a_ray_node_that_ended_behind_its_ray_start_is_noticed(isolated: Machine, tmp_path: Path) -> None:
+    """F110: someone ends a raylet by SIGTERM; `ray start` stays. Holds: shown and restarted within seconds."""
+    run, container = await fake_ray(isolated, tmp_path)
+    assert container.process is not None
     code, _ = await container.process.enter(["sh", "-c", "kill -USR1 2"])  # what runs as the container's first process
     assert code == 0
     await until(lambda: run.status()["containerStatuses"][0]["restartCount"] == 1, 10)
     assert any("Ray is gone" in message for _, _, message in isolated.events)
+
+
+async def test_a_ray_node_that_its_own_hook_stops_is_not_missed(isolated: Machine, tmp_path: Path) -> None:
+    hook = {"exec": {"command": ["sh", "-c", "kill -USR1 2; sleep 0.5"]}}
+    run, _ = await fake_ray(isolated, tmp_path, preStop=hook)
+    run.stop(5.0)
+    await asyncio.wait_for(run.finished.wait(), 10)
+    assert not any("Ray is gone" in message for _, _, message in isolated.events)
 
 
 def forgets_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,8 +331,9 @@ class ContainerRun:
         await raylife.until_up(self._prober, port, clock)
         self._ray_was_up = True
         await raylife.until_gone(self.host.sandbox, self.address, port, clock, self.host.ray_period)
-        said = f"Ray is gone: nothing answers on port {port} any more, although `ray start` still runs"
-        self.host.announce(self.pod, "Warning", "Unhealthy", said)
+        if not self._stopping:  # else it was asked to go: a preStop hook may well be `ray stop`
+            said = f"Ray is gone: nothing answers on port {port} any more, although `ray start` still runs"
+            self.host.announce(self.pod, "Warning", "Unhealthy", said)
         self.ready = False
         self._changed()
         process.stop(self._grace())
