@@ -10,6 +10,8 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.queues import PodsReady, QueueSettings, reconciler
 from shoal.controllers.queues.controller import QueueController
+from shoal.controllers.queues.jobs.ray import RayJobs
+from shoal.kube.webhooks import AdmissionRequest, Verdict
 from shoal.local.scheduler import Scheduler
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -24,6 +26,7 @@ from tests.unit.queues.build import (
     make,
     name_of,
     pods_of,
+    ray_job,
     said,
     true,
     usage,
@@ -255,3 +258,36 @@ async def test_f014_an_admitted_gang_that_stays_suspended_is_found(
     (made,) = await make(quiet, job("train"))
     await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
     await quiet.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
+
+
+def counted_as_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RayJobs, "is_on_hold", lambda self, found: False)
+
+
+@proven(without=counted_as_active)
+async def test_f032_a_ray_job_that_can_have_no_pods_holds_no_quota(cluster: Cluster) -> None:
+    """F32: a RayJob stays in ValidationFailed. Holds: its quota goes to others, and it is not given any again until
+    somebody corrects it."""
+    (made,) = await make(cluster, ray_job("broken", 1))
+    name = name_of(made, "RayJob", "ray.io")
+    await cluster.until(kinds.RAY_JOB, "broken", lambda one: one["spec"]["suspend"] is False)
+    broken = {"status": {"jobDeploymentStatus": "ValidationFailed"}}
+    await cluster.client.patch(kinds.RAY_JOB, "broken", "default", broken, subresource="status")
+    released = await cluster.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    assert said(released, "QuotaReserved")[1:] == ("OnHold", "Job is on hold")
+    (other,) = await make(cluster, job("other", 4))
+    await cluster.until(kinds.WORKLOAD, name_of(other), true("Admitted"))
+
+
+async def test_a_start_that_is_refused_goes_back_with_the_refusal(cluster: Cluster) -> None:
+    def refuses(request: AdmissionRequest) -> Verdict:
+        starts = request.object is not None and request.object["spec"].get("suspend") is False
+        return Verdict(not starts, "not on a Sunday")
+
+    cluster.server.admission.judges[("batch", "jobs")] = refuses
+    (made,) = await make(cluster, job("train", 4))
+    back = await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, "Requeued")[0] == "False")
+    assert said(back, "Evicted")[1] == "StartRefused"
+    assert "not on a Sunday" in said(back, "Evicted")[2]
+    assert said(back, "QuotaReserved")[0] == "False"
+    assert "requeueAt" in back["status"]["requeueState"]

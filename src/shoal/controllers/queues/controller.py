@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 STATUS_PAUSE = 0.1
 """Seconds for which changes of a queue are collected before its status is written."""
+MANY = 1_000
+"""With every thousand Workloads the pause grows by itself once: counting them takes its time."""
 Address = tuple[Kind, Key]
 
 
@@ -187,7 +189,7 @@ class QueueController:
             key = self.world.note_job(kind, job)
             self.queue.enqueue(key)
             workload = self.world.workloads.get(key)
-            if workload is not None and (change.old or {}).get("spec") != job.get("spec"):
+            if workload is not None and _is_told_anew(kind, change.old, job):
                 self._tell(workload)
 
     def _request_changed(self, change: Change) -> None:
@@ -272,12 +274,13 @@ class QueueController:
         return list({one["metadata"]["uid"]: one for one in found}.values())
 
     def _note_queues_of(self, workload: Json) -> None:
+        pause = STATUS_PAUSE * (1 + len(self.world.workloads) / MANY)
         local = self.world.local_queue(workload)
         if local is not None:
-            self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
+            self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), pause)
         name = self.world.cluster_queue_name(workload)
         if name:
-            self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", name)), STATUS_PAUSE)
+            self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", name)), pause)
 
     def _note_cluster_queues(self) -> None:
         for queue in self.world.others[kinds.CLUSTER_QUEUE].list():
@@ -294,5 +297,26 @@ class QueueController:
         while True:
             await self.clock.sleep(self.settings.check_seconds)
             for workload in self.world.workloads.list():
-                self.queue.enqueue(key_of(workload))
+                if self._may_be_stuck(workload):
+                    self.queue.enqueue(key_of(workload))
+            for kind, cache in self.world.jobs.items():
+                for job in cache.list():
+                    key = workload_key(BY_KIND[kind], job)
+                    if self.world.job_of(key) is not None and self.world.workloads.get(key) is None:
+                        self.queue.enqueue(key)
             self._host.replan()
+
+    def _may_be_stuck(self, workload: Json) -> bool:
+        """Neither simply waiting nor simply running nor over: something is due that may have been missed."""
+        gang = self._gangs.get(gang_key(workload))
+        if gang is None or gang.state in ("finished", "held"):
+            return gang is None or bool(workload["metadata"].get("finalizers"))
+        if gang.state == "waiting":
+            return self.pending.reservation(gang.key, gang.uid) is not None
+        found = self.world.job_of(key_of(workload))
+        return gang.state != "admitted" or found is None or found[0].is_suspended(found[1])
+
+
+def _is_told_anew(kind: GangJob, old: Json | None, new: Json) -> bool:
+    """Does the change of a job concern what the engine is told of its Workload?"""
+    return old is None or old.get("spec") != new.get("spec") or kind.is_on_hold(old) != kind.is_on_hold(new)

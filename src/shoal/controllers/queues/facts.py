@@ -48,13 +48,19 @@ class Facts:
             gang = replace(gang, pod_sets=())
         cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
         rules = checks.rules_of(cluster_queue)
+        if gang.state == "waiting" and self._is_on_hold(workload):
+            gang = replace(gang, state="held")
         if gang.state in ("waiting", "held"):
-            supply = self._settings.supply
-            return replace(gang, checks_done=not rules, supply=supply)
+            return replace(gang, checks_done=not rules, supply=self._settings.supply)
         wanted = checks.applying(rules, checks.flavors_of(cluster_queue), status.get("admission") or {})
         done = checks.all_ready(status, wanted)
         gang = replace(gang, checks_done=done, supply=self._settings.supply)
         return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
+
+    def _is_on_hold(self, workload: Json) -> bool:
+        """Its job can have no pods until somebody changes it: so long it is not considered."""
+        found = self._world.job_of(key_of(workload))
+        return found is not None and found[0].is_on_hold(found[1])
 
     def _is_counted_by_its_wrapper(self, workload: Json) -> bool:
         """Once an AppWrapper runs, its own controller tells its pods and its room; only quota is ours to count."""
