@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapperStatus
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, component_status
 from shoal.controllers.appwrapper.component_limits import Patience, duration_text
 from tests.cluster import Cluster
 from tests.unit.appwrapper.build import config_map, job, of_gang, ray_cluster, set_pod
 from tests.unit.appwrapper.test_components import AW, brief_pod, conditions, phase, wrapper
 
+SECOND = 1_000_000
 PREFIX = "workload.codeflare.dev.appwrapper/"
 
 
@@ -108,6 +110,27 @@ async def test_what_succeeded_is_kept_for_its_time_and_then_removed(quiet: Clust
     gone = await quiet.until(AW, "brief", lambda one: conditions(one)["ResourcesDeployed"][0] == "False")
     assert told(gone, "ResourcesDeployed") == "Time to live after success of 300ms expired"
     assert (gone["status"]["phase"], await quiet.names(kinds.POD)) == ("Succeeded", ["long"])
+
+
+async def test_one_that_waits_says_so_in_the_words_that_scalers_look_for(quiet: Cluster) -> None:
+    start(quiet)
+    await quiet.create(AW, wrapper("big", brief_pod("one", cpu="99")))
+    held = await quiet.until(AW, "big", lambda one: "QuotaReserved" in conditions(one) if "status" in one else False)
+    assert conditions(held)["QuotaReserved"] == ("False", "Waiting")
+    assert told(held, "QuotaReserved") == "Insufficient resources to dispatch AppWrapper."
+    assert held["status"]["message"].startswith("99 cpu needed, 4 free")
+
+
+def test_a_condition_keeps_its_time_until_its_value_changes() -> None:
+    """Graces count from there: a new reason or message does not start them anew."""
+    status = component_status.unhealthy(AppWrapperStatus(), "FoundFailedPods", "", 10 * SECOND)
+    status = component_status.unhealthy(status, "InsufficientPodsReady", "2 pods pending", 70 * SECOND)
+    assert component_status.since(status, "Unhealthy") == 10 * SECOND
+    assert [(one.reason, one.message) for one in status.conditions or ()] == [
+        ("InsufficientPodsReady", "2 pods pending")
+    ]
+    status = component_status.with_condition(status, "Unhealthy", False, "FoundNoFailedPods", "", 80 * SECOND)
+    assert component_status.since(status, "Unhealthy") == 80 * SECOND
 
 
 @pytest.mark.parametrize(
