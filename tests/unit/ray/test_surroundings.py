@@ -248,3 +248,22 @@ def test_a_serve_service_without_a_port_is_advised_about():
     assert not any("Ray Serve" in one for one in validation.warnings_of_cluster(body))
     view.ray_container(view.head(body))["ports"] = [{"name": "dashboard", "containerPort": 8265}]
     assert any("no port named serve" in one for one in validation.warnings_of_cluster(body))
+
+
+async def test_an_ingress_follows_its_options_and_goes_with_them():
+    options = {"host": "pond.example", "tls": [{"hosts": ["pond.example"], "secretName": "t"}]}
+    body = ray_cluster(head={"enableIngress": True, "ingressOptions": options})
+    stage = await staged(Settings(), body)
+
+    async def changed(head):
+        await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"headGroupSpec": head}})
+        await stage.settle()
+        return [one["spec"] for one in stage.objects(kinds.INGRESS)]
+
+    first = stage.objects(kinds.INGRESS)[0]["spec"]
+    plain = await changed({"ingressOptions": None})
+    gone = await changed({"enableIngress": False})
+    await stage.stop()
+    assert first["rules"][0]["host"] == "pond.example" and first["tls"]
+    assert plain[0]["rules"][0].get("host") is None and not plain[0].get("tls")
+    assert gone == []

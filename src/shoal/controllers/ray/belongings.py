@@ -34,6 +34,7 @@ class _Made(msgspec.Struct):
     generation: int = -1
     seen: float = 0.0
     token: Json | None = None
+    ingress: bool = False
 
 
 class Belongings:
@@ -47,7 +48,7 @@ class Belongings:
         made = self._made.setdefault(view.uid(cluster), _Made())
         left = made.seen + RECHECK - self._clock.monotonic()
         if made.generation != view.generation(cluster) or left <= 0:
-            await self._rarely_seen(cluster, again=made.generation == view.generation(cluster))
+            await self._rarely_seen(cluster, made, again=made.generation == view.generation(cluster))
             made.generation, made.seen = view.generation(cluster), self._clock.monotonic()
             left = RECHECK
         if auth.needs_secret(cluster, self._settings):
@@ -69,12 +70,11 @@ class Belongings:
             or pod_group.wants_pod_group(cluster, self._settings)
         )
 
-    async def _rarely_seen(self, cluster: Json, *, again: bool) -> None:
+    async def _rarely_seen(self, cluster: Json, made: _Made, *, again: bool) -> None:
         """`again` is a look at what stands already: it is read first, and written only if it is gone or differs."""
         if view.autoscaling(cluster):
             await self._identity(cluster, again)
-        if view.head(cluster).get("enableIngress") is True:
-            await self._ingress(cluster, again)
+        await self._ingress(cluster, made, again)
         for policy in network_policy.network_policies(cluster):
             await self._follow_part(cluster, kinds.NETWORK_POLICY, policy, "spec", again)
         if pod_group.wants_pod_group(cluster, self._settings):
@@ -146,8 +146,20 @@ class Belongings:
         await self._follow_part(cluster, kinds.ROLE, autoscaler.role(cluster), "rules", again)
         await self._follow_part(cluster, kinds.ROLE_BINDING, autoscaler.role_binding(cluster), "subjects", again)
 
-    async def _ingress(self, cluster: Json, again: bool) -> None:
-        await self._follow_part(cluster, kinds.INGRESS, services.ingress(cluster), "spec", again)
+    async def _ingress(self, cluster: Json, made: _Made, again: bool) -> None:
+        """One that is no longer asked for goes: it leads to a dashboard."""
+        wanted = services.ingress(cluster)
+        if view.head(cluster).get("enableIngress") is True:
+            wanted["spec"] = {"tls": None, "ingressClassName": None, **wanted["spec"]}  # null takes out what was there
+            wanted["spec"]["rules"] = [{"host": None, **rule} for rule in wanted["spec"]["rules"]]
+            await self._follow_part(cluster, kinds.INGRESS, wanted, "spec", again)
+            made.ingress = True
+        elif made.ingress:
+            held = await self._stored(kinds.INGRESS, view.name(wanted), view.namespace(wanted))
+            if held is not None and owned_by(held, cluster):
+                await self._writes.delete(kinds.INGRESS, held)
+                self._recorder.event(cluster, "Normal", "DeletedIngress", f"Deleted Ingress {view.name(wanted)}")
+            made.ingress = False
 
     async def _follow_part(self, cluster: Json, kind: Kind, wanted: Json, part: str, again: bool) -> None:
         """Create, or bring that part (and the annotations) of what is there to what it should be."""
