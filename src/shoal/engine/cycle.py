@@ -376,12 +376,11 @@ class Cycle:
         found = self._room_without(gang, victims)
         if isinstance(found, Placement):
             return Start(found, seats, victims, "quota" if victims else "")
-        if asking and not victims:
-            wanting = state.pools.wanting(gang, state.ledger.room)
-            if wanting is not None:
-                return wanting
-        if tentative:
+        wanting = state.pools.wanting(gang, state.ledger.room) if asking else None
+        if tentative and (wanting is None or victims):
             state.forest.undo()
+        if wanting is not None:
+            return wanting  # nodes come first: until they are there, nobody has to leave for its quota
         if preempting and not self._has_quota(gang):
             return self._judge_with_preemption(gang, found)
         return Blocked(found)

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine import Engine
+from shoal.engine import Engine, Settings
 from shoal.engine.model import Gang, NodeFact, NodePool, Obtain, Plan, Taint, Toleration
 
 from .build import SECOND, admitted, engine, gang, held, node, pods, preempted, quota, requests, subtree, why
@@ -149,6 +149,30 @@ def test_quota_is_asked_first_and_kept_while_nodes_come():
     assert asked(again.plan(2 * SECOND)) == {} and asked(judge.plan(2 * SECOND)) == {}
     judge.update(node("new", cpu=4))
     assert admitted(judge.plan(3 * SECOND)) == ["first"]
+
+
+def test_who_needs_quota_of_borrowers_and_new_nodes_asks_for_the_nodes_first():
+    """Nobody is stopped for a gang that could not start anyway; once the nodes are there, the borrower leaves."""
+    judge = Engine(Settings(quota=True, preemption=True))
+    judge.update(subtree("team", "", quota("root", cpu=8, memory="64Gi")))
+    judge.update(subtree("team", "root", quota("a", cpu=4, memory="32Gi"), quota("b", cpu=4, memory="32Gi")))
+    judge.update(node("n", cpu=4))
+    judge.update(gang("borrower", pods(2, cpu=2), at=1, labels={"team": "b"}))
+    assert admitted(judge.plan(SECOND)) == ["borrower"]
+    judge.update(node("m", cpu=3))
+    judge.update(gang("other", pods(1, cpu=3), at=2, labels={"team": "b"}))
+    assert admitted(judge.plan(2 * SECOND)) == ["other"], "b borrows from a"
+    judge.update(pool("more", 3))
+    judge.update(gang("owner", pods(1, cpu=4), at=3, labels={"team": "a"}))
+    plan = judge.plan(3 * SECOND)
+    assert preempted(plan) == [] and asked(plan) == {"owner": {"more": 1}}
+    for fact in come(plan.obtains[0], {"more": pool("more", 3)}):
+        judge.update(fact)
+    judge.update(pool("more", 2))
+    plan = judge.plan(4 * SECOND)
+    assert preempted(plan) == ["other"] and held(plan)["owner"] == "preempting"
+    judge.remove("AppWrapper/default/other")
+    assert admitted(judge.plan(5 * SECOND)) == ["owner"]
 
 
 def test_a_bad_pool_is_named_and_adds_nothing():
