@@ -8,6 +8,7 @@ while it is down. Metadata, deletions and finalizers of AppWrappers never depend
 from __future__ import annotations
 
 import asyncio
+import os
 from urllib.parse import urlsplit
 
 from shoal.api import kinds
@@ -95,7 +96,7 @@ class Admission:
         judge = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator)
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
-        self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(ray.Settings()))
+        self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(ray.from_environment(os.environ)))
         self._server.admit(queues.PREPARE_PATH, queues.prepare)
         self._server.admit(queues.VALIDATE_PATH, queues.validate)
 

@@ -62,3 +62,11 @@ def test_what_will_disappoint_is_a_warning():
     verdict = validate(asked(small))
     assert verdict.allowed
     assert "512Mi" in verdict.warnings[0]
+
+
+def test_who_creates_what_is_only_stored_is_told():
+    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "serve"}, "spec": {}}
+    verdict = validate(asked(service))
+    assert verdict.allowed
+    assert "does not run it yet" in verdict.warnings[0]
+    assert validate(asked({**service, "spec": {"suspend": True}}, old=service)).warnings == ()

@@ -21,7 +21,7 @@ RULES: list[Json] = [
     {
         "apiGroups": ["ray.io"],
         "apiVersions": ["v1", "v1alpha1"],
-        "resources": ["rayclusters", "rayjobs"],
+        "resources": ["rayclusters", "rayjobs", "rayservices"],
         "operations": ["CREATE", "UPDATE"],
         "scope": "Namespaced",
     },
@@ -34,6 +34,7 @@ RULES: list[Json] = [
     },
 ]
 """What a ValidatingWebhookConfiguration sends to `VALIDATE_PATH`."""
+NOT_RUN = "RayService is stored, but Shoal does not run it yet: no pods will be made; use a RayCluster or RayJob"
 
 
 def validator(settings: Settings) -> Callable[[AdmissionRequest], Verdict]:
@@ -45,6 +46,8 @@ def validator(settings: Settings) -> Callable[[AdmissionRequest], Verdict]:
             return Verdict()
         if old is not None and old.get("spec") == obj.get("spec"):
             return Verdict()
+        if request.kind.kind == "RayService":
+            return Verdict(warnings=(NOT_RUN,) if old is None else ())
         problems = problems_of(obj, request.kind.kind, settings)
         if not problems:
             return Verdict(warnings=tuple(warnings_of_cluster(obj)) if request.kind.kind == "RayCluster" else ())
