@@ -247,6 +247,7 @@ def judges(client: Client, *, as_creator: bool = False) -> dict[tuple[str, str],
     return {
         ("ray.io", "rayclusters"): of_ray_in_queues,
         ("ray.io", "rayjobs"): of_ray_in_queues,
+        ("ray.io", "rayservices"): of_ray,
         ("ray.k8s.io", "rays"): of_ray,
         ("workload.codeflare.dev", "appwrappers"): of_gangs,
         ("mcad.ibm.com", "appwrappers"): of_gangs,
