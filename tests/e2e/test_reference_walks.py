@@ -135,7 +135,7 @@ async def submit(cluster: RemoteCluster, wrapper: Json, kind: Kind = kinds.APP_W
     return str(wrapper["metadata"]["name"])
 
 
-async def runs(cluster: RemoteCluster, wrapper: Json, count: int) -> None:
+async def until_it_runs(cluster: RemoteCluster, wrapper: Json, count: int) -> None:
     """Submitted, dispatched, and that many pods run."""
     name = await submit(cluster, wrapper)
     await until_pods_run(cluster, name, count)
@@ -151,27 +151,27 @@ async def pods_of(cluster: RemoteCluster, name: str) -> list[Json]:
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 async def test_a_set_of_pods_runs(cluster: RemoteCluster, kind: str) -> None:
     name = f"aw-{kind.lower()}"
-    await runs(cluster, wrapped(name, replicated(kind, name, 3), minimum=3), 3)
+    await until_it_runs(cluster, wrapped(name, replicated(kind, name, 3), minimum=3), 3)
     found = await pods_of(cluster, name)
     assert {one["metadata"]["annotations"][ANNOTATION] for one in found} == {name}
     assert {one["metadata"]["labels"]["resourceName"] for one in found} == {name}
 
 
 async def test_one_pod_and_several_pods_run(cluster: RemoteCluster) -> None:
-    await runs(cluster, wrapped("aw-pod", pod("aw-pod"), minimum=1), 1)
-    await runs(cluster, wrapped("aw-pods", pod("one"), pod("two"), minimum=2), 2)
+    await until_it_runs(cluster, wrapped("aw-pod", pod("aw-pod"), minimum=1), 1)
+    await until_it_runs(cluster, wrapped("aw-pods", pod("one"), pod("two"), minimum=2), 2)
 
 
 async def test_half_and_a_third_of_the_cluster_run_side_by_side(cluster: RemoteCluster) -> None:
-    await runs(cluster, deployment_of("550m"), 2)
-    await runs(cluster, deployment_of("350m"), 2)
+    await until_it_runs(cluster, deployment_of("550m"), 2)
+    await until_it_runs(cluster, deployment_of("350m"), 2)
 
 
 async def test_what_does_not_fit_waits_while_a_smaller_one_passes(cluster: RemoteCluster) -> None:
-    await runs(cluster, deployment_of("550m"), 2)
+    await until_it_runs(cluster, deployment_of("550m"), 2)
     big = await submit(cluster, deployment_of("500m"))
     assert trail(await cluster.until(kinds.APP_WRAPPER, big, waits))[-1] == SHORTAGE
-    await runs(cluster, deployment_of("300m"), 2)
+    await until_it_runs(cluster, deployment_of("300m"), 2)
     assert await pods_of(cluster, big) == []
     await cluster.client.delete(kinds.APP_WRAPPER, "aw-2-550m", "default", propagation="Foreground")
     await until_pods_run(cluster, big, 2)
@@ -192,7 +192,7 @@ async def test_declared_amounts_count_even_where_they_contradict_the_template(cl
     def declared(name: str, wanted: str, real: str) -> Json:
         return wrapped(name, replicated("Deployment", name, 2, real), needs=[needs(2, cpu=wanted)], minimum=2)
 
-    await runs(cluster, declared("equal", "550m", "550m"), 2)
+    await until_it_runs(cluster, declared("equal", "550m", "550m"), 2)
     await submit(cluster, declared("low", "425m", "460m"))
     await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
     await submit(cluster, declared("high", "470m", "10m"))
@@ -204,7 +204,7 @@ async def test_declared_amounts_count_even_where_they_contradict_the_template(cl
 async def test_a_gang_that_sums_up_and_finds_no_node_gives_its_room_back(cluster: RemoteCluster) -> None:
     """Two nodes have 450m each: one pod of 700m is dispatched by the sums, stays pending and is requeued after its
     grace, as often as it likes; two of 340m run in that room all the same, although they came later."""
-    await runs(cluster, deployment_of("550m"), 2)
+    await until_it_runs(cluster, deployment_of("550m"), 2)
     wide = await submit(cluster, deployment_of("700m", 1, requeuing={"timeInSeconds": 1, "growthType": "none"}))
     small = await submit(cluster, deployment_of("340m"))
     await cluster.until(kinds.APP_WRAPPER, small, waits)

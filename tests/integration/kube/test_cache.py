@@ -144,4 +144,4 @@ async def test_many_caches_share_one_connection_pool(client: Client, start: Star
     async with asyncio.timeout(30):
         for cache in caches:
             await cache.synced.wait()
-    await client.list(CONFIG_MAP)
+    assert await client.list(CONFIG_MAP), "there is a connection left for others"

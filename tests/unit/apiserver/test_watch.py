@@ -44,8 +44,10 @@ class Watch:
         await turns()
         return [(kind, name) for kind, name, _ in self.seen]
 
-    async def ended(self) -> None:
+    async def ended(self) -> list[tuple[str, str]]:
+        """What it saw until it ended by itself, which it must within seconds."""
         await asyncio.wait_for(self._run, 5)
+        return await self.events()
 
     async def stop(self) -> None:
         self._run.cancel()
@@ -168,4 +170,4 @@ async def test_stopping_the_server_ends_watches(server: Server, client: Client) 
     watch = Watch(client, resource_version="1")
     await turns()
     server.reader.stop()
-    await watch.ended()
+    assert await watch.ended() == []

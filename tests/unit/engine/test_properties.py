@@ -40,7 +40,7 @@ def test_never_over_a_nodes_capacity_and_gangs_stay_whole(seed, policy, preempti
     world = busy_world(seed, policy=policy, preemption=preemption)
     for _ in range(80):
         world.step()
-        world.check()
+        world.assert_holds()
 
 
 @given(SEEDS, st.sampled_from(POLICIES), st.booleans())
@@ -117,7 +117,7 @@ def test_never_over_quota_at_any_instant(seed):
         if world.dice.random() < 0.4:
             world.submit(labels={"team": world.dice.choice(["a", "b", "default", "none"])})
         world.step()
-        world.check()
+        world.assert_holds()
         limits = {"root": 10_000, "b": 3_000}
         for place, limit in limits.items():
             holders = [one for one in world.gangs.values() if one.state == "admitted"]

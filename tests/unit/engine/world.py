@@ -1,6 +1,6 @@
 """A cluster that does as it is told: applies plans, runs pods, and keeps its own facts to check the engine against.
 
-Everything random comes from one seed. `check` holds after every step, whatever happened.
+Everything random comes from one seed. `assert_holds` after every step, whatever happened.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class World:
 
     # What must hold
 
-    def check(self):
+    def assert_holds(self):
         self.check_nodes()
         self.check_neighbours()
         self.check_whole()
