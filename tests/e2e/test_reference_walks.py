@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.gang import SUPPLY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.kube.client import Client
@@ -268,23 +269,28 @@ async def test_past_its_run_time_it_fails_and_leaves_nothing(cluster: RemoteClus
 
 
 async def test_what_can_never_be_made_fails_or_is_refused(cluster: RemoteCluster, machine: Machine) -> None:
-    """As in MCAD, a Pod without a name, or an item without an object, fails at its creation, and what has no kind is
-    refused; so is here what would be made in another namespace."""
+    """As in MCAD, a Pod without a name, one for another namespace, or an item without an object fails at its creation,
+    and what has no kind is refused. Where every pod must have a node, so is what would be made in another namespace."""
     nameless, elsewhere = pod("x"), pod("x")
     del nameless["metadata"]["name"]
     elsewhere["metadata"]["namespace"] = "kube-system"
     empty = wrapped("empty", {}, minimum=1)
     del empty["spec"]["resources"]["GenericItems"][0]["generictemplate"]
-    for name, made in (("nameless", wrapped("nameless", nameless, minimum=1)), ("empty", empty)):
+    outside = wrapped("elsewhere", elsewhere, minimum=1)
+    for name, made in (
+        ("nameless", wrapped("nameless", nameless, minimum=1)),
+        ("empty", empty),
+        ("elsewhere", outside),
+    ):
         await submit(cluster, made)
         failed = await cluster.until(kinds.APP_WRAPPER, name, has_state("Failed"))
         assert trail(failed)[-1][:2] == ("Failed", "ItemCreationFailure.")
     with pytest.raises(Invalid, match=r"generictemplate\.kind"):
         await submit(cluster, wrapped("formless", {"metadata": {"name": "x"}}))
-    manifest = json.dumps(wrapped("elsewhere", elsewhere, minimum=1))
-    said = await asyncio.to_thread(machine.kubectl, "create", "-f", "-", stdin=manifest, fails=True)
+    outside["metadata"] |= {"name": "strict", "annotations": {SUPPLY: "fit"}}
+    said = await asyncio.to_thread(machine.kubectl, "create", "-f", "-", stdin=json.dumps(outside), fails=True)
     place = "spec.resources.GenericItems[0].generictemplate.metadata.namespace"
-    assert f"AppWrapper 'elsewhere' is invalid: {place}: AppWrappers can not create objects in other" in said
+    assert f"AppWrapper 'strict' is invalid: {place}: AppWrappers can not create objects in other" in said
 
 
 async def test_many_at_once(cluster: RemoteCluster) -> None:

@@ -35,13 +35,17 @@ def validate_app_wrapper(obj: Json, old: Json | None = None) -> list[FieldError]
     return errors + (_check_unchanged(obj, old) if old is not None else [])
 
 
-def is_left_to_creation(error: FieldError) -> bool:
+def is_left_to_creation(error: FieldError, *, literally: bool = False) -> bool:
     """As MCAD: an item without an object, or whose object has no name, gets in and fails when it would be created.
 
-    Its users' own suites submit such items and watch them fail, so admission warns and does not refuse.
+    Its users' own suites submit such items and watch them fail, so admission warns and does not refuse. `literally`:
+    where MCAD's cluster-wide sums decide, an object for another namespace gets in and fails as well.
     """
-    missing = (".generictemplate", ".template", ".metadata.name")
-    return error.type == "Required" and error.path.startswith("spec.resources.") and error.path.endswith(missing)
+    if not error.path.startswith("spec.resources."):
+        return False
+    if error.type == "Forbidden":
+        return literally and error.path.endswith(".metadata.namespace")
+    return error.type == "Required" and error.path.endswith((".generictemplate", ".template", ".metadata.name"))
 
 
 def user_labels(name: str, uid: str) -> dict[str, str]:

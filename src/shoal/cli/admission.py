@@ -86,14 +86,16 @@ _PROBE: Json = {
 class Admission:
     """The server of one replica. `run` it in every replica, `keep` where the lease is held."""
 
-    def __init__(self, client: Client, namespace: str, hosts: tuple[str, ...], *, as_creator: bool = False) -> None:
+    def __init__(
+        self, client: Client, namespace: str, hosts: tuple[str, ...], *, as_creator: bool = False, supply: str = "fit"
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._rotation = Rotation(SERVICE, hosts or (f"{SERVICE}.{namespace}.svc",))
         self._server = WebhookServer()
         self._presented = asyncio.Event()
         self._unproven = "the API server has not called it yet"
-        judge = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator)
+        judge = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply)
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
         self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(ray.from_environment(os.environ)))

@@ -75,7 +75,9 @@ class LocalCluster:
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
         gangs = wrapper_settings(self.settings)
-        self.server.admission.judges.update(judges(self.client, as_creator=gangs.create_as_creator))
+        self.server.admission.judges.update(
+            judges(self.client, as_creator=gangs.create_as_creator, supply=gangs.supply)
+        )
         self.server.admission.preparers.update(preparers())
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
@@ -230,10 +232,11 @@ def wrapper_settings(settings: Settings) -> AppWrapperSettings:
     return choices.wrapper_settings(chosen, settings.gangs)
 
 
-def judges(client: Client, *, as_creator: bool = False) -> dict[tuple[str, str], Judge]:
+def judges(client: Client, *, as_creator: bool = False, supply: str = "fit") -> dict[tuple[str, str], Judge]:
     """Who refuses what can never work before it is stored, by group and resource: what the webhooks are elsewhere.
 
     `client` asks for users' rights. `as_creator`: wrapped objects are created as the user, who may then wrap roles.
+    `supply`: with `aggregate`, an object for another namespace gets in and fails, as in MCAD.
     """
     from shoal.controllers import ray
     from shoal.controllers.appwrapper import webhook
@@ -243,7 +246,7 @@ def judges(client: Client, *, as_creator: bool = False) -> dict[tuple[str, str],
 
     of_ray = ray.validator(ray_settings())
     of_ray_in_queues = queues.first_refusal(of_ray, queues.validate)
-    of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator).validate
+    of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
     return {
         ("ray.io", "rayclusters"): of_ray_in_queues,
         ("ray.io", "rayjobs"): of_ray_in_queues,

@@ -104,8 +104,7 @@ def command(
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     parts = _parts(names, wrappers, choices.queue_settings({}, choices.read(chosen)), health)
-    as_creator = wrappers.create_as_creator
-    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, as_creator, health, health_port))
+    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
 
 
 def _chosen(only: str) -> tuple[str, ...]:
@@ -163,7 +162,7 @@ async def _run(
     parts: dict[str, Part],
     webhooks: bool,
     webhook_url: str,
-    as_creator: bool,
+    wrappers: AppWrapperSettings,
     health: HealthServer,
     health_port: int,
 ) -> None:
@@ -178,7 +177,8 @@ async def _run(
         if webhooks:
             from shoal.cli.admission import Admission, certificate_hosts
 
-            admission = Admission(client, namespace, certificate_hosts(webhook_url), as_creator=as_creator)
+            hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
+            admission = Admission(client, namespace, hosts, as_creator=as_creator, supply=wrappers.supply)
             parts = {"webhook certificate": admission.keep, **parts}
             health.require("webhook", admission.trouble)
 

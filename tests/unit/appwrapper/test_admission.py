@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.gang import SUPPLY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli.cluster import judges
@@ -151,6 +152,26 @@ async def test_what_mcad_lets_in_gets_in_with_a_warning_and_fails(guarded: Clust
     assert told in answer.headers["warning"]
     failed = await guarded.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
     assert trail(failed)[-1][:2] == ("Failed", "ItemCreationFailure.")
+
+
+async def test_where_sums_decide_an_object_for_another_namespace_gets_in_and_fails_as_in_mcad(guarded: Cluster) -> None:
+    """By the choice of the cluster, or of the AppWrapper itself; nothing is ever made over there."""
+    guarded.server.admission.judges.update(judges(guarded.client, supply="aggregate"))
+    strict = elsewhere()
+    strict["metadata"] |= {"name": "strict", "annotations": {SUPPLY: "fit"}}
+    with pytest.raises(Invalid, match="objects in other namespaces"):
+        await guarded.client.create(kinds.APP_WRAPPER, strict, "default")
+    answer = await guarded.client.request(
+        "POST", kinds.APP_WRAPPER.path("default"), body=msgspec.json.encode(elsewhere())
+    )
+    assert "objects in other namespaces" in answer.headers["warning"]
+    failed = await guarded.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
+    assert trail(failed)[-1][:2] == ("Failed", "ItemCreationFailure.")
+    assert 'resource namespace "kube-system" is different' in failed["status"]["message"]
+    guarded.server.admission.judges.update(judges(guarded.client))
+    lenient = elsewhere()
+    lenient["metadata"] |= {"name": "lenient", "annotations": {SUPPLY: "aggregate"}}
+    await guarded.client.create(kinds.APP_WRAPPER, lenient, "default")
 
 
 async def test_what_came_in_without_admission_fails_in_the_end(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from shoal.api import rules
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.appwrapper_rules import is_left_to_creation, user_labels, wraps_the_same
 from shoal.api.codec import typed
-from shoal.api.gang import CREATED_BY
+from shoal.api.gang import CREATED_BY, SUPPLY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.problems import FieldError, joined
@@ -60,16 +60,18 @@ def stamp_of(request: AdmissionRequest) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def validate(request: AdmissionRequest, *, as_creator: bool = False) -> Verdict:
+def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str = "fit") -> Verdict:
     """Refuse what can never work, with the field at fault; warn of what MCAD lets in and then fails.
 
     `as_creator`: wrapped objects are created as the user, so that kinds which the server judges by their creator pass.
+    `supply`: what decides where the object itself does not say; `aggregate` is MCAD to the letter.
     """
     obj, old = request.object, request.old_object
     if obj is None or request.sub_resource or _passes(obj, old):
         return Verdict()
     found = [*rules.validate(obj, old), *_too_many_kinds(obj), *([] if as_creator else refused_kinds(obj))]
-    problems = [error for error in found if not is_left_to_creation(error)]
+    chosen = ((obj.get("metadata") or {}).get("annotations") or {}).get(SUPPLY, supply)
+    problems = [error for error in found if not is_left_to_creation(error, literally=chosen == "aggregate")]
     if not problems:
         problems = _unreadable_demand(obj)
     if problems:
@@ -130,13 +132,14 @@ def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
 class Judge:
     """Validation that also asks for the requester's own right to create each wrapped object."""
 
-    def __init__(self, rights: Rights, kinds: Discovery, *, as_creator: bool = False) -> None:
+    def __init__(self, rights: Rights, kinds: Discovery, *, as_creator: bool = False, supply: str = "fit") -> None:
         self._rights = rights
         self._kinds = kinds
         self._as_creator = as_creator
+        self._supply = supply
 
     async def validate(self, request: AdmissionRequest) -> Verdict:
-        verdict = validate(request, as_creator=self._as_creator)
+        verdict = validate(request, as_creator=self._as_creator, supply=self._supply)
         obj, old = request.object, request.old_object
         if not verdict.allowed or obj is None or request.sub_resource or request.kind.kind != "AppWrapper":
             return verdict
