@@ -17,7 +17,7 @@ from shoal.api.meta import Json
 from shoal.controllers.guest import Asker, Host
 from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
-from shoal.controllers.queues.facts import Facts, gang_key
+from shoal.controllers.queues.facts import Facts, gang_key, is_active
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.pending import Pending
@@ -145,6 +145,7 @@ class QueueController:
             self.pending.forget(key, uid)
             self._gangs.pop(key, None)
             self._keys.pop(uid, None)
+            self.facts.forget(uid)
             self._host.engine.remove(key)
             self._host.replan()
         else:
@@ -201,6 +202,8 @@ class QueueController:
             self.queue.enqueue(key_of(workload))
 
     def _other_changed(self, kind: Kind, change: Change) -> None:
+        if not _concerns_us(change):
+            return
         engine = self._host.engine
         name, obj = change.key.name, change.new
         match kind:
@@ -320,3 +323,17 @@ class QueueController:
 def _is_told_anew(kind: GangJob, old: Json | None, new: Json) -> bool:
     """Does the change of a job concern what the engine is told of its Workload?"""
     return old is None or old.get("spec") != new.get("spec") or kind.is_on_hold(old) != kind.is_on_hold(new)
+
+
+def _concerns_us(change: Change) -> bool:
+    """False for changes that only say how an object fares; whether it is active does concern those that need it."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return True
+    parts = ("spec", "value", "globalDefault")
+    metadata = ("labels", "deletionTimestamp")
+    return (
+        any(old.get(part) != new.get(part) for part in parts)
+        or any(old["metadata"].get(part) != new["metadata"].get(part) for part in metadata)
+        or is_active(old) != is_active(new)
+    )

@@ -29,6 +29,7 @@ class Facts:
     def __init__(self, world: World, settings: QueueSettings) -> None:
         self._world = world
         self._settings = settings
+        self._known: dict[str, tuple[object, Gang]] = {}
         self._rules = read.PodRules(
             excluded_prefixes=settings.excluded_prefixes,
             partial_admission=settings.partial_admission,
@@ -38,8 +39,7 @@ class Facts:
 
     def gang(self, workload: Json) -> Gang:
         """The gang that this Workload is, as it is stored."""
-        limit_ranges = self._world.limit_ranges(workload["metadata"].get("namespace", ""))
-        gang = read.workload(workload, replace(self._rules, limit_ranges=limit_ranges))
+        gang = self._read(workload)
         status = workload.get("status") or {}
         gang = replace(gang, stopping_for=preemptor_of(status))
         if self._settings.device_tolerations:
@@ -56,6 +56,20 @@ class Facts:
         done = checks.all_ready(status, wanted)
         gang = replace(gang, checks_done=done, supply=self._settings.supply)
         return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
+
+    def _read(self, workload: Json) -> Gang:
+        """What the object alone says: read once per revision, asked for often."""
+        metadata = workload["metadata"]
+        limit_ranges = self._world.limit_ranges(metadata.get("namespace", ""))
+        revision = (metadata.get("resourceVersion"), *(one["metadata"].get("resourceVersion") for one in limit_ranges))
+        known = self._known.get(metadata["uid"])
+        if known is None or known[0] != revision:
+            gang = read.workload(workload, replace(self._rules, limit_ranges=limit_ranges))
+            known = self._known[metadata["uid"]] = (revision, gang)
+        return known[1]
+
+    def forget(self, uid: str) -> None:
+        self._known.pop(uid, None)
 
     def _is_on_hold(self, workload: Json) -> bool:
         """Its job can have no pods until somebody changes it: so long it is not considered."""
