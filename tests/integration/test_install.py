@@ -24,7 +24,7 @@ from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, free_ports
 from tests.faults import proven
-from tests.integration.queues.walk import walk
+from tests.integration.queues.walk import assert_walk_holds
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 INSTALL = ("install", "--image", "example.test/shoal:1", "--replicas", "1")
@@ -419,4 +419,4 @@ def test_f112_two_users_in_two_namespaces_on_a_real_server(
 def test_queues_hold_start_and_stop_jobs_on_a_real_server(
     installed: ControlPlane, controller: subprocess.Popen[bytes]
 ) -> None:
-    walk(installed)
+    assert_walk_holds(installed)

@@ -123,7 +123,7 @@ def condition(obj: Json, kind: str) -> Json:
     return next((one for one in found if one["type"] == kind), {})
 
 
-def walk(plane: ControlPlane) -> None:
+def assert_walk_holds(plane: ControlPlane) -> None:
     """Held by the webhook, started when its nodes are there, stopped when it is switched off, gone with its job."""
     queues = Queues(plane)
     queues.create(*QUEUES)

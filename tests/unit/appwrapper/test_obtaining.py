@@ -239,12 +239,9 @@ async def test_f087_the_attempt_is_read_from_the_name_at_any_length(
     uid = (await pooled.create(kinds.APP_WRAPPER, wrapper))["metadata"]["uid"]
     (first,) = await requests(pooled, 1)
     await conclude(pooled, first, "Failed")
-    async with asyncio.timeout(10):
-        while True:
-            found = [one["metadata"]["name"] for one in await pooled.client.list(REQUEST, "default")]
-            if found == [f"shoal-{uid}-2"]:
-                return
-            await asyncio.sleep(0.02)
+    await pooled.until(REQUEST, f"shoal-{uid}-2", lambda found: True)
+    await pooled.until_gone(REQUEST, first["metadata"]["name"])
+    assert await pooled.names(REQUEST) == [f"shoal-{uid}-2"]
 
 
 def tries_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
