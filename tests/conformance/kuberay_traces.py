@@ -157,7 +157,8 @@ class Stage:
             self.tasks.append(asyncio.create_task(controller.run()))
 
     async def stop(self) -> None:
-        await self.operator.recorder.close()
+        for recorder in self.operator.recorders.values():
+            await recorder.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -180,7 +181,8 @@ class Stage:
             await self._collect_garbage()
             quiet = quiet + 1 if before == self._revision() else 0
             if quiet >= 3:
-                await self.operator.recorder.flush()
+                for recorder in self.operator.recorders.values():
+                    await recorder.flush()
                 return
         raise AssertionError("the trace never settles")
 

@@ -135,7 +135,8 @@ async def _running(client: Client) -> AsyncIterator[Site]:
     yield site
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await site.operator.recorder.close()
+    for recorder in site.operator.recorders.values():
+        await recorder.close()
 
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.controlplane)])

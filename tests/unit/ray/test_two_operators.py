@@ -36,7 +36,8 @@ class Second:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.operator.recorder.close()
+        for recorder in self.operator.recorders.values():
+            await recorder.close()
 
 
 def each_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:

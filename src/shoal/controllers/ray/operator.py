@@ -36,16 +36,18 @@ class Operator:
         self.clock: Clock = clock or SystemClock()
         self.settings = settings
         self.caches = Caches(client, settings, self.clock)
-        self.recorder = Recorder(client, "raycluster-controller", clock=self.clock)
+        self.recorders = {
+            kind: Recorder(client, f"{kind}-controller", clock=self.clock) for kind in ("raycluster", "rayjob", "ray")
+        }
         self.writes = Writes(client)
-        clusters = ClusterReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
+        clusters = ClusterReconciler(self.writes, self.caches, self.recorders["raycluster"], settings, self.clock)
         self._timed: list[tuple[Controller[Key], metrics.Stopwatch]] = []
         self.clusters = self._controller("raycluster", clusters.reconcile)
         asked = dashboard or (ProxiedDashboard(client) if settings.kubernetes_proxy else HttpDashboard())
         self.poller = Poller(asked, self.clock, lambda key: self._enqueue(self.jobs, key))
-        jobs = JobReconciler(self.writes, self.caches, self.recorder, self.poller, settings, self.clock)
+        jobs = JobReconciler(self.writes, self.caches, self.recorders["rayjob"], self.poller, settings, self.clock)
         self.jobs = self._controller("rayjob", jobs.reconcile)
-        rays = RayReconciler(self.writes, self.caches, self.recorder, settings, self.clock)
+        rays = RayReconciler(self.writes, self.caches, self.recorders["ray"], settings, self.clock)
         self.rays = self._controller("ray", rays.reconcile)
         self._subscribe()
 
@@ -74,7 +76,8 @@ class Operator:
         try:
             await self.run()
         finally:
-            await self.recorder.close()
+            for recorder in self.recorders.values():
+                await recorder.close()
 
     def collect(self) -> Iterable[Any]:
         """Metric families, for a Prometheus registry."""

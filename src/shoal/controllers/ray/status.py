@@ -209,7 +209,7 @@ def _head_ready(heads: list[Json]) -> tuple[str, str, str]:
         trouble = observed.trouble(head)
         return "False", "Unknown", trouble[1] if trouble else "the head pod has no Ready condition yet"
     if observed.is_ready(head):
-        return "True", "HeadPodRunningAndReady", ""
+        return "True", "HeadPodRunningAndReady", "the head pod is running and ready"
     reason = str(ready.get("reason") or "")
     detail = observed.why_not_ready(head) if reason == "ContainersNotReady" else None
     if detail is not None:
