@@ -142,3 +142,50 @@ def test_without_a_check_the_pool_grows_all_the_same(machine: Machine) -> None:
     until(lambda: true(workload_of(machine, "grows"), "Finished"))
     until(lambda: machine.get("provisioningrequests")["items"] == [])
     machine.kubectl("delete", "rayjob", "grows")
+
+
+def test_a_ray_cluster_gives_way_to_a_more_important_job_and_comes_back(machine: Machine) -> None:
+    quota = [{"name": "cpu", "nominalQuota": 3}, {"name": "memory", "nominalQuota": "64Gi"}]
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "small"},
+        "spec": {
+            "namespaceSelector": {},
+            "preemption": {"withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [
+                {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default-flavor", "resources": quota}]}
+            ],
+        },
+    }
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "small", "namespace": "default"},
+        "spec": {"clusterQueue": "small"},
+    }
+    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}}
+    apply(machine, queue, local, {**high, "value": 100})
+    cluster = yaml.safe_load((SAMPLES / "ray" / "raycluster.yaml").read_text())
+    cluster["metadata"] = {"name": "notebook", "labels": {"kueue.x-k8s.io/queue-name": "small"}}
+    head = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    head["resources"] = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    cluster["spec"]["workerGroupSpecs"] = []
+    apply(machine, cluster)
+    machine.wait("raycluster/notebook", "jsonpath={.status.state}=ready", seconds=60)
+    body = yaml.safe_load((SAMPLES / "ray" / "rayjob-one-gpu.yaml").read_text())
+    labels = {"kueue.x-k8s.io/queue-name": "small", "kueue.x-k8s.io/priority-class": "high"}
+    body["metadata"] = {"name": "urgent", "labels": labels}
+    container = body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container["resources"] = head["resources"]
+    apply(machine, body)
+    machine.wait("raycluster/notebook", "jsonpath={.status.state}=suspended", seconds=60)
+    machine.wait("rayjob/urgent", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=60)
+    machine.wait("raycluster/notebook", "jsonpath={.status.state}=ready", seconds=60)
+    told = machine.get("workloads")["items"]
+    back = next(one for one in told if one["metadata"]["name"].startswith("raycluster-notebook-"))
+    assert back["status"]["schedulingStats"]["evictions"] == [
+        {"reason": "Preempted", "underlyingCause": "", "count": 1}
+    ]
+    machine.kubectl("delete", "raycluster/notebook", "rayjob/urgent")
+    until(lambda: machine.get("workloads")["items"] == [])
