@@ -111,11 +111,13 @@ async def place(arguments: argparse.Namespace) -> AsyncIterator[Place]:
         async with _remote(arguments.kubeconfig, {}, arguments.what == "handover") as found:
             yield found
     else:
+        from shoal.cli.cluster import judges
         from shoal.local import builtin
         from shoal.local.apiserver import Server
 
         server = Server(None)
         await server.start()
+        server.admission.judges.update(judges(Client(server.transport())))  # as `shoal up` has it
         try:
             yield Place(server.transport(), [builtin.run_all(Client(server.transport()))], {}, nodes_there=False)
         finally:
