@@ -10,7 +10,7 @@ from aiohttp import web
 
 from shoal.api import gang, kinds
 from shoal.api.kind import Key
-from shoal.controllers.ray import attempt, job, job_progress, names, poller, submission, view
+from shoal.controllers.ray import attempt, from_environment, job, job_progress, names, poller, submission, view
 from shoal.controllers.ray.dashboard import DashboardError, HttpDashboard, JobInfo, Target, checked_address
 from shoal.controllers.ray.poller import Poller
 from shoal.kube.clock import SystemClock
@@ -434,3 +434,23 @@ async def test_the_token_is_given_to_the_dashboard_of_its_own_cluster_only(stage
     assert held.target.token
     assert held.target.token not in str(stage.objects(kinds.RAY_JOB)) + str(stage.objects(kinds.EVENT))
     assert msgspec.json.encode(secret["data"])
+
+
+async def test_a_sidecar_that_may_restart_fails_with_its_second_restart():
+    stage = Stage(from_environment({}, {"SidecarSubmitterRestart": True}))
+    await stage.start()
+    await started(stage, "SidecarMode")
+    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    stages = []
+    for count in (0, 1, 2):
+        statuses = [
+            {"name": "ray-head", "ready": True, "state": {"running": {}}},
+            {"name": submission.CONTAINER, "ready": False, "restartCount": count, "state": ended},
+        ]
+        head = {"phase": "Running", "ready": False, "containerStatuses": statuses}
+        await stage.play({"do": "setPods", "match": {names.NODE_TYPE: names.HEAD}, **head})
+        await stage.settle()
+        stages.append((await read(stage))["status"])
+    await stage.stop()
+    assert [one["jobDeploymentStatus"] for one in stages] == ["Running", "Running", "Failed"]
+    assert (stages[2]["reason"], "restarted 2 times" in stages[2]["message"]) == ("SubmissionFailed", True)

@@ -14,11 +14,13 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.dashboard import DashboardError, Target, checked_address
 from shoal.controllers.ray.deletion import ended
 from shoal.controllers.ray.poller import Poller
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
 from shoal.controllers.ray.writes import Writes, key_of, owned_by
 from shoal.errors import BadInput
 from shoal.kube.errors import NotFound
 from shoal.kube.events import Recorder
+
+MOST_RESTARTS = 2
 
 
 class Submitter(msgspec.Struct, frozen=True):
@@ -88,7 +90,7 @@ class Attempt:
             return _job_outcome(self.caches.submitters.get(key_of(job)))
         if submission.mode(job) == submission.SIDECAR:
             heads = [pod for pod in self.caches.pods_of(cluster) if view.labels(pod).get(names.NODE_TYPE) == names.HEAD]
-            return _sidecar_outcome(heads[0]) if heads else None
+            return _sidecar_outcome(heads[0], self.settings.gate(SIDECAR_RESTART)) if heads else None
         return None
 
     async def pause_submitter(self, job: Json) -> None:
@@ -141,8 +143,12 @@ def _job_outcome(job: Json | None) -> Submitter | None:
     return None
 
 
-def _sidecar_outcome(head: Json) -> Submitter | None:
+def _sidecar_outcome(head: Json, restarts: bool) -> Submitter | None:
+    """How it ended; where it may be restarted, a failure counts from the second restart on."""
     terminated = observed.container_terminated(head, submission.CONTAINER)
+    if restarts and (terminated or {}).get("exitCode") != 0:
+        tried = observed.restarts(head, submission.CONTAINER)
+        return Submitter("Failed", "", f"it was restarted {tried} times") if tried >= MOST_RESTARTS else None
     if terminated is None:
         return None
     outcome = "Complete" if terminated.get("exitCode") == 0 else "Failed"

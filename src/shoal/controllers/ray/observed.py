@@ -61,6 +61,12 @@ def container_terminated(pod: Json, name: str) -> Json | None:
     return None
 
 
+def restarts(pod: Json, name: str) -> int:
+    """How often a container was started again."""
+    held = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((int(one.get("restartCount") or 0) for one in held if one.get("name") == name), 0)
+
+
 def trouble(pod: Json) -> tuple[str, str] | None:
     """The first container that waits or ended, as reason and message: `ImagePullBackOff`, `ray-head: ...`."""
     status = pod.get("status") or {}
