@@ -6,9 +6,13 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.booking import BOOKING, BookedPods, Booking, written
 from shoal.api.meta import Json
+from shoal.api.times import seconds_text
+from shoal.controllers.queues import QueueController
 from shoal.controllers.queues.facts import Facts
 from shoal.engine.model import Gang
+from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, waits
@@ -21,6 +25,8 @@ from tests.unit.queues.build import (
     local_queue,
     make,
     name_of,
+    provisioning_check,
+    provisioning_config,
     ray_job,
     said,
     true,
@@ -118,3 +124,34 @@ async def test_an_appwrapper_with_a_queue_waits_for_that_queue(roomy: Cluster) -
         kinds.WORKLOAD, admitted["metadata"]["name"], lambda one: said(one, "QuotaReserved")[0] == "False"
     )
     assert said(off, "Evicted")[1] == "Deactivated"
+
+
+def counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueController, "keeps", lambda self, request: False)
+
+
+@proven(without=counted_twice)
+async def test_f088_room_that_was_booked_is_counted_once(quiet: Cluster) -> None:
+    """F88: booked capacity is counted twice once its pods run. Holds: while a request holds room nobody else gets it;
+    from its gang's admission on the gang holds it instead, never both."""
+    decide(quiet)
+    queue = cluster_queue(quota={"cpu": "100"}, checks=["nodes"])
+    await make(quiet, flavor(), provisioning_check(), provisioning_config(), queue, local_queue())
+    (made,) = await make(quiet, job("train", 2, cpu="4"))  # 8 of the node's 16 cores
+    request = await quiet.until(kinds.PROVISIONING_REQUEST, f"{name_of(made)}-nodes-1", lambda one: True)
+    booked = Booking((BookedPods({"cpu": 4000}, {"node-1": 2}),))
+    where = (kinds.PROVISIONING_REQUEST, request["metadata"]["name"], "default")
+    await quiet.client.patch(*where, {"metadata": {"annotations": {BOOKING: written(booked)}}})
+    await quiet.settled()
+    await quiet.create(kinds.APP_WRAPPER, wrapper("large", "9"))
+    await quiet.until(kinds.APP_WRAPPER, "large", waits)  # the room is booked, though its gang is not admitted
+    now = seconds_text(SystemClock().now())
+    conditions = [
+        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": now}
+        for kind in ("Accepted", "Provisioned")
+    ]
+    await quiet.client.patch(*where, {"status": {"conditions": conditions}}, subresource="status")
+    await quiet.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
+    await quiet.create(kinds.APP_WRAPPER, wrapper("small", "8"))
+    await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
+    assert waits(await quiet.get(kinds.APP_WRAPPER, "large"))
