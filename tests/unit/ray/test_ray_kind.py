@@ -272,7 +272,7 @@ def test_strict_objects_refuse_what_is_unsupported():
 def test_node_types_become_worker_groups():
     text = """
 available_node_types:
-  head: {node_config: {spec: {containers: [{name: ray-node, image: "rayproject/ray:2.60.0"}]}}}
+  head: {resources: {CPU: 1}, node_config: {spec: {containers: [{name: ray-node, image: "rayproject/ray:2.60.0"}]}}}
   small_cpu:
     {min_workers: 1, max_workers: 4, resources: {CPU: 2}, node_config: {spec: {containers: [{name: ray-node}]}}}
 head_node_type: head
@@ -280,6 +280,37 @@ head_node_type: head
     group = translate(ray(configuration=text), Settings()).spec["workerGroupSpecs"][0]
     assert (group["groupName"], group["minReplicas"], group["maxReplicas"]) == ("small-cpu", 1, 4)
     assert group["resources"] == {"CPU": "2"}
+
+
+TYPES = """
+max_workers: 5
+available_node_types:
+  head: {node_config: {spec: {containers: [{name: ray-node, resources: {limits: {cpu: 1}}}]}}}
+  small: {min_workers: 1, max_workers: 4, resources: {CPU: 2}}
+  large: {min_workers: 1, max_workers: 9, resources: {CPU: 8}}
+head_node_type: head
+"""
+
+
+async def test_every_node_type_has_bounds_of_its_own_which_can_be_changed_in_place(stage):
+    found = await applied(stage, configuration=TYPES)
+    spec = child(stage)["spec"]
+    assert spec["enableInTreeAutoscaling"] is True
+    bounds = {one["groupName"]: (one["minReplicas"], one["maxReplicas"]) for one in spec["workerGroupSpecs"]}
+    assert bounds == {"small": (1, 4), "large": (1, 5)}  # the whole cluster's bound counts for each
+    assert found["status"]["worker"]["unavailableReplicas"] == 2
+    before = view.name(launchers(stage)[0])
+    await patched(
+        stage, configuration=TYPES.replace("min_workers: 1, max_workers: 4", "min_workers: 2, max_workers: 3")
+    )
+    small = child(stage)["spec"]["workerGroupSpecs"][0]
+    assert (small["minReplicas"], small["replicas"], small["maxReplicas"]) == (2, 2, 3)
+    assert view.name(launchers(stage)[0]) == before
+
+
+def test_node_types_without_a_common_bound_grow_too():
+    text = TYPES.replace("max_workers: 5\n", "", 1)
+    assert translate(ray(configuration=text), Settings()).spec["enableInTreeAutoscaling"] is True
 
 
 def test_the_upper_bound_wins():

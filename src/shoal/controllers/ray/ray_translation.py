@@ -129,9 +129,9 @@ def _translated(spec: Json, document: Document, unsupported: list[str], settings
     mode = str(spec.get("autoScalingMode") or data.get("autoscaling_mode") or "default")
     speed = data.get("upscaling_speed")
     idle = spec.get("idleTimeoutMinutes", data.get("idle_timeout_minutes"))
-    autoscaling = counts.minimum < counts.maximum
     head = _head(spec, data, settings)
     groups = _groups(spec, data, counts, settings)
+    autoscaling = any(group["minReplicas"] < group["maxReplicas"] for group in groups)
     image = str(head["template"]["spec"]["containers"][0].get("image") or "")
     cluster: Json = {
         "rayVersion": _version_of(image, settings),
@@ -154,9 +154,9 @@ def _translated(spec: Json, document: Document, unsupported: list[str], settings
         overridden=overridden,
         target_ignored=target,
         spec=cluster,
-        minimum=counts.minimum,
-        initial=counts.initial,
-        counts=f"{counts.minimum}/{counts.initial}/{counts.maximum}",
+        minimum=sum(group["minReplicas"] for group in groups),
+        initial=sum(group["replicas"] for group in groups),
+        counts=";".join(f"{one['minReplicas']}/{one['replicas']}/{one['maxReplicas']}" for one in groups),
         configuration=_effective(spec, data, counts, mode, idle),
         service_account=str(view.pod_spec(head).get("serviceAccountName") or ""),
     )
@@ -233,6 +233,8 @@ def _typed_group(name: str, kind: Json, data: Json, start: list[str], settings: 
     _run_before(template, data, "worker_setup_commands", start)
     minimum = int(kind.get("min_workers") or 0)
     maximum = int(_first(kind.get("max_workers"), data.get("max_workers"), minimum))
+    if data.get("max_workers") is not None:
+        maximum = min(maximum, int(data["max_workers"]))
     group: Json = {
         "groupName": ray_shape.group_name(name),
         "replicas": min(minimum, maximum),
