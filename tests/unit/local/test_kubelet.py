@@ -87,7 +87,7 @@ async def test_files_of_a_volume_follow_their_config_map(plain: Machine) -> None
         "reader",
         "sh",
         "-c",
-        'until [ "$(cat /conf/a)" = 2 ]; do sleep 0.05; done; ls /conf',
+        "while [ -e /conf/old ]; do sleep 0.05; done; cat /conf/a; echo; ls /conf",  # what is stale goes last
         container=mounted(("conf", "/conf")),
         volumes=[{"name": "conf", "configMap": {"name": "live"}}],
     )
@@ -97,7 +97,7 @@ async def test_files_of_a_volume_follow_their_config_map(plain: Machine) -> None
     assert run.refers("ConfigMap", "live") and not run.refers("Secret", "live")
     await run.refresh("ConfigMap", "live")
     await run.finished.wait()
-    assert (await text(run)).split() == ["a", "new"]
+    assert (await text(run)).split() == ["2", "a", "new"]
     del plain.things.config_maps["live"]
     await run.refresh("ConfigMap", "live")  # gone: the files stay as they were
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shoal.local.runtime import shim
 from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
 from tests.unit.local.conftest import Machine, pod, state, text
 
@@ -17,6 +18,14 @@ async def until(condition: object, seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+async def until_said(run: PodRun, words: bytes, seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        async for chunk in run.logs("main", LogOptions(follow=True)):
+            if words in chunk:
+                return
+    raise AssertionError(f"it never said {words!r}")
 
 
 async def test_a_pod_runs_prints_and_ends_with_its_exit_code(one_machine: Machine) -> None:
@@ -135,7 +144,7 @@ async def test_stopping_signals_the_main_process_alone_and_waits_for_it(one_mach
     script = 'trap "echo asked; exit 7" TERM; sleep 1000 & echo ready; wait'
     run = one_machine.start(pod("polite", "sh", "-c", script))
     await until(lambda: "running" in state(run))
-    await asyncio.sleep(0.2)
+    await until_said(run, b"ready")
     run.stop(10)
     await run.finished.wait()
     assert state(run)["terminated"]["exitCode"] == 7
