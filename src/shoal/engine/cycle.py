@@ -13,10 +13,10 @@ from itertools import count
 import msgspec
 
 from shoal.engine.affinity import company_of
-from shoal.engine.fit import Placement, demand_of
+from shoal.engine.fit import Placement
+from shoal.engine.judge import Blocked, Judge, Start
 from shoal.engine.model import (
     Admit,
-    Amounts,
     Explanation,
     Gang,
     Hold,
@@ -25,7 +25,6 @@ from shoal.engine.model import (
     Plan,
     Preempt,
     Reseat,
-    Seat,
     Shortfall,
 )
 from shoal.engine.policies import Rank
@@ -37,28 +36,11 @@ from shoal.engine.victims import smallest_release
 from shoal.engine.waiting import Kind
 
 
-class Start(msgspec.Struct, frozen=True):
-    """It can start, once the victims (UIDs) are gone."""
-
-    placement: Placement
-    seats: dict[str, Seat]
-    victims: tuple[str, ...] = ()
-    cause: str = ""
-
-
-class Blocked(msgspec.Struct, frozen=True):
-    shortfalls: tuple[Shortfall, ...]
-
-    @property
-    def by_quota(self) -> bool:
-        return any(shortfall.kind == "quota" for shortfall in self.shortfalls)
-
-
 class Cycle:
     def __init__(self, state: State, now: int) -> None:
         self.state = state
         self.now = now
-        self.steps = 0
+        self.judge = Judge(state)
         self.started: list[str] = []
         self.preempts: list[Preempt] = []
         self.obtains: list[Obtain] = []
@@ -96,7 +78,7 @@ class Cycle:
 
     @property
     def _is_spent(self) -> bool:
-        return self.steps >= self.state.settings.steps
+        return self.judge.steps >= self.state.settings.steps
 
     # What could have changed for whom
 
@@ -143,16 +125,16 @@ class Cycle:
             gang = state.by_uid(uid)
             remaining = state.still_stopping(uid)
             state.open_brought(uid, True)
-            outcome = self._judge(gang, preempting=False)
+            outcome = self.judge.judge(gang, preempting=False)
             if isinstance(outcome, Blocked) and remaining:
                 with state.ledger.without(remaining):
-                    outcome = self._judge(gang, preempting=False)
+                    outcome = self.judge.judge(gang, preempting=False)
                 if isinstance(outcome, Start):
                     self._take_up(gang, outcome, remaining)
             elif isinstance(outcome, Start):
                 self._take_up(gang, outcome, remaining if state.forest.trees else set())
             elif uid in state.pools.asked:
-                outcome = self._judge(gang, preempting=False, asking=True)
+                outcome = self.judge.judge(gang, preempting=False, asking=True)
                 if isinstance(outcome, Wanting):
                     self._await_nodes(gang, outcome)
             if uid in state.pools.asked:
@@ -197,7 +179,7 @@ class Cycle:
         previous = state.reservation
         state.reservation = None
         while (gang := self._front()) is not None and not self._is_spent:
-            outcome = self._judge(gang, preempting=state.settings.preemption, asking=True)
+            outcome = self.judge.judge(gang, preempting=state.settings.preemption, asking=True)
             if isinstance(outcome, Start):
                 self._take_up(gang, outcome)
                 continue
@@ -341,7 +323,7 @@ class Cycle:
         return outcome
 
     def _look_at(self, gang: Gang) -> Start | Wanting | Blocked:
-        return self._judge(gang, preempting=self.state.settings.preemption, asking=True)
+        return self.judge.judge(gang, preempting=self.state.settings.preemption, asking=True)
 
     def _carry_out(self, gang: Gang, outcome: Start | Wanting | Blocked) -> None:
         if isinstance(outcome, Start):
@@ -350,82 +332,6 @@ class Cycle:
             self._await_nodes(gang, outcome)
         else:
             self._block(gang, outcome)
-
-    # Judging one gang
-
-    def _judge(self, gang: Gang, preempting: bool, asking: bool = False) -> Start | Wanting | Blocked:
-        """Quota first, then room; then nodes that could come (`asking`), and only then others who would have to leave.
-        A refusal leaves no trace."""
-        state = self.state
-        self.steps += 1
-        seats: dict[str, Seat] = {}
-        victims: tuple[str, ...] = ()
-        tentative = False
-        if self._has_quota(gang) and not state.forest.holds(gang.uid):
-            seating = state.forest.allocate(state.consumer(gang))
-            if isinstance(seating, tuple):
-                return Blocked(seating)
-            victims, tentative = seating.victims, True
-            above = [uid for uid in victims if state.outranks(uid, gang.uid)]
-            if above:
-                state.forest.undo()
-                state.forest.refused_path = state.forest.path_of(state.consumer(gang))
-                return Blocked((self._may_not_push_out(above[0]),))
-        if self._has_quota(gang):
-            seats = state.forest.seats(gang.uid)
-        found = self._room_without(gang, victims)
-        if isinstance(found, Placement):
-            return Start(found, seats, victims, "quota" if victims else "")
-        wanting = state.pools.wanting(gang, state.ledger.room) if asking else None
-        if tentative and (wanting is None or victims):
-            state.forest.undo()
-        if wanting is not None:
-            return wanting  # nodes come first: until they are there, nobody has to leave for its quota
-        if preempting and not self._has_quota(gang):
-            return self._judge_with_preemption(gang, found)
-        return Blocked(found)
-
-    def _may_not_push_out(self, uid: str) -> Shortfall:
-        key = self.state.keys[uid]
-        message = f"its quota is held by {key}, for which it was stopped itself"
-        return Shortfall(kind="quota", place="quota", message=message)
-
-    def _has_quota(self, gang: Gang) -> bool:
-        return self.state.settings.quota and gang.dialect == "mcad" and bool(self.state.forest.trees)
-
-    def _room_without(self, gang: Gang, victims: tuple[str, ...]) -> Placement | tuple[Shortfall, ...]:
-        ledger = self.state.ledger
-        if not victims:
-            kind = self.state.waiting.kind_of(gang.uid)
-            return find_room(gang, ledger, say_why=kind is None or kind.explanation is None)
-        if gang.supply == "aggregate":
-            extra: Amounts = {}
-            for uid in victims:
-                for resource, amount in demand_of(self.state.by_uid(uid).pod_sets).items():
-                    extra[resource] = extra.get(resource, 0) + amount
-            return find_room(gang, ledger, extra)
-        with ledger.without(victims):
-            return find_room(gang, ledger)
-
-    def _judge_with_preemption(self, gang: Gang, missing: tuple[Shortfall, ...]) -> Start | Blocked:
-        """Lowest priority first, newest first within one; no more than are needed."""
-        state = self.state
-        candidates = sorted(
-            (
-                other
-                for other in state.ledger.holders.values()
-                if other.state == "admitted"
-                and other.preemptable
-                and gang.dialect == other.dialect == "mcad"  # between queues, quota decides who has to leave
-                and state.policy.may_preempt(gang, other)
-            ),
-            key=lambda other: (other.priority, -other.admitted_at, -other.queued_at, other.uid),
-        )
-        release = smallest_release(gang, candidates, state.ledger)
-        if release is None:
-            return Blocked(missing)
-        self.steps += release.steps
-        return Start(release.placement, {}, release.gangs, "priority")
 
     # Writing a decision into the state
 

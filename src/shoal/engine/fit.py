@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 
 from shoal.engine.affinity import Company, Guests, company_of, holds_in_any_order
+from shoal.engine.labels import Mask
 from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfall
-from shoal.engine.room import Ints, Mask, Room
+from shoal.engine.room import Ints, Room
 from shoal.engine.shape import Shape, shape_of
 from shoal.engine.shortfall import shortfalls, unschedulable
 

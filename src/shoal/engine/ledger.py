@@ -8,31 +8,19 @@ too, with nodes and pods alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from shoal.engine.affinity import Resident
 from shoal.engine.fit import Placement, demand_of, place
-from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact, PodSet, PodSetAssignment
+from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact
 from shoal.engine.room import Room
 from shoal.engine.selectors import PodTerm, parse_pod_terms
 from shoal.engine.shape import is_eligible, shape_of
+from shoal.engine.to_come import Charge, Charges, charges_of, still_to_come
 from shoal.errors import BadInput
-
-
-class Charge(msgspec.Struct, frozen=True):
-    """Pods that are planned on a node and not bound yet."""
-
-    pod_set: PodSet
-    namespace: str
-    node: str
-    count: int
-
-
-Charges = dict[tuple[int, str], Charge]
-"""By pod set index and node."""
 
 
 class Ledger:
@@ -235,7 +223,7 @@ class Ledger:
         planned: Charges = {}
         unplaced: dict[int, int] = {}
         if gang is not None:
-            planned, unplaced = self._still_to_come(gang)
+            planned, unplaced = still_to_come(gang, [self.pods[pod] for pod in self.by_gang.get(uid, ())])
         for node in {charge.node for charge in self._plan_of(uid).values()}:
             self._planned_on[node].discard(uid)
             if not self._planned_on[node]:
@@ -249,48 +237,6 @@ class Ledger:
             self._missing[uid] = unplaced
         self._count_unplaced(uid)
         self._reserve(uid, {} if gang is None else self._shortage(gang))
-
-    def _still_to_come(self, gang: Gang) -> tuple[Charges, dict[int, int]]:
-        """Planned pods that are not bound yet, and the number of those without a planned node, per pod set.
-
-        A pod bound elsewhere than planned fulfils one of the plans of its set; which one does not matter, so the last
-        by name is dropped. A pod on its way out fulfils none: what replaces it needs room of its own.
-        """
-        if gang.uid not in self.by_gang:
-            return _all_to_come(gang)
-        bound: Counter[tuple[int, str]] = Counter()
-        finished: Counter[int] = Counter()
-        for uid in self.by_gang.get(gang.uid, ()):
-            pod = self.pods[uid]
-            index = pod_set_index(gang.pod_sets, pod)
-            if index is not None and pod.phase == "Succeeded":
-                finished[index] += 1
-            elif index is not None and pod.node and not pod.is_terminal and not pod.deleting:
-                bound[index, pod.node] += 1
-        assigned = {entry.name: entry for entry in gang.assignment}
-        _share_between_twins(gang.pod_sets, assigned, bound, finished)
-        planned: Charges = {}
-        unplaced: dict[int, int] = {}
-        for index, pod_set in enumerate(gang.pod_sets):
-            entry = assigned.get(pod_set.name)
-            wanted = max(0, pod_set.count if entry is None else entry.count)
-            seats = Counter(entry.nodes if entry is not None else {})
-            here = {node: count for (which, node), count in bound.items() if which == index}
-            elsewhere = finished[index]
-            for node, count in here.items():
-                elsewhere += max(0, count - seats[node])
-                seats[node] = max(0, seats[node] - count)
-            for node in sorted(seats, reverse=True):
-                dropped = min(seats[node], elsewhere)
-                seats[node] -= dropped
-                elsewhere -= dropped
-            for node, count in seats.items():
-                if count > 0:
-                    planned[index, node] = Charge(pod_set, gang.namespace, node, count)
-            missing = wanted - finished[index] - sum(here.values()) - sum(seats.values())
-            if missing > 0:
-                unplaced[index] = missing
-        return planned, unplaced
 
     def _plan_of(self, uid: str) -> Charges:
         """All that is planned for a gang and not bound yet, whether or not its nodes can still take it."""
@@ -443,93 +389,8 @@ class Ledger:
         self.room.around.settle(key, resident, charge.count)
 
 
-def _all_to_come(gang: Gang) -> tuple[Charges, dict[int, int]]:
-    """The same for a gang none of whose pods exists."""
-    assigned = {entry.name: entry for entry in gang.assignment}
-    planned: Charges = {}
-    unplaced: dict[int, int] = {}
-    for index, pod_set in enumerate(gang.pod_sets):
-        entry = assigned.get(pod_set.name)
-        missing = max(0, pod_set.count if entry is None else entry.count)
-        for node, count in entry.nodes.items() if entry is not None else ():
-            if count > 0:
-                planned[index, node] = Charge(pod_set, gang.namespace, node, count)
-                missing -= count
-        if missing > 0:
-            unplaced[index] = missing
-    return planned, unplaced
-
-
 def _claim_key(uid: str) -> str:
     return "claim/" + uid
-
-
-def pod_set_index(pod_sets: Sequence[PodSet], pod: PodFact) -> int | None:
-    """Which pod set a pod belongs to: by name, else by equal requests, else the nearest. Depends on nothing else."""
-    if not pod_sets:
-        return None
-    for index, pod_set in enumerate(pod_sets):
-        if pod_set.name == pod.pod_set:
-            return index
-
-    def distance(index: int) -> tuple[int, int]:
-        wanted = pod_sets[index].requests
-        names = wanted.keys() | pod.requests.keys()
-        different = sum(wanted.get(name, 0) != pod.requests.get(name, 0) for name in names)
-        return different, sum(abs(wanted.get(name, 0) - pod.requests.get(name, 0)) for name in names)
-
-    return min(range(len(pod_sets)), key=distance)
-
-
-def _share_between_twins(
-    pod_sets: Sequence[PodSet],
-    assigned: dict[str, PodSetAssignment],
-    bound: Counter[tuple[int, str]],
-    finished: Counter[int],
-) -> None:
-    """Pods that do not name their set all count for the first that asks for the same; move the rest to its twins.
-
-    Who sits where it was planned counts for that plan; any other pod for whichever twin still lacks one.
-    """
-    twins: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    for index, pod_set in enumerate(pod_sets):
-        twins.setdefault(tuple(sorted(pod_set.requests.items())), []).append(index)
-    for group in twins.values():
-        pool = Counter({node: count for (which, node), count in bound.items() if which == group[0]})
-        ended = finished[group[0]]
-        if len(group) == 1 or not (pool or ended):
-            continue
-        plans = {index: assigned.get(pod_sets[index].name) for index in group}
-        lacks = {}
-        for index, plan in plans.items():
-            wanted = pod_sets[index].count if plan is None else plan.count
-            others = sum(count for (which, _), count in bound.items() if which == index) + finished[index]
-            lacks[index] = wanted if index == group[0] else wanted - others
-        for node in pool:
-            del bound[group[0], node]
-        finished[group[0]] = 0
-        for where_planned in (True, False):
-            for index, plan in plans.items():
-                nodes = plan.nodes if where_planned and plan is not None else {} if where_planned else pool
-                for node in sorted(nodes):
-                    moved = min(pool[node], lacks[index], nodes[node])
-                    if moved > 0:
-                        bound[index, node] += moved
-                        pool[node] -= moved
-                        lacks[index] -= moved
-        for index in group:
-            moved = max(0, min(ended, lacks[index]))
-            finished[index] += moved
-            ended -= moved
-        finished[group[0]] += ended
-        for node, count in pool.items():
-            bound[group[0], node] += count
-
-
-def charges_of(gang: Gang, placement: Placement) -> Iterable[tuple[tuple[int, str], Charge]]:
-    for index, (pod_set, nodes) in enumerate(zip(gang.pod_sets, placement.pod_sets, strict=True)):
-        for node, count in nodes.items():
-            yield (index, node), Charge(pod_set, gang.namespace, node, count)
 
 
 def _keeps_away(affinity: dict[str, object], namespace: str, labels: dict[str, str]) -> tuple[PodTerm, ...]:

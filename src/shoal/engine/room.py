@@ -16,43 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.engine.affinity import Neighbourhood
+from shoal.engine.labels import Labels, Mask
 from shoal.engine.model import Amounts, HostPort, NodeFact
-from shoal.engine.selectors import Requirement
-from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for, is_eligible, ports_conflict
+from shoal.engine.shape import Shape, is_eligible, ports_conflict
+from shoal.engine.slot import LARGEST, Slot
 
-LARGEST = 2**62  # arrays are 64 bits wide; exact sums are Python's, and only their clipped image goes into an array
 MANY = 2**30  # a node's capacity for pods that ask for nothing
 _FEW = 48  # up to so many changed nodes are updated one by one, more of them shape by shape
 _UNUSED_SHAPES = 256
 
 Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-
-class Slot:
-    """One node: its fact, and exactly what is taken there. Exists without a fact while pods name an unknown node."""
-
-    __slots__ = ("bound", "fact", "index", "name", "planned", "ports")
-
-    def __init__(self, name: str, index: int) -> None:
-        self.name = name
-        self.index = index
-        self.fact: NodeFact | None = None
-        self.bound: Amounts = {}
-        self.planned: Amounts = {}
-        self.ports: Counter[HostPort] = Counter()
-
-    def idle(self, resource: str) -> int:
-        """Allocatable less what bound pods take; exact, below zero on an overfull node."""
-        if self.fact is None:
-            return 0
-        if resource == "pods" and "pods" not in self.fact.allocatable:
-            return LARGEST
-        return max(0, self.fact.allocatable.get(resource, 0)) - self.bound.get(resource, 0)
-
-    def free(self, resource: str) -> int:
-        """Idle, less what is planned here."""
-        return self.idle(resource) - self.planned.get(resource, 0)
 
 
 class Room:
@@ -83,7 +56,7 @@ class Room:
         self._changed: set[int] = set()
         self._relabelled: set[int] = set()
         self._renamed = False
-        self._columns: dict[str, tuple[NDArray[np.int32], dict[str, int]]] = {}
+        self._labels = Labels(16)
         # Per shape: a row each.
         self.shapes: list[Shape | None] = []
         self._shape_rows: dict[Shape, int] = {}
@@ -120,7 +93,7 @@ class Room:
             fact.ready,
         ):
             self._relabelled.add(slot.index)
-            self._write_columns(slot)
+            self._labels.note(slot)
             self.around.relabelled()
         if old is None:
             self._renamed = True
@@ -133,7 +106,7 @@ class Room:
         self._allocatable_stale = True
         self._changed.add(slot.index)
         self._relabelled.add(slot.index)
-        self._write_columns(slot)
+        self._labels.note(slot)
         self.around.relabelled()
         self._renamed = True
 
@@ -208,7 +181,7 @@ class Room:
             self._wanted[resource_row, row] = min(value, LARGEST + 1)
         if shape.host_ports:
             self._port_rows.add(row)
-        self.eligible[row] = self._eligibility(shape)
+        self.eligible[row] = self._labels.eligible(shape, self.slots, self.alive)
         self._fill(row)
         self._unused[row] = None
         if len(self._unused) > _UNUSED_SHAPES:
@@ -344,7 +317,7 @@ class Room:
             if shape is None:
                 continue
             if relabelled:
-                self.eligible[row] = self._eligibility(shape)
+                self.eligible[row] = self._labels.eligible(shape, self.slots, self.alive)
             old = self.capacity[row].copy()
             self._fill(row)
             if bool((self.capacity[row] > old).any()):
@@ -375,63 +348,9 @@ class Room:
             return 0
         return 0 if any(ports_conflict(want, taken) for want in shape.host_ports for taken in slot.ports) else 1
 
-    # Eligibility over all nodes at once
-
-    def _eligibility(self, shape: Shape) -> Mask:
-        mask = self.alive.copy()
-        verdicts: dict[object, bool] = {}
-        for slot in self.slots:
-            fact = slot.fact
-            if fact is None or not (fact.taints or fact.unschedulable or not fact.ready):
-                mask[slot.index] = fact is not None
-                continue
-            about = (fact.taints, fact.unschedulable, fact.ready)
-            if about not in verdicts:
-                verdicts[about] = not is_cordoned_for(shape, fact) and blocking_taint(shape, fact) is None
-            mask[slot.index] = verdicts[about]
-        for key, value in shape.node_selector:
-            mask &= self._satisfies(Requirement(key, "In", (value,)))
-        if shape.node_terms is not None:
-            terms = np.zeros_like(mask)
-            for term in shape.node_terms:
-                if not term.labels and not term.fields:
-                    continue
-                matched = self.alive.copy()
-                for requirement in term.labels:
-                    matched &= self._satisfies(requirement)
-                for requirement in term.fields:
-                    named = [slot.fact is not None and requirement.accepts(slot.name) for slot in self.slots]
-                    matched[: len(named)] &= np.array(named, dtype=bool)
-                terms |= matched
-            mask &= terms
-        return mask
-
-    def _satisfies(self, requirement: Requirement) -> Mask:
-        ids, values = self.column(requirement.key)
-        accepted = [number for value, number in values.items() if requirement.accepts(value)]
-        mask = np.isin(ids, np.array(accepted, dtype=np.int32))
-        if requirement.accepts(None):
-            mask |= ids < 0
-        return mask
-
     def column(self, key: str) -> tuple[NDArray[np.int32], dict[str, int]]:
         """A label key as numbers: per node the id of its value (-1: absent), and the ids by value."""
-        found = self._columns.get(key)
-        if found is None:
-            ids = np.full(self.alive.shape[0], -1, dtype=np.int32)
-            found = self._columns[key] = (ids, {})
-            for slot in self.slots:
-                self._write_column(slot, key)
-        return found
-
-    def _write_columns(self, slot: Slot) -> None:
-        for key in self._columns:
-            self._write_column(slot, key)
-
-    def _write_column(self, slot: Slot, key: str) -> None:
-        ids, values = self._columns[key]
-        value = None if slot.fact is None else slot.fact.labels.get(key)
-        ids[slot.index] = -1 if value is None else values.setdefault(value, len(values))
+        return self._labels.column(key, self.slots)
 
     # Nodes that are only thought of
 
@@ -492,10 +411,7 @@ class Room:
         self.name_rank = _grown(self.name_rank, 0, width)
         self.eligible = _grown(self.eligible, 1, width)
         self.capacity = _grown(self.capacity, 1, width)
-        for key, (ids, values) in self._columns.items():
-            wider = np.full(width, -1, dtype=np.int32)
-            wider[: ids.shape[0]] = ids
-            self._columns[key] = (wider, values)
+        self._labels.widen(width)
 
     def _deepen(self, depth: int) -> None:
         self.eligible = _grown(self.eligible, 0, depth)

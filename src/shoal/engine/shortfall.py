@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.api.quantity import show
+from shoal.engine.labels import Mask
 from shoal.engine.model import Amounts, Shortfall, ShortfallKind
-from shoal.engine.room import LARGEST, Mask, Room
+from shoal.engine.room import Room
 from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for, is_selected, ports_conflict
+from shoal.engine.slot import LARGEST
 
 
 def shortfalls(

@@ -4,7 +4,8 @@ import random
 
 import msgspec
 
-from shoal.engine import cycle, fit, ledger, policies, supply, validate
+from shoal.engine import fit, policies, supply, to_come, validate
+from shoal.engine import judge as judging
 from shoal.engine.cycle import Cycle
 from shoal.engine.fit import Placement, place
 from shoal.engine.ledger import Ledger
@@ -20,7 +21,7 @@ def _half_is_enough(patch):
         half = tuple(msgspec.structs.replace(part, count=part.count // 2) for part in one.pod_sets)
         return place(msgspec.structs.replace(one, pod_sets=half), books.room)
 
-    patch.setattr(cycle, "find_room", find_room)
+    patch.setattr(judging, "find_room", find_room)
 
 
 @proven(without=_half_is_enough)
@@ -37,7 +38,7 @@ def _by_sums(patch):
         missing = supply.aggregate_shortfalls(one, books, {})
         return missing or Placement(tuple({} for _ in one.pod_sets))
 
-    patch.setattr(cycle, "find_room", find_room)
+    patch.setattr(judging, "find_room", find_room)
 
 
 @proven(without=_by_sums)
@@ -205,7 +206,7 @@ def test_f029_amounts_are_exact_and_never_negative():
     assert (shortfall.needed, shortfall.available) == (5 * 2**62, 4 * 2**62)
 
 
-@proven(without=lambda patch: patch.setattr(ledger, "pod_set_index", lambda pod_sets, fact: None))
+@proven(without=lambda patch: patch.setattr(to_come, "pod_set_index", lambda pod_sets, fact: None))
 def test_f037_each_pod_counts_once_for_the_gang_that_owns_it():
     """F37: pod counted twice, or under an owner matched by name only. Holds: by UID along the owners; each pod once."""
     mine = gang("train", pods(2), uid="uid-mine")

@@ -1,6 +1,6 @@
 """Freed quota finds the first of those it is enough for, whatever their leaf, without asking everybody."""
 
-from shoal.engine.cycle import Cycle
+from shoal.engine.judge import Judge
 
 from .build import SECOND, admitted, engine, gang, node, pods, quota, subtree
 
@@ -29,13 +29,13 @@ def crowd(policy: str = "priority", hard: bool = False):
 
 def judged(monkeypatch) -> list[str]:
     names: list[str] = []
-    judge = Cycle._judge
+    judge = Judge.judge
 
     def spy(self, gang, *rest, **more):
         names.append(gang.name)
         return judge(self, gang, *rest, **more)
 
-    monkeypatch.setattr(Cycle, "_judge", spy)
+    monkeypatch.setattr(Judge, "judge", spy)
     return names
 
 

@@ -10,16 +10,12 @@ a new answer and brings its shape back. Knows no quota.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Protocol
 
 from .demand import Member
+from .shelf import Order, Shape, Shelf
 from .wish import Frame, Wish
-
-Order = tuple[int, int, str]
-
-LARGEST = 2**62
 
 
 class Survey(Protocol):
@@ -35,114 +31,6 @@ class Survey(Protocol):
         """What the gang asks for."""
 
 
-class _Shape:
-    """Waiting gangs of one shape, first to go first."""
-
-    __slots__ = ("failed_at", "heap", "key", "listed", "needs", "parked", "shelf", "size")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.needs: Wish | None = None
-        """Known since it last failed; None: any change may help."""
-        self.shelf: _Shelf | None = None
-        """Where it lies; None exactly when its needs are not known."""
-        self.heap: list[Order] = []
-        self.parked = False
-        """On no shelf, and set aside."""
-        self.failed_at = -1
-        """On a shelf, and set aside since this call."""
-        self.listed: Order | None = None
-        """On a shelf: the place it has in its order. It may stand before its turn, never behind."""
-        self.size = 0
-
-    @property
-    def is_aside(self) -> bool:
-        return self.parked if self.shelf is None else self.shelf.sets_aside(self)
-
-
-class _Shelf:
-    """Shapes of one priority that missed something at the same places."""
-
-    __slots__ = ("calls", "frame", "line", "priority", "turns", "within")
-
-    def __init__(self, frame: Frame, priority: int) -> None:
-        self.frame = frame
-        self.priority = priority
-        self.line: list[tuple[int, int, str, _Shape]] = []
-        """By the first resource they need: all together, the smallest first, and for the largest pod set."""
-        self.turns: list[tuple[Order, int, int, _Shape]] = []
-        """By whose turn it is; with what they need."""
-        self.calls = 0
-        """How often those who had failed were given another chance."""
-        self.within: tuple[int, int] | None = None
-        """What could be had of that resource when last looked at, in all and at one place."""
-
-    def put(self, shape: _Shape, needs: Wish) -> None:
-        insort(self.line, (*needs.modesty, shape.key, shape))
-        self.list_again(shape)
-
-    def take(self, shape: _Shape, needs: Wish) -> None:
-        del self.line[bisect_left(self.line, (*needs.modesty, shape.key))]
-        self._strike(shape)
-
-    def list_again(self, shape: _Shape) -> None:
-        """Its first gang is another one."""
-        order = shape.heap[0] if shape.heap else None
-        if order == shape.listed:
-            return
-        self._strike(shape)
-        if order is not None and shape.needs is not None:
-            shape.listed = order
-            insort(self.turns, (order, *shape.needs.modesty, shape))
-
-    def _strike(self, shape: _Shape) -> None:
-        if shape.listed is not None:
-            del self.turns[bisect_left(self.turns, (shape.listed,))]
-            shape.listed = None
-
-    def candidates(self) -> Iterator[_Shape]:
-        """Those not set aside whom what was found within reach may be enough for, in turn; as a rule only few are
-        looked at. While this goes on, only the one just given may be listed again."""
-        if self.within is None:
-            yield from self._in_turn(LARGEST, LARGEST)
-            return
-        most, largest = self.within
-        line = self.line
-        modest = bisect_left(line, (most + 1,))
-        if not modest:
-            return
-        if modest * modest > len(line):
-            yield from self._in_turn(most, largest)
-            return
-        found = [(shape.listed, shape) for _, alone, _, shape in line[:modest] if alone <= largest and shape.listed]
-        heapq.heapify(found)
-        while found:
-            _, shape = found[0]
-            listed = shape.listed
-            if shape.failed_at != self.calls:
-                yield shape
-            if shape.listed is None or shape.listed == listed:
-                heapq.heappop(found)
-            else:
-                heapq.heapreplace(found, (shape.listed, shape))
-
-    def _in_turn(self, most: int, largest: int) -> Iterator[_Shape]:
-        turns, position = self.turns, 0
-        while position < len(turns):
-            order, together, alone, shape = turns[position]
-            if together <= most and alone <= largest and shape.failed_at != self.calls:
-                yield shape
-                if position < len(turns) and turns[position][0] is not order:
-                    continue  # it stands further behind now, or nowhere
-            position += 1
-
-    def sets_aside(self, shape: _Shape) -> bool:
-        if shape.failed_at == self.calls:
-            return True
-        needs = shape.needs.modesty if shape.needs is not None else (0, 0)
-        return self.within is not None and (needs[0] > self.within[0] or needs[1] > self.within[1])
-
-
 class Waiting:
     __slots__ = (
         "_called", "_heap", "_members", "_parked", "_ranks", "_shapes", "_shelves", "_unshelved", "age_counts",
@@ -156,9 +44,9 @@ class Waiting:
         self.sticky = ""
         """UID of the preemptor that stays at the front until its victims have left."""
         self._members: dict[str, Member] = {}
-        self._shapes: dict[str, _Shape] = {}
-        self._shelves: dict[tuple[Frame, int], _Shelf] = {}
-        self._ranks: list[tuple[int, list[_Shelf]]] | None = None
+        self._shapes: dict[str, Shape] = {}
+        self._shelves: dict[tuple[Frame, int], Shelf] = {}
+        self._ranks: list[tuple[int, list[Shelf]]] | None = None
         self._heap: list[tuple[Order, str]] = []
         """First gangs of shapes on no shelf; entries that are no longer true are dropped when they come up."""
         self._unshelved: dict[str, None] = {}
@@ -181,14 +69,14 @@ class Waiting:
         self._members[member.uid] = member
         shape = self._shapes.get(member.shape)
         if shape is None:
-            shape = self._shapes[member.shape] = _Shape(member.shape)
+            shape = self._shapes[member.shape] = Shape(member.shape)
         shape.size += 1
         if parked:
             self._parked.add(member.uid)
             return
         self._line_up(member, shape)
 
-    def _line_up(self, member: Member, shape: _Shape) -> None:
+    def _line_up(self, member: Member, shape: Shape) -> None:
         first = self._first(shape) if self.age_counts else None
         heapq.heappush(shape.heap, member.order)
         if shape.heap[0] is not member.order:
@@ -197,7 +85,7 @@ class Waiting:
             self._bring_back(member.shape, shape)
         self._offer(member.shape, shape)
 
-    def _bring_back(self, key: str, shape: _Shape) -> None:
+    def _bring_back(self, key: str, shape: Shape) -> None:
         """Whatever was found out about the shape does not hold for its new first gang."""
         shape.failed_at = -1
         if shape.parked:
@@ -259,7 +147,7 @@ class Waiting:
                 break
         return best
 
-    def _first_fitting(self, shelf: _Shelf, survey: Survey | None, best: Member | None) -> Member | None:
+    def _first_fitting(self, shelf: Shelf, survey: Survey | None, best: Member | None) -> Member | None:
         """The first on this shelf for whom there may be enough, unless `best` comes before; who fails is set aside."""
         for shape in shelf.candidates():
             first = self._first(shape)
@@ -273,10 +161,10 @@ class Waiting:
             shape.failed_at = shelf.calls
         return best
 
-    def _by_priority(self) -> list[tuple[int, list[_Shelf]]]:
+    def _by_priority(self) -> list[tuple[int, list[Shelf]]]:
         """The shelves, highest priority first."""
         if self._ranks is None:
-            ranks: dict[int, list[_Shelf]] = {}
+            ranks: dict[int, list[Shelf]] = {}
             for shelf in self._shelves.values():
                 ranks.setdefault(shelf.priority, []).append(shelf)
             self._ranks = sorted(ranks.items(), reverse=True)
@@ -300,7 +188,7 @@ class Waiting:
                 heapq.heappush(self._heap, (first.order, key))
         return None
 
-    def _first(self, shape: _Shape) -> Member | None:
+    def _first(self, shape: Shape) -> Member | None:
         """The shape's first gang; entries of those that left or were set aside are dropped on the way."""
         while shape.heap:
             order = shape.heap[0]
@@ -332,7 +220,7 @@ class Waiting:
         self._lay(member, needs)
         self._shapes[member.shape].failed_at = -1
 
-    def _lay(self, member: Member, needs: Wish) -> _Shelf:
+    def _lay(self, member: Member, needs: Wish) -> Shelf:
         key, shape = member.shape, self._shapes[member.shape]
         if shape.shelf is None or shape.needs is not needs:
             self._unshelve(key, shape)
@@ -340,7 +228,7 @@ class Waiting:
             place = (needs.frame, member.priority)
             shelf = self._shelves.get(place)
             if shelf is None:
-                shelf = self._shelves[place] = _Shelf(*place)
+                shelf = self._shelves[place] = Shelf(*place)
                 self._ranks = None
             shape.shelf = shelf
             shelf.put(shape, needs)
@@ -371,14 +259,14 @@ class Waiting:
             self.wake(uid)
         return bool(called or alone or self._shelves)
 
-    def _offer(self, key: str, shape: _Shape) -> None:
+    def _offer(self, key: str, shape: Shape) -> None:
         """Its first gang is another one, or may be tried again."""
         if shape.shelf is not None:
             shape.shelf.list_again(shape)
         elif shape.heap and not shape.parked:
             heapq.heappush(self._heap, (shape.heap[0], key))
 
-    def _unshelve(self, key: str, shape: _Shape) -> None:
+    def _unshelve(self, key: str, shape: Shape) -> None:
         self._unshelved.pop(key, None)
         if shape.shelf is not None and shape.needs is not None:
             shape.shelf.take(shape, shape.needs)
