@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import msgspec
 import pytest
@@ -139,9 +138,12 @@ async def test_killed_after_any_write_the_next_one_finishes_with_no_node_too_man
     mortal = MortalTransport(cluster.server.transport(), at)
     await cluster.begin(cluster.scheduler, Autoscaler(Client(mortal), SETTINGS, "test"))
     await cluster.ask("job", 2)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(1.5):  # a run has fewer writes than the last of these
-            await mortal.died.wait()
+    finished = asyncio.create_task(
+        cluster.request("job", "Provisioned")
+    )  # a run has fewer writes than the last of these
+    died = asyncio.create_task(mortal.died.wait())
+    await asyncio.wait({died, finished}, return_when=asyncio.FIRST_COMPLETED)
+    await cluster.end(died, finished)
     await cluster.end(cluster.tasks.pop())
     await cluster.begin(Autoscaler(cluster.client, SETTINGS, "test"))
     await cluster.request("job", "Provisioned")
