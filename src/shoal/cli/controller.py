@@ -125,16 +125,19 @@ def _parts(
         from shoal.controllers import appwrapper, queues
 
         leading: list[appwrapper.AppWrapperController] = []
+        guests: list[queues.QueueController] = []
         health.add_families(lambda: leading[0].metrics.collect() if leading else ())
+        health.add_families(lambda: guests[0].metrics.collect() if guests else ())
 
         async def run_gangs(client: Client) -> None:
-            guest = queues.QueueController(client, of_queues) if "queues" in names else None
-            wrappers = "appwrapper" in names
+            guests[:] = [queues.QueueController(client, of_queues)] if "queues" in names else []
+            guest, wrappers = next(iter(guests), None), "appwrapper" in names
             leading[:] = [appwrapper.AppWrapperController(client, settings, guest=guest, wrappers=wrappers)]
             try:
                 await leading[0].run()
             finally:
                 leading.clear()
+                guests.clear()
 
         parts["gangs"] = run_gangs
     if "ray" in names:

@@ -94,6 +94,29 @@ async def test_f031_quota_comes_back_only_when_the_last_pod_is_gone(ranked: Clus
     assert "kueue.x-k8s.io/podset" not in template["metadata"]["labels"]
 
 
+async def test_what_happened_is_counted(quiet: Cluster) -> None:
+    metrics = decide(quiet).metrics
+    queue = cluster_queue(preemption={"withinClusterQueue": "LowerPriority"})
+    await make(quiet, flavor(), priority_class("high", 100), queue, local_queue())
+    (low,) = await make(quiet, job("low", 4))
+    await quiet.until(kinds.WORKLOAD, name_of(low), true("Admitted"))
+    (high,) = await make(quiet, job("high", 4, labels=HIGH))
+    await quiet.until(kinds.WORKLOAD, name_of(high), true("Admitted"))
+    await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (1, 1, 1))
+    await quiet.settled()
+    told = {
+        (sample.name, *(value for name, value in sample.labels.items() if name != "replica_role")): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+    }
+    assert told["kueue_admitted_workloads_total", "cluster-queue"] == 2
+    assert told["kueue_evicted_workloads_total", "cluster-queue", "Preempted"] == 1
+    assert told["kueue_preempted_workloads_total", "cluster-queue", "InClusterQueue"] == 1
+    assert told["kueue_pending_workloads", "cluster-queue", "active"] == 1
+    assert told["kueue_admission_wait_time_seconds_count", "cluster-queue"] == 2
+    assert told["kueue_cluster_queue_status", "cluster-queue", "active"] == 1
+
+
 async def test_a_victim_comes_back_when_its_preemptor_ends(ranked: Cluster) -> None:
     (low,) = await make(ranked, job("low", 4))
     await ranked.until(kinds.JOB, "low", lambda one: one["spec"]["suspend"] is False)

@@ -19,6 +19,7 @@ from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.facts import Facts, gang_key, is_active
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
+from shoal.controllers.queues.metrics import Metrics
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.queue_status import QueueStatus
@@ -61,6 +62,8 @@ class QueueController:
         self.reconciler = Reconciler(self.office, self.facts, lambda uid: self._host.pods_left(uid))
         self.queue: Controller[Key] = Controller("queues", self.reconciler.reconcile, workers=64, clock=self.clock)
         self._status = QueueStatus(self.office)
+        self.metrics = Metrics(self.world, self._status.problems)
+        self.office.stored = self.metrics.stored
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )

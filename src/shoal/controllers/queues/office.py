@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.queues.draft import Draft, EventType
@@ -33,6 +35,8 @@ class Office:
         self.pending = pending
         self.writer = writer
         self.recorder = recorder
+        self.stored: Callable[[Draft], None] = lambda draft: None
+        """Told of every status of a Workload that was written."""
 
     async def store(self, draft: Draft) -> Json:
         """Write the draft's status on the very revision it was read at; then tell people what changed."""
@@ -41,6 +45,7 @@ class Office:
             return draft.obj
         stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
         self.world.workloads.note_write(stored)
+        self.stored(draft)
         for type, reason, message in draft.told:
             self.tell(draft.obj, type, reason, message)
         return stored

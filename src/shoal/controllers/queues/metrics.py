@@ -1,0 +1,132 @@
+"""Kueue's counts for Prometheus, under its names: plain numbers, turned into its format only when somebody asks.
+
+Fed with every status that was stored: what it changed is what is counted, so nothing is counted that did not happen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kueue_convert import upgrade
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.facts import is_active
+from shoal.controllers.queues.world import World
+
+BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
+_ROLE = "standalone"
+
+
+class Waits:
+    """A histogram per cluster queue."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, list[int]] = {}
+        self.sums: Counter[str] = Counter()
+
+    def add(self, queue: str, microseconds: int) -> None:
+        seconds = max(0, microseconds) // SECOND
+        self.counts.setdefault(queue, [0] * (len(BOUNDS) + 1))[bisect_left(BOUNDS, seconds)] += 1
+        self.sums[queue] += seconds
+
+    def buckets(self, queue: str) -> list[tuple[str, int]]:
+        total, found = 0, []
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts[queue], strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+
+class Metrics:
+    def __init__(self, world: World, problems: Callable[[Json], list[tuple[str, str]]]) -> None:
+        self._world = world
+        self._problems = problems
+        self.reserved: Counter[str] = Counter()
+        self.admitted: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+        self.evicted: Counter[tuple[str, str]] = Counter()
+        self.preempted: Counter[tuple[str, str]] = Counter()
+        self.reserved_wait, self.admitted_wait = Waits(), Waits()
+
+    def stored(self, draft: Draft) -> None:
+        """A Workload's status was written."""
+        before = Draft({**draft.obj, "status": draft.before}, draft.now)
+        admission = draft.get("admission") or draft.before.get("admission") or {}
+        queue = str(admission.get("clusterQueue") or self._world.cluster_queue_name(draft.obj))
+
+        def became(kind: str) -> bool:
+            return draft.is_true(kind) and not before.is_true(kind)
+
+        if became("QuotaReserved"):
+            self.reserved[queue] += 1
+            self.reserved_wait.add(queue, draft.now - parse_time(draft.obj["metadata"]["creationTimestamp"]))
+        if became("Admitted"):
+            self.admitted[queue] += 1
+            self.admitted_wait.add(queue, draft.now - parse_time(draft.obj["metadata"]["creationTimestamp"]))
+        if became("Finished"):
+            self.finished[queue] += 1
+        if became("Evicted") and before.is_true("QuotaReserved"):
+            self.evicted[queue, draft.reason("Evicted")] += 1
+        if became("Preempted"):
+            self.preempted[queue, draft.reason("Preempted")] += 1
+
+    def collect(self) -> Iterator[Any]:
+        """What prometheus_client calls on a scrape."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        for name, text, totals in (
+            ("quota_reserved_workloads", "Workloads that got quota.", self.reserved),
+            ("admitted_workloads", "Workloads that were admitted.", self.admitted),
+            ("finished_workloads", "Workloads that ended.", self.finished),
+        ):
+            counter = CounterMetricFamily(f"kueue_{name}", text, labels=["cluster_queue", "replica_role"])
+            for queue, count in sorted(totals.items()):
+                counter.add_metric([queue, _ROLE], count)
+            yield counter
+        for name, label, text, pairs in (
+            ("evicted_workloads", "reason", "Workloads that had to leave.", self.evicted),
+            ("preempted_workloads", "reason", "Workloads that left for others.", self.preempted),
+        ):
+            which = "preempting_cluster_queue" if name.startswith("preempted") else "cluster_queue"
+            counter = CounterMetricFamily(f"kueue_{name}", text, labels=[which, label, "replica_role"])
+            for (queue, reason), count in sorted(pairs.items()):
+                counter.add_metric([queue, reason, _ROLE], count)
+            yield counter
+        for name, text, waits in (
+            ("quota_reserved_wait_time_seconds", "From creation to quota.", self.reserved_wait),
+            ("admission_wait_time_seconds", "From creation to admission.", self.admitted_wait),
+        ):
+            spread = HistogramMetricFamily(f"kueue_{name}", text, labels=["cluster_queue", "replica_role"])
+            for queue in sorted(waits.counts):
+                spread.add_metric([queue, _ROLE], waits.buckets(queue), waits.sums[queue])
+            yield spread
+        yield from self._gauges(GaugeMetricFamily)
+
+    def _gauges(self, family: Any) -> Iterator[Any]:
+        shown = {
+            "pending": ("kueue_pending_workloads", "Workloads that wait for quota."),
+            "reserving": ("kueue_reserving_active_workloads", "Workloads that hold quota."),
+            "admitted": ("kueue_admitted_active_workloads", "Workloads that are admitted."),
+        }
+        queues = self._world.others[kinds.CLUSTER_QUEUE].list()
+        for word, (name, text) in shown.items():
+            labels = ["cluster_queue", *(["status"] if word == "pending" else []), "replica_role"]
+            gauge = family(name, text, labels=labels)
+            for queue in queues:
+                value = (queue.get("status") or {}).get(f"{word}Workloads") or 0
+                state = ["active" if is_active(queue) else "inadmissible"] if word == "pending" else []
+                gauge.add_metric([queue["metadata"]["name"], *state, _ROLE], value)
+            yield gauge
+        status = family("kueue_cluster_queue_status", "1 for the state a queue is in.",
+                        labels=["cluster_queue", "status", "replica_role"])  # fmt: skip
+        for queue in queues:
+            now = "terminating" if queue["metadata"].get("deletionTimestamp") else "active"
+            now = "pending" if now == "active" and self._problems(upgrade(queue)) else now
+            for one in ("pending", "active", "terminating"):
+                status.add_metric([queue["metadata"]["name"], one, _ROLE], int(one == now))
+        yield status
