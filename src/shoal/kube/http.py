@@ -52,7 +52,7 @@ class HttpTransport:
         self._address = _address(self.server)
         self._tls = tls
         self._token = token
-        self._fixed_headers = {"Host": self._address.netloc, "User-Agent": AGENT, **(headers or {})}
+        self._fixed_headers = {"host": self._address.netloc, "user-agent": AGENT, **_lowered(headers or {})}
         self._server_name = server_name
         self._places = FairSlots(connections)
         self._free: list[Connection] = []
@@ -168,18 +168,18 @@ class HttpTransport:
     # --- what is sent
 
     async def _head(self, request: Request, *, compressed: bool) -> bytes:
-        headers = {**self._fixed_headers, **request.headers}
+        headers = {**self._fixed_headers, **_lowered(request.headers)}
         if compressed:
-            headers["Accept-Encoding"] = "gzip"
-        if self._token is not None and "Authorization" not in headers:
+            headers["accept-encoding"] = "gzip"
+        if self._token is not None and "authorization" not in headers:
             token = await self._token()
             if token:  # an exec plug-in may give a certificate instead
-                headers["Authorization"] = f"Bearer {token}"
+                headers["authorization"] = f"Bearer {token}"
         query = f"?{_encoded(*request.query.items())}" if request.query else ""
         target = f"{self._address.path}{request.path}{query}"
         if _UNSAFE.search(target):
             target = _UNSAFE.sub(lambda found: quote(found[0]), target)
-        length = f"Content-Length: {len(request.body)}\r\n" if request.body or request.method != "GET" else ""
+        length = f"content-length: {len(request.body)}\r\n" if request.body or request.method != "GET" else ""
         return f"{request.method} {target} HTTP/1.1\r\n{_lines(*headers.items())}{length}\r\n".encode()
 
     # --- what went wrong
@@ -260,3 +260,8 @@ def _lines(*headers: tuple[str, str]) -> str:
     if any(line.count("\r") > 1 for line in lines):
         raise BadInput("a header's value has a line break in it")
     return "".join(lines)
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    """Names are the same in any case, and the last to give one decides."""
+    return {name.lower(): value for name, value in headers.items()}

@@ -91,6 +91,15 @@ async def test_several_values_of_a_header_are_sent_apart(place: Place, transport
     assert place.requests[0].headers.getall("Impersonate-Group") == ["a", "b"]
 
 
+async def test_a_requests_own_header_stands_for_the_transports_whatever_its_case(place: Place) -> None:
+    place.handler = fine
+    transport = HttpTransport(f"http://127.0.0.1:{place.port}", headers={"Impersonate-User": "ann"})
+    await transport.send(Request(method="GET", path="/", headers={"user-agent": "kubelet", "impersonate-USER": "bob"}))
+    await transport.close()
+    assert place.requests[0].headers.getall("User-Agent") == ["kubelet"]
+    assert place.requests[0].headers.getall("Impersonate-User") == ["bob"]
+
+
 async def test_a_refused_connection_is_unsent() -> None:
     transport = HttpTransport("http://127.0.0.1:1")
     with pytest.raises(Unsent, match="cannot reach"):
