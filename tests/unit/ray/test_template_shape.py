@@ -54,10 +54,15 @@ def places(thing: Any, path: tuple = ()) -> list[tuple]:
     return [found for key, value in inner for found in ((*path, key), *places(value, (*path, key)))]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_stands_anywhere_in_a_spec_is_refused_or_built(seed):
     """A spec with something odd in one to three places never crashes; what is not refused can be built."""
     random = Random(seed)
+    built = sum(refused_or_built(random) for _ in range(100))
+    assert built > 5  # some of it is harmless
+
+
+def refused_or_built(random: Random) -> bool:
     sidecar = container("side", ports=[{"name": "http", "containerPort": 80}], env=[{"name": "A", "value": "1"}])
     worker = group(
         template={
@@ -82,7 +87,7 @@ def test_whatever_stands_anywhere_in_a_spec_is_refused_or_built(seed):
             where = where[part]
         where[path[-1]] = copy.deepcopy(random.choice(odd))
     if validation.problems_of_cluster(cluster, Settings()):
-        return
+        return False
     validation.warnings_of_cluster(cluster)
     built = pods.head_pod(cluster, Settings())
     assert built["spec"]["containers"][0]["command"]
@@ -90,3 +95,4 @@ def test_whatever_stands_anywhere_in_a_spec_is_refused_or_built(seed):
     assert services.head_service(cluster, Settings())["spec"]["ports"]
     assert status.compute(cluster, [], None, None, "", 0)["conditions"]
     assert counts.gang_pods(cluster, Settings())[0][1] == 1
+    return True
