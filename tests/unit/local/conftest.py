@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.api.crds import load_crds
@@ -105,15 +107,20 @@ async def plain(tmp_path: Path) -> AsyncIterator[Machine]:
         yield found
 
 
+@cache
+def _definitions() -> list[bytes]:
+    wanted = ("ProvisioningRequest", "PodGroup")
+    return [msgspec.json.encode(crd) for crd in load_crds() if crd["spec"]["names"]["kind"] in wanted]
+
+
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     """An API server in memory; a test begins the parts it wants. Afterwards no node holds more than it offers."""
     server = Server(None)
     await server.start()
     found = Cluster(server)
-    for definition in load_crds():
-        if definition["spec"]["names"]["kind"] in ("ProvisioningRequest", "PodGroup"):
-            await found.client.create(CRD, definition)
+    for definition in _definitions():
+        await found.client.request("POST", CRD.path(), body=definition)
     yield found
     await found.assert_no_node_is_overfull()
     await found.end()
