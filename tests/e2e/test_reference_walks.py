@@ -241,7 +241,8 @@ async def test_jobs_complete_alone_and_together(cluster: RemoteCluster) -> None:
 async def test_pods_that_remain_hold_completion(cluster: RemoteCluster) -> None:
     """One item is done (a Deployment by `Progressing`, a Job by `Complete`) and another one's pods go on, or find no
     node: where sums admit, pods do not wait for each other."""
-    deployments = wrapped("held", replicated("Deployment", "held-1", 1, wrapper="held"), pod("held-2"), minimum=1)
+    both = [replicated("Deployment", f"held-{number}", 1, wrapper="held") for number in (1, 2)]
+    deployments = wrapped("held", *both, minimum=1)  # done before it has made a pod, and yet not completed
     deployments["spec"]["resources"]["GenericItems"][0]["completionstatus"] = "Progressing"
     jobs = wrapped("held-jobs", job("ends"), job("never-fits", "infinity", cpu="5"), needs=[needs(1, cpu="100m")])
     jobs["spec"]["resources"]["GenericItems"][0]["completionstatus"] = "Complete"

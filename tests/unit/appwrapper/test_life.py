@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.api import kinds
@@ -52,6 +53,16 @@ async def finish_job(cluster: Cluster, name: str, type: str = "Complete") -> Non
     )
 
 
+async def pod_of(cluster: Cluster, name: str) -> str:
+    """The pod that the Job's controller made."""
+    async for event in cluster.client.watch(
+        kinds.POD, "default", label_selector=f"job-name={name}", send_initial_events=True
+    ):
+        if event.type == "ADDED":
+            return str(msgspec.json.decode(event.object)["metadata"]["name"])
+    raise AssertionError(f"no pod of Job {name} came")
+
+
 async def say_done(cluster: Cluster, name: str) -> None:
     moment = "2026-01-01T00:00:00Z"
     condition = {"type": "Done", "status": "True", "reason": "Ended", "message": "", "lastTransitionTime": moment}
@@ -62,6 +73,7 @@ async def say_done(cluster: Cluster, name: str) -> None:
 async def test_a_job_that_is_complete_completes_its_wrapper(cluster: Cluster) -> None:
     await cluster.create(kinds.APP_WRAPPER, completing("gang", (job("train", cpu="3"), "Complete,Failed")))
     await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(cluster, await pod_of(cluster, "train"), "Succeeded")
     await finish_job(cluster, "train")
     done = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Completed"))
     assert trail(done)[-1] == ("Completed", "PodsCompleted", "completed by Complete")
@@ -75,8 +87,9 @@ async def test_all_watched_items_must_end_and_live_pods_hold_it(cluster: Cluster
     both = completing("gang", (ray_cluster("one"), "Done"), (ray_cluster("two"), "Done"), (config_map("c"), ""))
     await cluster.create(kinds.APP_WRAPPER, both)
     wrapper = await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
-    await cluster.create(kinds.POD, of_gang(wrapper, pod("left", cpu="1")))
-    await set_pod(cluster, "left", "Running")
+    for name, phase in (("over", "Succeeded"), ("left", "Running")):
+        await cluster.create(kinds.POD, of_gang(wrapper, pod(name, cpu="1")))
+        await set_pod(cluster, name, phase)
     await say_done(cluster, "one")
     await cluster.settled()
     assert has_state("Running")(await cluster.get(kinds.APP_WRAPPER, "gang"))
@@ -85,6 +98,24 @@ async def test_all_watched_items_must_end_and_live_pods_hold_it(cluster: Cluster
     assert trail(held)[-1][:2] == ("RunningHoldCompletion", "SomeItemsCompleted")
     await set_pod(cluster, "left", "Succeeded")
     await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Completed"))
+
+
+async def test_an_item_that_is_done_before_its_pods_exist_is_not_believed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Deployment says `Progressing` before it has made a pod; a gang without any pods is done when it says so."""
+    await cluster.create(kinds.APP_WRAPPER, completing("gang", (ray_cluster("one"), "Done")))
+    wrapper = await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await say_done(cluster, "one")
+    await cluster.settled()
+    assert has_state("Running")(await cluster.get(kinds.APP_WRAPPER, "gang"))
+    await cluster.create(kinds.POD, of_gang(wrapper, pod("late", cpu="1")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", has_state("RunningHoldCompletion"))
+    monkeypatch.setattr(follow, "PODS_TO_COME", 0.1)  # none of this one's pods ever comes
+    await cluster.create(kinds.APP_WRAPPER, completing("podless", (ray_cluster("two"), "Done")))
+    await cluster.until(kinds.APP_WRAPPER, "podless", dispatched)
+    await say_done(cluster, "two")
+    await cluster.until(kinds.APP_WRAPPER, "podless", has_state("Completed"))
 
 
 def true(*types: str) -> list[Json]:
@@ -296,8 +327,6 @@ def reads_slowness_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     original = monitor.judge_minimum
 
     def hasty(wrapper: AppWrapper, counts: monitor.PodCounts, enough_until: int, now: int) -> monitor.Verdict:
-        import msgspec
-
         return original(wrapper, msgspec.structs.replace(counts, bound_at=0), 0, now)
 
     monkeypatch.setattr(monitor, "judge_minimum", hasty)

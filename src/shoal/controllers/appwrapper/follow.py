@@ -16,6 +16,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.demand import gang_size
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
 from shoal.controllers.appwrapper.house import House
@@ -25,6 +26,9 @@ from shoal.engine.model import Preempt
 
 COUNTS_PAUSE = 2.0
 """Least seconds between two writes of one AppWrapper's pod counts."""
+PODS_TO_COME = 5.0
+"""For so many seconds after its start an item that says it is done is not believed while pods of the gang are not there
+yet: a Deployment says `Progressing` before it has made one. As MCAD, which looks every five seconds."""
 COMING_UP_PAUSE = 30.0
 """The same while nothing is to be told but that its pods are on their way: the next count says more."""
 
@@ -98,12 +102,21 @@ class Follow:
     ) -> float | None:
         house, status = self.house, monitor.with_counts(wrapper.status, counts)
         if counts.live == 0:
+            if (left := self._pods_to_come(wrapper, counts)) > 0:
+                return left
             ended = statuses.completed(status, house.clock.now, message=f"completed by {completed_by}")
             await house.store.status(kind, wrapper, ended)
             house.tell_people(wrapper, "Normal", "Completed", f"All watched items are done ({completed_by}).")
         elif status.state != "RunningHoldCompletion":
             await house.store.status(kind, wrapper, statuses.held_for_completion(status, house.clock.now))
         return None
+
+    def _pods_to_come(self, wrapper: AppWrapper, counts: monitor.PodCounts) -> float:
+        """Seconds for which pods that nobody has seen yet may still come."""
+        if counts.succeeded + counts.failed >= gang_size(wrapper):
+            return 0.0
+        due = monitor.last_dispatch(wrapper.status) + int(PODS_TO_COME * monitor.SECOND)
+        return (due - self.house.clock.now()) / monitor.SECOND
 
     async def _end(self, kind: Kind, wrapper: AppWrapper, verdict: monitor.Verdict) -> float | None:
         """A limit was passed: the decision is stored first, the objects go next."""
