@@ -110,11 +110,18 @@ def _ray_job(obj: Json, workers: Workers) -> Iterator[Template]:
     if spec.get("clusterSelector"):
         return
     mode = spec.get("submissionMode") or "K8sJobMode"
-    beside = [_SUBMITTER] if mode == "SidecarMode" else []
+    beside = [_SUBMITTER] if mode == "SidecarMode" and not _brings_submitter(spec) else []
     yield from _ray_groups(_map(spec.get("rayClusterSpec")), ("spec", "rayClusterSpec"), workers, beside)
     if mode == "K8sJobMode":
         given = spec.get("submitterPodTemplate")
         yield Template(("spec", SUBMITTER), 1, given or _DEFAULT_SUBMITTER, is_inside=bool(given))
+
+
+def _brings_submitter(spec: Json) -> bool:
+    """Does the head already have a submitter of the user's, with amounts of its own?"""
+    head = _map(_map(_map(spec.get("rayClusterSpec")).get("headGroupSpec")).get("template"))
+    containers = _list(_map(head.get("spec")).get("containers"))[1:]
+    return any(one.get("name") == "ray-job-submitter" and one.get("resources") for one in containers)
 
 
 def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:

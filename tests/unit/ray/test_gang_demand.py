@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.controllers.ray import Settings, counts, pods
+from shoal.controllers.ray import Settings, counts, pods, submission
 from shoal.controllers.templates import templates
 from tests.unit.ray.builders import cluster_spec, group, ray_cluster, ray_job
 
@@ -38,6 +38,18 @@ def test_a_job_counts_its_submitter_wherever_it_runs(mode, pods_, head_cpu):
     found = templates(ray_job(mode=mode))
     assert sum(template.count for template in found) == pods_
     assert asked(found[0])["cpu"] == head_cpu
+
+
+@pytest.mark.parametrize("amounts, cpu", [({"requests": {"cpu": "250m"}}, "1250m"), ({}, "1500m")])
+def test_a_submitter_that_the_user_brings_is_counted_once(amounts, cpu):
+    job = ray_job(mode="SidecarMode")
+    own = {"name": "ray-job-submitter", "image": "mine", "resources": amounts}
+    job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"].append(own)
+    assert asked(templates(job)[0])["cpu"] == cpu
+    job["status"] = {"rayClusterName": "c", "jobId": "x"}
+    made = submission.cluster_of(job, Settings())
+    made["metadata"]["uid"] = "u"
+    assert str(counts.pod_resources(pods.head_pod(made, Settings())["spec"])["cpu"]) == cpu
 
 
 def test_an_autoscaled_cluster_asks_for_its_minimum_or_for_all():
