@@ -97,7 +97,7 @@ def command(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    names = _chosen(only)
+    names = chosen_parts(only)
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
     rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook"}
     wrappers = choices.wrapper_settings({**options, **rights}, choices.read(chosen))
@@ -107,7 +107,7 @@ def command(
     asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
 
 
-def _chosen(only: str) -> tuple[str, ...]:
+def chosen_parts(only: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:

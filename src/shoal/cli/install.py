@@ -7,15 +7,17 @@ from pathlib import Path
 
 import click
 
+from shoal import __version__
 from shoal.api.meta import Json
-from shoal.cli import choices, show
+from shoal.cli import choices, controller, show
 from shoal.cli.choices import set_option
 from shoal.cli.reach import reach
 from shoal.errors import ShoalError
 
 
 @click.command(
-    epilog="\b\nExamples:\n  shoal install --dry-run -o yaml\n  shoal install --image registry.example/shoal:0.1.0"
+    epilog="\b\nExamples:\n  shoal install --dry-run -o yaml\n  shoal install --image registry.example/shoal:0.1.0\n"
+    "  shoal install --image registry.example/shoal:0.1.0 --only appwrapper --dry-run > shoal.yaml"
 )
 @click.option("--image", required=False, help="Image with the `shoal` command, for the controller's Deployment.")
 @click.option("--namespace", default="shoal-system", show_default=True)
@@ -51,13 +53,20 @@ def command(
     from shoal.api.crds import load_crds
     from shoal.cli.installation import objects
 
+    if only:
+        with choices.flag("--only"):
+            controller.chosen_parts(only)
     if not image and not crds_only:
-        raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")
+        if not dry_run:
+            raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")
+        image = f"shoal:{__version__}"
+        click.echo(f"no --image was given: the Deployment names {image}, which no cluster has by itself", err=True)
+    settings = choices.read(chosen)
     arguments = [
         *([f"--only={only}"] if only else []),
         *([f"--supply={supply}"] if supply else []),
         *(["--preemption"] if preemption else []),
-        *(f"--set={name}={value}" for name, value in choices.read(chosen).items()),
+        *(f"--set={name}={value}" for name, value in settings.items()),
     ]
     made = (
         load_crds(legacy=legacy)
@@ -69,6 +78,7 @@ def command(
             replicas=replicas,
             arguments=arguments,
             webhook_url=webhook_url,
+            impersonates=choices.wrapper_settings({}, settings).create_as_creator,
         )
     )
     if dry_run:

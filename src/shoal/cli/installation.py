@@ -30,13 +30,14 @@ def objects(
     replicas: int = 2,
     arguments: Iterable[str] = (),
     webhook_url: str = "",
+    impersonates: bool = False,
 ) -> list[Json]:
-    """Everything, in the order it is applied."""
+    """Everything, in the order it is applied. `impersonates`: wrapped objects are created as the user."""
     return [
         *load_crds(legacy=legacy),
         _object("v1", "Namespace", namespace, None),
         _object("v1", "ServiceAccount", NAME, namespace),
-        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules()},
+        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules(impersonates)},
         _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
         {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
         _binding("RoleBinding", namespace, namespace, "Role"),
@@ -49,7 +50,7 @@ def objects(
     ]
 
 
-def rules() -> list[Json]:
+def rules(impersonates: bool = False) -> list[Json]:
     """What the controllers do, cluster-wide."""
     return [
         *(rule for group in ("workload.codeflare.dev", "mcad.ibm.com") for rule in _wrapper_rules(group)),
@@ -85,6 +86,7 @@ def rules() -> list[Json]:
         _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
         _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),
+        *(_impersonation_rules() if impersonates else ()),
     ]
 
 
@@ -93,6 +95,14 @@ def _wrapper_rules(group: str) -> list[Json]:
         _rule(group, ["appwrappers"], (*_READ, "patch")),
         _rule(group, ["appwrappers/status"], ("patch", "update")),
         _rule(group, ["appwrappers/finalizers"], ("update",)),
+    ]
+
+
+def _impersonation_rules() -> list[Json]:
+    """Only where wrapped objects are created as their creators: whoever has this may act as anybody."""
+    return [
+        _rule("", ["users", "groups", "serviceaccounts"], ("impersonate",)),
+        _rule("authentication.k8s.io", ["uids"], ("impersonate",)),
     ]
 
 
