@@ -9,7 +9,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.queues import provisioning, requests
+from shoal.controllers.queues import QueueSettings, provisioning, requests
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -273,3 +273,13 @@ async def test_a_vanished_request_of_a_running_job_is_not_made_again(checked: Cl
     await checked.settled()
     assert await checked.names(REQUEST) == []
     assert true("Admitted")(await checked.get(kinds.WORKLOAD, name))
+
+
+async def test_a_request_that_nobody_answers_is_given_up_after_a_while(quiet: Cluster) -> None:
+    decide(quiet, QueueSettings(provisioning_seconds=1.0))
+    config = provisioning_config(retryStrategy={"backoffBaseSeconds": 1})
+    await make(quiet, flavor(), provisioning_check(), config, cluster_queue(checks=["nodes"]), local_queue())
+    (made,) = await make(quiet, job("train"))
+    evicted = await quiet.until(kinds.WORKLOAD, name_of(made), true("Evicted"))
+    assert "Retrying after delay: nothing was provided within 1 s" in said(evicted, "Evicted")[2]
+    await quiet.until(REQUEST, f"{name_of(made)}-nodes-2", lambda one: True)

@@ -32,7 +32,7 @@ class Pending:
     def planned(self, plan: Plan, gang_of: dict[str, Gang]) -> list[str]:
         """Take over a plan; returns the keys of gangs it says something about."""
         touched: dict[str, None] = {}
-        for reservation in plan.reservations:
+        for reservation in (one for one in plan.reservations if one.gang in gang_of):
             self._reservations[reservation.gang] = reservation
             self._judged[reservation.gang] = _shape(gang_of.get(reservation.gang))
             self._holds.pop(reservation.gang, None)

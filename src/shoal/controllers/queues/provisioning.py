@@ -12,9 +12,10 @@ from random import Random
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.api.times import parse_time
 from shoal.controllers.queues import requests, words
 from shoal.controllers.queues.devices import tolerating_template
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.workloads import infos_of
@@ -94,6 +95,7 @@ class Provisioning:
             await self._drop([request])
             return
         admitted = draft.is_true("Admitted")
+        late = self._late(request, draft.now)
         self._answer(
             draft,
             check,
@@ -105,8 +107,26 @@ class Provisioning:
                 wanted,
                 admitted=admitted,
                 jitter=lambda: self._random.random() * JITTER,
+                late=late,
             ),
         )
+
+    def _late(self, request: Json, now: int) -> str:
+        limit = self._office.settings.provisioning_seconds
+        made = request["metadata"].get("creationTimestamp")
+        if limit is None or not made or now - parse_time(made) < limit * SECOND:
+            return ""
+        return f"nothing was provided within {limit:g} s"
+
+    def next_look(self, workload: Json) -> float | None:
+        """Seconds until a request that is waited for has taken too long."""
+        limit = self._office.settings.provisioning_seconds
+        draft = Draft(workload, self._office.clock.now())
+        if limit is None or not draft.is_true("QuotaReserved") or draft.is_true("Admitted") or draft.is_true("Evicted"):
+            return None
+        made = [one["metadata"].get("creationTimestamp") for one in self._world.requests_of(workload)]
+        left = [limit - (draft.now - parse_time(text)) / SECOND for text in made if text]
+        return max(0.1, min(left)) if left else None
 
     def _is_spent(self, request: Json, draft: Draft) -> bool:
         return requests.holds(request, "Failed") or (

@@ -72,10 +72,10 @@ class Reconciler:
         wake = self._duties.advance(draft, self._situation(workload, found))
         workload = await self._office.store(draft)
         workload = await self._provisioning.look(workload)
+        later = [wake, self._provisioning.next_look(workload)]
         if found is not None:
-            later = await self._start_or_stop(workload, *found)
-            wake = later if wake is None or (later is not None and later < wake) else wake
-        return wake
+            later.append(await self._start_or_stop(workload, *found))
+        return min((one for one in later if one is not None), default=None)
 
     def _situation(self, workload: Json, found: Found) -> Situation:
         ready = None

@@ -241,28 +241,29 @@ def answer(
     *,
     admitted: bool,
     jitter: Callable[[], float],
+    late: str = "",
 ) -> Answer:
-    """The check's state by the request's conditions; the first that applies counts."""
+    """The check's state by the request's conditions; the first that applies counts. `late`: nobody waits any longer."""
     if holds(request, "Failed"):
-        return _retry(request, "Failed", "failure", attempt, check, config, jitter)
+        return _retry(message(request, "Failed"), "failure", attempt, check, config, jitter)
     if holds(request, "CapacityRevoked"):
         return Answer(state="Rejected", message=message(request, "CapacityRevoked"))
     if holds(request, "BookingExpired") and not admitted:
-        return _retry(request, "BookingExpired", "booking expired", attempt, check, config, jitter)
+        return _retry(message(request, "BookingExpired"), "booking expired", attempt, check, config, jitter)
     if holds(request, "Provisioned"):
         updates = tuple(_update(name, request, config) for one in wanted for name in one.members)
         return Answer(state="Ready", message=message(request, "Provisioned"), updates=updates)
+    if late:
+        return _retry(late, "delay", attempt, check, config, jitter)
     if holds(request, "Accepted"):
         return Answer(state="Pending", message=message(request, "Provisioned"))
     return Answer(state="Pending")
 
 
-def _retry(
-    request: Json, kind: str, word: str, attempt: int, check: Json, config: Json, jitter: Callable[[], float]
-) -> Answer:
+def _retry(text: str, word: str, attempt: int, check: Json, config: Json, jitter: Callable[[], float]) -> Answer:
     strategy = (config.get("spec") or {}).get("retryStrategy") or {}
     limit = strategy.get("backoffLimitCount")
-    text, count = message(request, kind), int(check.get("retryCount") or 0)
+    count = int(check.get("retryCount") or 0)
     if attempt > (BACKOFF_LIMIT if limit is None else int(limit)):
         return Answer(state="Rejected", message=text)
     said = f"Retrying after {word}: {text}"

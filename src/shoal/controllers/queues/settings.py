@@ -29,6 +29,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`fit`: a gang with quota starts once all its pods can be placed; `off`: quota and checks alone decide."""
     pods_ready: PodsReady | None = None
     """None: nobody waits for pods to become ready."""
+    provisioning_seconds: float | None = None
+    """How long a ProvisioningRequest may stay without an answer before it counts as failed; None: for ever."""
     fair_sharing: bool = False
     partial_admission: bool = True
     priority_boost: bool = False

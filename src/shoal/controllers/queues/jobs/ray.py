@@ -84,7 +84,7 @@ class RayClusters:
         return made
 
     def problems(self, job: Json) -> list[str]:
-        return cluster_problems(_spec(job), "spec", extra=0, elastic=_is_elastic(job))
+        return elastic_problems(job) + cluster_problems(_spec(job), "spec", extra=0)
 
 
 class RayJobs:
@@ -176,7 +176,7 @@ class RayJobs:
             found.append("spec.shutdownAfterJobFinishes: must be true: a queue gets its quota back when the job ends")
         submits = (spec.get("submissionMode") or "K8sJobMode") == "K8sJobMode"
         where = "spec.rayClusterSpec"
-        return found + cluster_problems(spec["rayClusterSpec"], where, extra=int(submits), elastic=_is_elastic(job))
+        return found + elastic_problems(job) + cluster_problems(spec["rayClusterSpec"], where, extra=int(submits))
 
 
 def cluster_pod_sets(spec: Json) -> list[Json]:
@@ -202,14 +202,18 @@ def cluster_pod_sets(spec: Json) -> list[Json]:
     return sets
 
 
-def cluster_problems(spec: Json, where: str, *, extra: int, elastic: bool) -> list[str]:
+def elastic_problems(job: Json) -> list[str]:
+    """A cluster that changes its size while it runs would be stopped each time: better said at once."""
+    if ((job.get("metadata") or {}).get("annotations") or {}).get(words.ELASTIC) != "true":
+        return []
+    return [f"metadata.annotations[{words.ELASTIC}]: elastic jobs are not supported by these queues; remove it"]
+
+
+def cluster_problems(spec: Json, where: str, *, extra: int) -> list[str]:
     groups = spec.get("workerGroupSpecs") or []
     found = []
-    if spec.get("enableInTreeAutoscaling") is True and not elastic:
-        found.append(
-            f"{where}.enableInTreeAutoscaling: a queue grants a fixed number of workers;"
-            f' set it to false, or annotate {words.ELASTIC}: "true"'
-        )
+    if spec.get("enableInTreeAutoscaling") is True:
+        found.append(f"{where}.enableInTreeAutoscaling: a queue grants a fixed number of workers; set it to false")
     if 1 + extra + len(groups) > MOST_POD_SETS:
         found.append(
             f"{where}.workerGroupSpecs: too many: {len(groups)}; at most {MOST_POD_SETS - 1 - extra} can be queued"
@@ -279,10 +283,6 @@ def _kept(template: Any) -> Json:
         made["metadata"] = metadata
     made["spec"] = made.get("spec") or {}
     return made
-
-
-def _is_elastic(job: Json) -> bool:
-    return ((job.get("metadata") or {}).get("annotations") or {}).get(words.ELASTIC) == "true"
 
 
 def _spec(job: Json) -> Json:
