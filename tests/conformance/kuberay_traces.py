@@ -148,9 +148,7 @@ class Stage:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        await self.server.start()
-        for crd in _ray_crds():
-            await self._collector.request("POST", kinds.CRD.path(), body=crd)
+        await self.server.start(definitions=_ray_crds())
         self.tasks = [asyncio.create_task(cache.run()) for cache in self.operator.caches.all()]
         await self.operator.caches.synced()
         for controller in self.operator.controllers:
@@ -188,7 +186,7 @@ class Stage:
 
     def _revision(self) -> int:
         """Changes that matter; events come and go."""
-        return sum(int(obj["metadata"]["resourceVersion"]) for kind in COUNTED for obj in self.objects(kind))
+        return sum(sum(self.server.revisions(kind)) for kind in COUNTED)
 
     async def _quiet_caches(self) -> None:
         for _ in range(20):
@@ -198,13 +196,13 @@ class Stage:
         return list(self.server.snapshot(kind).values())
 
     async def _collect_garbage(self) -> None:
-        alive = {view.uid(obj) for kind in COUNTED for obj in self.objects(kind)}
+        there = [(kind, obj) for kind in COUNTED for obj in self.objects(kind)]
+        alive = {view.uid(obj) for _, obj in there}
         collected = {kind.kind for kind in COUNTED}
-        for kind in COUNTED:
-            for obj in self.objects(kind):
-                owners = [one for one in view.metadata(obj).get("ownerReferences") or [] if one["kind"] in collected]
-                if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):
-                    await self._collector.delete(kind, view.name(obj), view.namespace(obj), propagation="Background")
+        for kind, obj in there:
+            owners = [one for one in view.metadata(obj).get("ownerReferences") or [] if one["kind"] in collected]
+            if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):
+                await self._collector.delete(kind, view.name(obj), view.namespace(obj), propagation="Background")
 
     # --- steps
 
