@@ -24,8 +24,8 @@ from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.collection import Record
 from tests.checker import assert_holds, from_audit
+from tests.stocked import start_with
 
 PATIENCE = 20.0
 
@@ -142,25 +142,6 @@ def rendered_crds() -> list[bytes]:
     return [msgspec.json.encode(crd) for crd in load_crds()]
 
 
-_definitions: list[Record] = []
-
-
-def _stock(server: Server) -> None:
-    """What the first cluster of this process was told of our kinds the others find stored, as after a restart."""
-    storage = server.storage
-    for record in _definitions:
-        storage.collection(kinds.CRD.resource).load(record)
-        storage.revision = storage.committed = storage.floor = max(storage.floor, record.revision)
-
-
-async def _define_kinds(cluster: Cluster) -> None:
-    if _definitions:
-        return
-    for crd in rendered_crds():
-        await cluster.client.request("POST", kinds.CRD.path(), body=crd)
-    _definitions.extend(cluster.server.storage.collection(kinds.CRD.resource).records())
-
-
 @asynccontextmanager
 async def running(*, with_builtin: bool = True, judged: bool = False) -> AsyncIterator[Cluster]:
     """An in-memory cluster with our CRDs and, unless refused, the controllers that Kubernetes itself brings.
@@ -182,12 +163,10 @@ async def running(*, with_builtin: bool = True, judged: bool = False) -> AsyncIt
 async def _running(with_builtin: bool, audit_log: str | None) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         server = Server(None, audit_log=audit_log)
-        _stock(server)
-        await server.start()
+        await start_with(server, rendered_crds())
         stack.push_async_callback(server.stop)
         cluster = Cluster(server)
         stack.push_async_callback(cluster.stop)
-        await _define_kinds(cluster)
         if with_builtin:
             from shoal.local import builtin
 

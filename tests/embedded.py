@@ -7,7 +7,7 @@ idle connection is given up by the clock that the test holds. Faults by chance a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -23,6 +23,7 @@ from shoal.kube.history import parse_path
 from shoal.kube.transport import Request, Response, Stream, Transport
 from shoal.local.apiserver import Server
 from tests.faulty import RefusedStream
+from tests.stocked import start_with
 
 
 class Embedded:
@@ -36,8 +37,8 @@ class Embedded:
         self.streaming_lists = True
         self._watches: dict[asyncio.Event, None] = {}  # cut in the order they were opened
 
-    async def start(self, *namespaces: str) -> Embedded:
-        await self.server.start()
+    async def start(self, *namespaces: str, definitions: Sequence[bytes] = ()) -> Embedded:
+        await start_with(self.server, definitions)
         client = Client(self.server.transport())
         for name in namespaces:
             await client.create(NAMESPACE, {"metadata": {"name": name}})
@@ -48,6 +49,12 @@ class Embedded:
 
     def transport(self) -> Transport:
         return Door(self)
+
+    def revisions(self, kind: Kind) -> list[int]:
+        """Of every object there is."""
+        resource = self.server.registry.find(kind.group, kind.plural)
+        assert resource is not None
+        return [record.revision for record in resource.collection.records()]
 
     def snapshot(self, kind: Kind) -> dict[tuple[str, str], Json]:
         """The truth to compare a cache with, by namespace and name."""

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from shoal.api.crds import load_crds
-from shoal.api.kinds import CRD
 from shoal.api.meta import Json
 from shoal.local import machine
 from shoal.local.apiserver import Server
@@ -25,6 +24,7 @@ from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.sandbox.netns import NetnsSandbox
+from tests.stocked import start_with
 from tests.unit.local.parts import Cluster
 
 
@@ -117,10 +117,8 @@ def _definitions() -> list[bytes]:
 async def cluster() -> AsyncIterator[Cluster]:
     """An API server in memory; a test begins the parts it wants. Afterwards no node holds more than it offers."""
     server = Server(None)
-    await server.start()
+    await start_with(server, _definitions())
     found = Cluster(server)
-    for definition in _definitions():
-        await found.client.request("POST", CRD.path(), body=definition)
     yield found
     await found.assert_no_node_is_overfull()
     await found.end()
