@@ -362,3 +362,64 @@ def test_protected_groups_need_approval():
     assert complaints(kinds.CRD, crd(scope="Cluster"), old=crd()) == [
         'spec.scope: Invalid value: "Cluster": field is immutable'
     ]
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NODE_TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+NEAR = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
+
+WRONG_SELECTOR = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+
+
+def terms(*expressions):
+    return {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+
+
+@pytest.mark.parametrize(
+    ("part", "fields"),
+    [
+        ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, {NODE_TERMS}),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: terms({"key": "a", "operator": "In"})}}},
+            {f"{NODE_TERMS}[0].matchExpressions[0].values"},
+        ),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: terms({"key": "", "operator": "Is", "values": ["b"]})}}},
+            {f"{NODE_TERMS}[0].matchExpressions[0].{name}" for name in ("key", "operator")},
+        ),
+        ({"affinity": {"nodeAffinity": {REQUIRED: terms({"key": "a", "operator": "Gt", "values": ["3"]})}}}, set()),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, {f"{NEAR}.topologyKey"}),
+        (
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": WRONG_SELECTOR}]}}},
+            {f"{NEAR}.labelSelector.matchExpressions[0].operator"},
+        ),
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "Never"}]},
+            {f"spec.topologySpreadConstraints[0].{name}" for name in ("maxSkew", "whenUnsatisfiable")},
+        ),
+    ],
+)
+def test_where_a_pod_wants_to_be_must_make_sense(part, fields):
+    assert {error.path for error in validate(kinds.POD, made(kinds.POD, pod(**part)))} == fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "fields"),
+    [
+        (kinds.PERSISTENT_VOLUME_CLAIM, {"spec": {}}, {"spec.accessModes", "spec.resources[storage]"}),
+        (
+            kinds.ROLE_BINDING,
+            {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u", "apiGroup": "x"}]},
+            {"subjects[0].apiGroup"},
+        ),
+        (kinds.EVENT, {"involvedObject": {"kind": "Pod", "name": "p"}}, {"involvedObject.namespace"}),
+        (
+            kinds.REPLICATION_CONTROLLER,
+            {"spec": {"selector": {"a": "b"}, "template": {"spec": {"containers": [container()]}}}},
+            {"spec.template.metadata.labels"},
+        ),
+    ],
+)
+def test_lesser_kinds_are_looked_at_too(kind, body, fields):
+    obj = made(kind, {"metadata": {"name": "x", "namespace": "n"}, **body})
+    assert {error.path for error in validate(kind, obj)} == fields

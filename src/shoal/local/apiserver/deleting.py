@@ -112,7 +112,7 @@ class Deleter:
                     continue
             before = obj["metadata"].get("deletionTimestamp"), obj["metadata"].get("deletionGracePeriodSeconds")
             marked = self._mark(call, obj, options)
-            if options.dry_run or call.dry_run:
+            if options.dry_run or (call.dry_run and not call.request.body):  # with a body the query does not count
                 return marked is False, obj
             if marked is None:  # already on its way, nothing to change
                 return False, obj

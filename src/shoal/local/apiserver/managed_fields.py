@@ -304,7 +304,7 @@ def _check_fields(shape: Shape, value: Any, path: str, subject: str) -> None:
         for name, item in value.items():
             if not shape.knows(name) and not (not path and name in ("apiVersion", "kind")):
                 words = f"failed to create typed patch object ({subject}): {path}.{name}: field not declared in schema"
-                raise PatchError(500, "", words)
+                raise PatchError(400, "BadRequest", words)
             _check_fields(shape.member(name), item, f"{path}.{name}", subject)
     elif type(value) is list and shape.granularity == "keyed":
         seen = set()

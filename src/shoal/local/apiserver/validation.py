@@ -29,11 +29,13 @@ from shoal.local.apiserver.validation_crd import validate_crd
 from shoal.local.apiserver.validation_limits import validate_limit_range, validate_quota, validate_taints
 from shoal.local.apiserver.validation_pods import validate_pod, validate_pod_status, validate_template_resource
 from shoal.local.apiserver.validation_workloads import (
+    validate_claim,
     validate_cron_job,
     validate_daemon_set,
     validate_deployment,
     validate_job,
     validate_replica_set,
+    validate_replication_controller,
     validate_stateful_set,
 )
 
@@ -241,8 +243,12 @@ def _binding(obj: Json, old: Json | None) -> list[FieldError]:
         if subject.get("kind") not in ("ServiceAccount", "User", "Group"):
             kinds_ = ["Group", "ServiceAccount", "User"]
             errors.append(not_supported(f"{path}.kind", subject.get("kind") or "", kinds_))
-        elif subject["kind"] == "ServiceAccount" and not subject.get("namespace") and _is_cluster_wide(obj):
+            continue
+        if subject["kind"] == "ServiceAccount" and not subject.get("namespace") and _is_cluster_wide(obj):
             errors.append(required(f"{path}.namespace"))
+        group = "" if subject["kind"] == "ServiceAccount" else kinds.ROLE.group
+        if (subject.get("apiGroup") or "") not in (group, ""):
+            errors.append(not_supported(f"{path}.apiGroup", subject["apiGroup"], [group]))
     if old is not None and obj.get("roleRef") != old.get("roleRef"):
         errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))
     return errors
@@ -299,8 +305,9 @@ def _lease(obj: Json, old: Json | None) -> list[FieldError]:
 def _event(obj: Json, old: Json | None) -> list[FieldError]:
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     namespace = (obj.get("metadata") or {}).get("namespace") or ""
-    if about.get("namespace") and about["namespace"] != namespace:
-        return [invalid("involvedObject.namespace", about["namespace"], "does not match event.namespace")]
+    fits = (namespace,) if about.get("namespace") else ("", "default")  # those of cluster-wide objects
+    if (about.get("namespace") or namespace) not in fits:
+        return [invalid("involvedObject.namespace", about.get("namespace") or "", "does not match event.namespace")]
     return []
 
 
@@ -377,6 +384,8 @@ _CHECKS: dict[str, Check] = {
     kinds.REPLICA_SET.group_kind: validate_replica_set,
     kinds.STATEFUL_SET.group_kind: validate_stateful_set,
     kinds.DAEMON_SET.group_kind: validate_daemon_set,
+    "ReplicationController": validate_replication_controller,
+    kinds.PERSISTENT_VOLUME_CLAIM.group_kind: validate_claim,
     kinds.JOB.group_kind: validate_job,
     kinds.CRON_JOB.group_kind: validate_cron_job,
     kinds.CRD.group_kind: validate_crd,

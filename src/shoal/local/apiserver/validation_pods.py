@@ -10,6 +10,7 @@ from shoal.errors import BadInput
 from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from shoal.local.apiserver.patch import clone
+from shoal.local.apiserver.validation_affinity import validate_affinity, validate_spread
 
 Json = dict[str, Any]
 
@@ -73,6 +74,8 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
     for key, value in (spec.get("nodeSelector") or {}).items():
         errors += [invalid(f"{path}.nodeSelector", key, complaint) for complaint in names.qualified_name(key)]
         errors += [invalid(f"{path}.nodeSelector", value, complaint) for complaint in names.label_value(value)]
+    errors += validate_affinity(spec.get("affinity") or {}, f"{path}.affinity")
+    errors += validate_spread(spec.get("topologySpreadConstraints") or [], f"{path}.topologySpreadConstraints")
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         errors += _toleration(toleration, f"{path}.tolerations[{index}]")
     for name in ("hostname", "subdomain"):

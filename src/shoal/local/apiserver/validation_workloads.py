@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.field_errors import FieldError, forbidden, invalid, not_supported, required
 from shoal.local.apiserver.patch import clone
 from shoal.local.apiserver.selectors import label_selector
+from shoal.local.apiserver.validation_affinity import selector_errors
 from shoal.local.apiserver.validation_pods import validate_pod_spec
 
 Json = dict[str, Any]
@@ -60,27 +60,6 @@ def _selector(spec: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def selector_errors(found: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for key, value in (found.get("matchLabels") or {}).items():
-        errors += [invalid(f"{path}.matchLabels", key, complaint) for complaint in names.qualified_name(key)]
-        errors += [invalid(f"{path}.matchLabels", value, complaint) for complaint in names.label_value(value)]
-    for index, item in enumerate(found.get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{index}]"
-        operator, values = item.get("operator"), item.get("values") or []
-        if operator in ("In", "NotIn") and not values:
-            errors.append(required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-        elif operator in ("Exists", "DoesNotExist") and values:
-            words = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(forbidden(f"{where}.values", words))
-        elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            errors.append(invalid(f"{where}.operator", operator or "", "not a valid selector operator"))
-        errors += [
-            invalid(f"{where}.key", item.get("key") or "", c) for c in names.qualified_name(item.get("key") or "")
-        ]
-    return errors
-
-
 def _always_running(spec: Json, old: Json | None) -> list[FieldError]:
     """A template whose pods run for ever."""
     if old is not None and _template(spec) == _template(_spec(old)):
@@ -122,6 +101,30 @@ def validate_replica_set(obj: Json, old: Json | None) -> list[FieldError]:
     return _not_negative(spec, "replicas", "minReadySeconds") + _selector(spec, old) + _always_running(spec, old)
 
 
+def validate_replication_controller(obj: Json, old: Json | None) -> list[FieldError]:
+    spec = _spec(obj)
+    errors = _not_negative(spec, "replicas", "minReadySeconds") + _always_running(spec, old)
+    wanted, labels = spec.get("selector") or {}, (_template(spec).get("metadata") or {}).get("labels") or {}
+    if not wanted:
+        errors.append(required("spec.selector"))
+    elif any(labels.get(name) != value for name, value in wanted.items()):
+        errors.append(invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    return errors
+
+
+def validate_claim(obj: Json, old: Json | None) -> list[FieldError]:
+    return _claim_spec(_spec(obj), "spec") if old is None else []
+
+
+def _claim_spec(spec: Json, path: str) -> list[FieldError]:
+    errors = []
+    if not spec.get("accessModes"):
+        errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        errors.append(required(f"{path}.resources[storage]"))
+    return errors
+
+
 def validate_daemon_set(obj: Json, old: Json | None) -> list[FieldError]:
     spec = _spec(obj)
     return _not_negative(spec, "minReadySeconds") + _selector(spec, old) + _always_running(spec, old)
@@ -131,6 +134,8 @@ def validate_stateful_set(obj: Json, old: Json | None) -> list[FieldError]:
     spec, before = _spec(obj), _spec(old)
     errors = _not_negative(spec, "replicas", "minReadySeconds") + _always_running(spec, old)
     if old is None:
+        for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+            errors += _claim_spec(_spec(claim), f"spec.volumeClaimTemplates[{index}].spec")
         return errors + _selector(spec, None)
     if any(spec.get(name) != before.get(name) for name in (spec.keys() | before.keys()) - _MUTABLE_SET):
         words = (

@@ -55,6 +55,8 @@ _NEEDS_REVISION = frozenset(
         "customresourcedefinitions.apiextensions.k8s.io",
         "apiservices.apiregistration.k8s.io",
         "endpointslices.discovery.k8s.io",
+        "poddisruptionbudgets.policy",
+        "runtimeclasses.node.k8s.io",
     )
 )
 _CREATED_BY_PUT = frozenset(
