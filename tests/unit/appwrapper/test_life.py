@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
-from shoal.api.appwrapper import AppWrapper, Requeuing, wrapped_items
+from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, Requeuing, wrapped_items
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, follow, monitor
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, admission, follow, monitor
+from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.pods import GangPod
 from shoal.engine.model import PodFact
 from tests.cluster import Cluster
@@ -321,6 +323,23 @@ async def test_a_gang_that_cannot_come_up_does_not_keep_the_room_from_those_behi
     await quiet.until(kinds.APP_WRAPPER, "next", dispatched)
     back = await quiet.until(kinds.APP_WRAPPER, "gang", waits)
     assert ("PreemptCandidate", "MinPodsNotRunning") in [one[:2] for one in trail(back)]
+
+
+@pytest.mark.parametrize(
+    "reason, waits_until",
+    [
+        ("MinPodsNotRunning", T0 + SECOND),
+        ("PodsFailedScheduling", T0 + SECOND),
+        ("ItemCreationFailure.", T0 + SECOND),
+        ("Preempted", 0),
+        ("SpecChanged", 0),
+    ],
+)
+def test_only_who_could_not_use_its_room_stands_aside(reason: str, waits_until: int) -> None:
+    started = statuses.admitted(AppWrapperStatus(), Admission(generation=1), lambda: T0)
+    stopped = statuses.preempt_candidate(started, lambda: T0, reason=reason, message="", sender="")
+    back = statuses.back_in_queue(stopped, lambda: T0, aside=SECOND)
+    assert admission.read(back.admission).resume_at == waits_until
 
 
 def reads_slowness_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:

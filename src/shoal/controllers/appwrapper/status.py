@@ -20,6 +20,8 @@ NOT_RUNNABLE = "AppWrapperNotRunnable."
 QUOTA_EXCEEDED = "quota limit exceeded"
 PREEMPTION_TRIGGERED = "PreemptionTriggered"
 
+HAD_ITS_CHANCE = frozenset({"MinPodsNotRunning", "PodsFailedScheduling", "ItemCreationFailure."})
+"""Why a gang is taken back that had room and could not use it. One that makes way for another did nothing wrong."""
 TERMINAL = frozenset({"Completed", "Failed", "Deleted"})
 KEPT_CONDITIONS = 50
 
@@ -192,7 +194,7 @@ def back_in_queue(status: AppWrapperStatus, now: Now, *, aside: int = 0) -> AppW
     """
     record = read(status.admission)
     kept = ended(record)
-    if record.stopping == "MinPodsNotRunning":
+    if record.stopping in HAD_ITS_CHANCE:
         kept = replace(kept, resume_at=max(kept.resume_at, now() + aside))
     return queued(replace(status, admission=write(kept)), now)
 
