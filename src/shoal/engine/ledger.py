@@ -349,20 +349,47 @@ class Ledger:
         return moved
 
     def _place_ghosts_of(self, gang: Gang, counts: dict[int, int]) -> None:
-        """As many as there is room for, one pod set after the other: each finds taken what those before it took."""
+        """As many as there is room for, one pod set after the other: each finds taken what those before it took.
+
+        The rest keep their room in pieces.
+        """
         charges: Charges = {}
         for index, count in sorted(counts.items()):
             row = self.room.row(shape_of(gang.pod_sets[index], gang.node_selector))
             self.room.flush()
-            count = min(count, int(self.room.totals[row]))
-            if count <= 0:
-                continue
-            pod_set = msgspec.structs.replace(gang.pod_sets[index], count=count)
-            placement = place(msgspec.structs.replace(gang, pod_sets=(pod_set,)), self.room)
-            if isinstance(placement, Placement):
-                for node, number in placement.pod_sets[0].items():
-                    charges[index, node] = Charge(pod_set, gang.namespace, node, number)
+            fitting = min(count, int(self.room.totals[row]))
+            if fitting > 0:
+                pod_set = msgspec.structs.replace(gang.pod_sets[index], count=fitting)
+                placement = place(msgspec.structs.replace(gang, pod_sets=(pod_set,)), self.room)
+                if isinstance(placement, Placement):
+                    for node, number in placement.pod_sets[0].items():
+                        charges[index, node] = Charge(pod_set, gang.namespace, node, number)
+                    self._replace(self._ghosts, gang.uid, dict(charges), "ghost")
+                    count -= fitting
+            if count > 0:
+                charges.update(self._pieces(gang, index, count))
                 self._replace(self._ghosts, gang.uid, dict(charges), "ghost")
+
+    def _pieces(self, gang: Gang, index: int, count: int) -> Charges:
+        """Pods that no node takes whole keep as much room in pieces, so that nobody fills these before they join."""
+        pod_set = gang.pod_sets[index]
+        shape = shape_of(pod_set, gang.node_selector)
+        left = {name: value * count for name, value in pod_set.requests.items() if value > 0}
+        found: Charges = {}
+        for name in sorted(self.room.by_name):
+            slot = self.room.by_name[name]
+            if slot.fact is None or not is_eligible(shape, slot.fact):
+                continue
+            free = {one: slot.idle(one) - slot.planned.get(one, 0) for one in left}
+            part = {one: min(amount, free[one]) for one, amount in left.items() if free[one] > 0}
+            if not part:
+                continue
+            left = {one: amount - part.get(one, 0) for one, amount in left.items() if amount > part.get(one, 0)}
+            piece = msgspec.structs.replace(pod_set, requests=part, count=1, host_ports=(), affinity={})
+            found[-1 - index, name] = Charge(piece, gang.namespace, name, 1)
+            if not left:
+                break
+        return found
 
     def _replace(self, book: dict[str, Charges], uid: str, new: Charges, kind: str) -> None:
         old = book.pop(uid, {})

@@ -109,3 +109,22 @@ def test_f015_nobody_is_evicted_for_room_that_somebody_who_lost_its_place_would_
     judge.update(node("c", cpu=2))
     plan = judge.plan(6)
     assert preempted(plan) == ["small"], "now there is room for both"
+
+
+@proven(without=lambda patch: patch.setattr(Ledger, "_pieces", lambda self, one, index, count: {}))
+def test_f039_a_pod_that_no_node_takes_whole_any_more_keeps_its_room_in_pieces():
+    """F39: another scheduler puts a pod where an admitted one was planned, and only pieces are left. Holds: nobody else
+    is admitted into these while the admitted one waits."""
+    judge = engine(node("a", cpu=4), node("b", cpu=4), gang("rest", pods(1, cpu=2), pods(1, cpu=1, name="one"), at=1))
+    assert admitted(judge.plan(2)) == ["rest"]
+    judge.update(pod("p", on="a", of="rest", cpu=2))
+    judge.update(pod("q", on="b", of="rest", cpu=1))
+    judge.update(gang("pair", pods(1, cpu=2), pods(1, cpu=2, name="other"), at=3))
+    judge.update(gang("small", pods(1, cpu=1), at=4))
+    assert admitted(judge.plan(5)) == ["pair", "small"], "b has room for one more"
+    judge.update(pod("r", on="a", of="small", cpu=1))
+    judge.update(gang("next", at=6))
+    assert admitted(judge.plan(7)) == [], "a and b have one cpu each, and a pod of two waits for them"
+    judge.remove("Pod/r")
+    judge.remove("AppWrapper/default/small")
+    assert admitted(judge.plan(8)) == ["next"], "now its place is whole again"
