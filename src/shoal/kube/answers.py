@@ -29,7 +29,7 @@ class Answer:
         self.done = False
         self.reusable = True
         """After this answer the connection may carry another request."""
-        self._read: Callable[[bytes], bytes] = self._head
+        self._read: Callable[[Answer, bytes], bytes] = Answer._head  # unbound: an answer must not hold itself
         self._rest = b""
         self._left = 0
 
@@ -39,13 +39,13 @@ class Answer:
         if self._rest:
             data, self._rest = self._rest + data, b""
         while data and not self.done:
-            data = self._read(data)
+            data = self._read(self, data)
         if data:
             self.reusable = False  # more than was asked for
 
     def end(self) -> None:
         """The connection has ended: for some answers that is how one knows."""
-        if self._read == self._until_the_end:
+        if self._read is Answer._until_the_end:
             self.done = True
 
     def body(self) -> bytes:
@@ -84,17 +84,17 @@ class Answer:
         elif "transfer-encoding" in self.headers:
             if self.headers["transfer-encoding"].lower() != "chunked":
                 raise Malformed(f"an unknown transfer-encoding: {self.headers['transfer-encoding']!r}")
-            self._read = self._chunk
+            self._read = Answer._chunk
         elif "content-length" in self.headers:
             length = self.headers["content-length"]
             if not (length.isascii() and length.isdecimal()):
                 raise Malformed(f"a content-length that is no number: {length!r}")
             self._left = int(length)
-            self._read = self._sized
+            self._read = Answer._sized
             self.done = self._left == 0
         else:
             self.reusable = False
-            self._read = self._until_the_end
+            self._read = Answer._until_the_end
 
     def _sized(self, data: bytes) -> bytes:
         piece, rest = data[: self._left], data[self._left :]
@@ -118,7 +118,7 @@ class Answer:
             self._left = -1
         if self._left < 0:
             raise Malformed(f"a chunk whose size is no number: {size[:80]!r}")
-        self._read = self._chunk_data if self._left else self._trailer
+        self._read = Answer._chunk_data if self._left else Answer._trailer
         return data[line + 2 :]
 
     def _chunk_data(self, data: bytes) -> bytes:
@@ -126,7 +126,7 @@ class Answer:
         self.pieces.append(piece)
         self._left -= len(piece)
         if not self._left:
-            self._read = self._chunk_end
+            self._read = Answer._chunk_end
         return rest
 
     def _chunk_end(self, data: bytes) -> bytes:
@@ -134,7 +134,7 @@ class Answer:
             return self._later(data, LINE_LIMIT)
         if not data.startswith(b"\r\n"):
             raise Malformed("a chunk is longer than it said")
-        self._read = self._chunk
+        self._read = Answer._chunk
         return data[2:]
 
     def _trailer(self, data: bytes) -> bytes:
