@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from shoal.errors import BadInput
 
@@ -24,8 +25,12 @@ def micro_text(moment: int) -> str:
     return _at(moment).isoformat(timespec="microseconds") + "Z"
 
 
+@lru_cache(maxsize=1 << 14)
 def parse_time(text: str) -> int:
-    """Microseconds since the epoch from any RFC 3339 text; digits past the sixth are dropped."""
+    """Microseconds since the epoch from any RFC 3339 text; digits past the sixth are dropped.
+
+    Kept for a while: the same few moments of an object are read at every look at it.
+    """
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise BadInput(f"{text[:40]!r} is not an RFC 3339 time such as 2023-08-29T02:50:18Z")
