@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api.kinds import POD
-from shoal.kube.errors import NotFound
+from shoal.kube.errors import BadRequest, NotFound
 from shoal.local.agent import agent as agent_module
 from shoal.local.runtime.simulated import EXIT_CODE, RUN_SECONDS, START_SECONDS
 from tests.faults import proven
@@ -63,3 +63,21 @@ async def test_f108_a_pod_that_ended_is_never_started_again(cluster: Cluster) ->
     await cluster.pod("fresh", nodeName="node-0")
     await cluster.see(POD, "fresh", "default", phase("Running"))
     assert cluster.agent.running("default", "done") is None
+
+
+async def test_a_debugger_that_cannot_run_says_so_at_once(cluster: Cluster) -> None:
+    """Or `kubectl debug` would wait for it for ever."""
+    await cluster.nodes("4")
+    await cluster.begin(cluster.scheduler, cluster.agent)
+    await cluster.pod("looked-into")
+    await cluster.see(POD, "looked-into", "default", phase("Running"))
+    debugger = {"name": "debugger", "image": "busybox"}
+    body = {"spec": {"ephemeralContainers": [debugger]}}
+    await cluster.client.patch(POD, "looked-into", "default", body, subresource="ephemeralcontainers")
+    found = await cluster.see(
+        POD, "looked-into", "default", lambda pod: bool(pod["status"].get("ephemeralContainerStatuses"))
+    )
+    (status,) = found["status"]["ephemeralContainerStatuses"]
+    assert "kubectl exec" in status["state"]["terminated"]["message"]
+    with pytest.raises(BadRequest, match="do not run on this node"):
+        await anext(cluster.client.logs("looked-into", "default", container="debugger"))

@@ -242,6 +242,8 @@ class Agent:
 
     async def _report(self, pod: Json, run: RunningPod) -> None:
         status = run.status()
+        if debuggers := pod["spec"].get("ephemeralContainers"):
+            status["ephemeralContainerStatuses"] = [_no_debugger(one) for one in debuggers]
         if self._written.get(run.uid) == status:
             return
         known = (pod.get("status") or {}).get("phase")
@@ -378,3 +380,18 @@ def _with_others(pod: Json, status: Json) -> Json:
     ours = {condition["type"] for condition in status["conditions"]}
     theirs = [one for one in (pod.get("status") or {}).get("conditions") or () if one["type"] not in ours]
     return {**status, "conditions": [*status["conditions"], *theirs]}
+
+
+def _no_debugger(container: Json) -> Json:
+    """Ephemeral containers do not run here; said as an end, or `kubectl debug` would wait for ever."""
+    message = "ephemeral containers do not run on this node; look into the pod with: kubectl exec"
+    ended = {"exitCode": 128, "reason": "ContainerCannotRun", "message": message}
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": ended},
+        "lastState": {},
+    }

@@ -353,7 +353,7 @@ class Subresources:
                 )
             container = container or (plain[0] if plain else "")
         if container not in names:
-            raise bad_request(f"container {container} is not valid for pod {call.route.name}")
+            raise bad_request(_invalid_container(pod, container))
         if not pod["spec"].get("nodeName"):
             return Response(204, {}, b"")
         if self.log_source is None:
@@ -381,6 +381,15 @@ class Subresources:
             await terminal(pod, query, socket)
 
         return Upgrade(run, (PROTOCOL,) if call.route.subresource == "portforward" else PROTOCOLS)
+
+
+def _invalid_container(pod: Json, container: str) -> str:
+    """Why a container has no log: there is none of that name, or its node said what became of it."""
+    for one in (pod.get("status") or {}).get("ephemeralContainerStatuses") or ():
+        ended = (one.get("state") or {}).get("terminated") or {}
+        if one.get("name") == container and ended.get("message"):
+            return str(ended["message"])
+    return f"container {container} is not valid for pod {pod['metadata']['name']}"
 
 
 def _check_name(call: Call, body: Json, kind: str) -> None:
