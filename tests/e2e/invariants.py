@@ -8,6 +8,7 @@ I45: nothing is written outside the cluster's own places. I43 (signals) is watch
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 from collections import Counter
@@ -18,6 +19,7 @@ from pathlib import Path
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.engine.facts import pod_requests
+from shoal.local.apiserver.strategy import SERVICE_NETWORK
 from shoal.local.home import Home
 from shoal.local.runtime import shim
 from shoal.local.runtime.gpus import numbers
@@ -74,10 +76,17 @@ def hold_while_running(home: Home, pods: list[Json], nodes: list[Json]) -> None:
         assert record.address is None or told in (None, record.address.ip), "I44: the pod's address is not its own"
 
 
+class _Known(set[str]):
+    """Addresses, and all that Services may have: the agent relays there, on the cluster's own bridge."""
+
+    def __contains__(self, address: object) -> bool:
+        return super().__contains__(address) or ipaddress.ip_address(str(address)) in SERVICE_NETWORK
+
+
 def keeps_to_itself(home: Home, pods: list[Json], nodes: list[Json]) -> None:
     """I48 and I51 of the process that runs the cluster."""
     running = home.running()
-    known = {(pod.get("status") or {}).get("podIP") or "" for pod in pods}
+    known = _Known((pod.get("status") or {}).get("podIP") or "" for pod in pods)
     known |= {one["address"] for node in nodes for one in node["status"].get("addresses") or ()}
     found = strange_sockets(running[0].pid, known) if running is not None else []
     assert found == [], found
