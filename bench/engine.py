@@ -100,7 +100,8 @@ def change(world: str, size: int, nodes: int, changes: int) -> float:
     report(f"{name}: build and first plan", cost, base, limit=20.0)
     print(f"    resident memory {memory:.2f} GiB (limit 2 GiB, of this whole process)")
     gc.collect()
-    gc.freeze()  # as the controllers do once they have seen everything
+    gc.freeze()  # this and the next as the controllers do once they have seen everything
+    gc.set_threshold(50_000, 50, 1000)
     report(f"{name}: nothing changed", min(cpu(lambda: engine.plan(NOW)) for _ in range(50)), base, limit=0.001)
     random.Random(1).shuffle(running)
     started = 0
