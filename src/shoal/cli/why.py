@@ -225,7 +225,8 @@ def _print(told: dict[str, Any]) -> None:
         _say("  would not start even if everything else ended: the nodes do not suffice; add larger ones, or more")
     if told.get("resumeAt") and parse_time(told["resumeAt"]) > now:
         seconds = (parse_time(told["resumeAt"]) - now) // 1_000_000
-        _say(f"  {told['setbacks']} starts came to nothing; tried again in {seconds} s")
+        said = f"{told['setbacks']} starts came to nothing" if told["setbacks"] else "its last start came to nothing"
+        _say(f"  {said}; tried again in {seconds} s")
 
 
 def _say_gangs(label: str, names: list[str] | None, hidden: int) -> None:
