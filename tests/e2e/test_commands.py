@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,8 @@ class Shell:
         self.home = directory / "home"
         self.config = directory / "kubeconfig"
         self.directory = directory
+        self.mark = f"86{random.randrange(10**8):08}"  # seconds that nobody else on this machine sleeps
+        self.sleeper = SLEEPER.replace("SECONDS", self.mark)
         self.environment = {**os.environ, "SHOAL_HOME": str(self.home), "KUBECONFIG": str(self.config)}
 
     def shoal(self, *words: str, good: bool = True) -> str:
@@ -117,7 +120,7 @@ def _used(found: Shell) -> Iterator[Shell]:
 
 
 def running(mark: str) -> list[int]:
-    """Processes of this machine whose command line holds the mark, without the dead."""
+    """Processes whose command line holds a mark that only this test uses, without the dead."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -142,7 +145,7 @@ kind: Pod
 metadata: {name: sleeper}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: c, image: busybox, command: [sh, -c, "echo begun; sleep 86397"]}]
+  containers: [{name: c, image: busybox, command: [sh, -c, "echo begun; sleep SECONDS"]}]
 """
 
 
@@ -167,46 +170,46 @@ def test_a_cluster_comes_serves_and_goes_without_a_trace(shell: Shell) -> None:
     assert str(shell.pid()) in refused and "already running" in refused
     shell.shoal("node", "add", "cpu=2,memory=4Gi,name=extra", "--name", "test")
     assert shell.kubectl("get", "nodes", "-o", "name").split() == ["node/extra", "node/node-0"]
-    shell.kubectl("apply", "-f", "-", text=SLEEPER)
+    shell.kubectl("apply", "-f", "-", text=shell.sleeper)
     shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s")
     until(lambda: shell.kubectl("logs", "sleeper") == "begun\n")
     shell.shoal("node", "remove", "extra", "--name", "test")
     shell.shoal("down", "--name", "test")
-    assert running("86397") == [] and running(str(shell.home)) == []
+    assert running(shell.mark) == [] and running(str(shell.home)) == []
     left = yaml.safe_load(shell.config.read_text())
     assert [entry["name"] for entry in left["contexts"]] == ["work"]
 
 
 def test_what_was_there_is_there_again_and_a_killed_cluster_goes_on(shell: Shell) -> None:
     shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=2,memory=2Gi,count=2")
-    shell.kubectl("apply", "-f", "-", text=SLEEPER)
+    shell.kubectl("apply", "-f", "-", text=shell.sleeper)
     shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s")
-    before = running("86397")
+    before = running(shell.mark)
     assert before
     os.kill(shell.pid(), signal.SIGKILL)
     until(lambda: start_time(shell.pid()) is None)
     shell.shoal("up", "--detach", "--name", "test")  # without a word about nodes: as before
     assert len(shell.kubectl("get", "nodes", "-o", "name").split()) == 2
     shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s")
-    assert running("86397") == before
+    assert running(shell.mark) == before
     assert shell.kubectl("get", "pod", "sleeper", "-o", "jsonpath={.status.containerStatuses[0].restartCount}") == "0"
     os.kill(shell.pid(), signal.SIGKILL)
     until(lambda: start_time(shell.pid()) is None)
     shell.shoal("down", "--name", "test")  # nobody is there to do it: the command itself does
-    assert running("86397") == []
+    assert running(shell.mark) == []
 
 
 def test_a_restarted_cluster_restarts_the_pods_that_should_run(shell: Shell) -> None:
     shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=2,memory=2Gi")
-    once = SLEEPER.replace("name: sleeper", "name: once").replace("spec:", "spec:\n  restartPolicy: Never")
-    shell.kubectl("apply", "-f", "-", text=f"{SLEEPER}---{once}")
+    once = shell.sleeper.replace("name: sleeper", "name: once").replace("spec:", "spec:\n  restartPolicy: Never")
+    shell.kubectl("apply", "-f", "-", text=f"{shell.sleeper}---{once}")
     shell.kubectl("wait", "pod/sleeper", "pod/once", "--for=condition=Ready", "--timeout=30s")
     shell.shoal("down", "--name", "test")
-    assert running("86397") == []
+    assert running(shell.mark) == []
     shell.shoal("up", "--detach", "--name", "test")
     shell.kubectl("wait", "pod/once", "--for=jsonpath={.status.phase}=Failed", "--timeout=20s")
     count = ("get", "pod", "sleeper", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
-    until(lambda: shell.kubectl(*count) == "1" and running("86397"))
+    until(lambda: shell.kubectl(*count) == "1" and running(shell.mark))
 
 
 USED = """
@@ -361,11 +364,11 @@ def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) ->
     described = shell.kubectl("describe", "node", "first", "--context", "shoal-test")
     assert "disk=fast" in described and "100m (5%)" in described and "hugepages-2Mi" in described
     for context in ("shoal-test", "shoal-other"):
-        shell.kubectl("apply", "-f", "-", "--context", context, text=SLEEPER)
+        shell.kubectl("apply", "-f", "-", "--context", context, text=shell.sleeper)
         shell.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=30s", "--context", context)
     shell.shoal("down", "--name", "other")
     shell.kubectl("get", "pod", "sleeper", "--context", "shoal-test")
-    assert len(running("86397")) == 2  # the shell and its sleep, those of one pod
+    assert len(running(shell.mark)) == 2  # the shell and its sleep, those of one pod
     assert [entry["name"] for entry in yaml.safe_load(shell.config.read_text())["contexts"]] == ["shoal-test"]
     shell.shoal("up", "--detach", "--name", "other", "--node", "name=fresh,cpu=1,memory=1Gi")
     nodes = shell.kubectl("get", "nodes", "-o", "name", "--context", "shoal-other").split()
