@@ -12,6 +12,7 @@ import logging
 import platform
 import signal
 import socket
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -86,7 +87,7 @@ async def _serve(
         if authority := given or await _client_authority(client):
             port = KubeletPort(client, agent, PodStreams(agent, clock), authority)
             keeper.address = chosen.address or _way_to(api)
-            keeper.port = await port.start(keeper.address)
+            keeper.port = await _listening(port, keeper.address)
         await keeper.register(shapes)
         running = asyncio.create_task(agent.run())
         stopping = asyncio.create_task(stop.wait())
@@ -104,6 +105,16 @@ async def _serve(
         await sandbox.stop()
         find_limits(home.identity).release()
         await channel.close()
+
+
+async def _listening(port: KubeletPort, address: str) -> int:
+    try:
+        return await port.start(address)
+    except ssl.SSLError as error:
+        raise ShoalError(f"the cluster's client authority holds no certificate ({error}); see --client-ca") from None
+    except OSError as error:
+        why = error.strerror or error
+        raise ShoalError(f"cannot listen at {address}: {why}; name an address of this machine with --address") from None
 
 
 async def _client_authority(client: Client) -> str:
