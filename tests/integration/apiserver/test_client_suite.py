@@ -1,6 +1,7 @@
 """The suite of the client and the cache, written for the real control plane, runs against the embedded server too.
 
-The tests are the very same functions; only where they connect differs. Every history is judged by the invariants.
+The tests are the very same functions; only where they connect differs. Every history is judged by the invariants. The
+rows of reading are walked on both by `tests/unit/kube/test_reading.py`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,6 @@ from tests.integration.kube.test_client import (  # noqa: F401
     test_the_four_patches_and_dry_run,
     test_typed_refusals,
     test_watching_from_a_revision_and_with_initial_events,
-)
-from tests.integration.kube.test_faults_reading import (  # noqa: F401
-    test_f045_a_stored_object_that_breaks_our_code_does_not_stop_the_start,
-    test_f049_a_kind_joins_when_a_real_server_begins_to_serve_it,
-    test_f060_a_permission_that_a_real_server_denies_is_named_and_waited_for,
-    test_f062_an_object_of_a_real_server_that_does_not_decode_stops_no_other,
 )
 
 
