@@ -214,7 +214,8 @@ class _Walk:
             yield f"{new.name} was admitted although {missing} is missing"
 
     def _over_quota(self, change: Change, new: Seen) -> Iterator[str]:
-        """Seats move; what does not depend on them: nobody passes a hard node, nor the root."""
+        """Nobody passes a hard node, and neither it nor the root is overfull. One that was seated above a hard node
+        before an edit of the tree stays there, and does not count below."""
         changed = max(self._quota_changed, self._changed_at.get(new.uid, 0))
         if self._fresh(change, changed) or new.is_components:
             return
@@ -222,9 +223,13 @@ class _Walk:
             if name not in (new.admission.get("seats") or {}):
                 continue
             path = tree.path(new.labels.get(name, "default")) or [tree.root]
+            hard = next((node for node in path[:-1] if node in tree.hard), path[-1])
+            seat = _seat(new, name, path[0])
+            if seat in path and path.index(seat) > path.index(hard):
+                yield f"{new.name} sits at {name}/{seat}, past {hard}, which is hard"
             for node in path:
                 if node == tree.root or node in tree.hard:
-                    used = _below(self.world, name, tree, node)
+                    used = (_below if node == tree.root else _seated)(self.world, name, tree, node)
                     missing = over(used, tree.quotas[node], {one for one in tree.dimensions if new.charge.get(one)})
                     if missing:
                         yield f"{new.name} was admitted although {name}/{node} is exceeded by {missing}"
@@ -424,12 +429,16 @@ def _seated(world: World, name: str, tree: Tree, node: str) -> Sums:
     """Everything that sits at or below this node, by the seats that are stored."""
     total: Sums = {}
     for leaf, gang in world.members(name):
-        seat = (gang.admission.get("seats") or {}).get(name)
-        at = (seat[0] if isinstance(seat, list) else seat.get("node")) if seat else leaf
-        path = tree.path(str(at)) or tree.path(leaf) or [tree.root]
+        path = tree.path(_seat(gang, name, leaf)) or tree.path(leaf) or [tree.root]
         if node in path:
             add(total, gang.charge)
     return total
+
+
+def _seat(gang: Seen, name: str, leaf: str) -> str:
+    """Where it sits in a tree, as stored."""
+    seat = (gang.admission.get("seats") or {}).get(name)
+    return str(seat[0] if isinstance(seat, list) else seat.get("node")) if seat else leaf
 
 
 def _below(world: World, name: str, tree: Tree, node: str) -> Sums:

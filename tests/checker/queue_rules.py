@@ -104,10 +104,13 @@ class _Walk:
                 or _true(workload, "Finished")
             ):
                 continue
+            done = {one["name"]: one["count"] for one in workload["status"].get("reclaimablePods") or ()}
             for entry in admission.get("podSetAssignments") or ():
+                count = entry.get("count", 1)
+                left = Fraction(count - done.get(entry["name"], 0), count) if count else Fraction(0)
                 for resource, text in (entry.get("resourceUsage") or {}).items():
                     at = ((entry.get("flavors") or {}).get(resource, ""), resource)
-                    used[at] = used.get(at, Fraction(0)) + amount(text)
+                    used[at] = used.get(at, Fraction(0)) + amount(text) * left
         for group in spec.get("resourceGroups") or ():
             for flavor in group.get("flavors") or ():
                 for one in flavor.get("resources") or ():

@@ -116,6 +116,7 @@ def broken(story: Story, *, quiet: bool = False) -> set[str]:
         ("I10", town().gang("g", run=True, cpu=2, admission={"sets": {"0.0": [1, {"cpu": 9}, {}]}})),
         ("I11", town().runs("g").pod("p", "g").gang("g", admission={"epoch": 1})),
         ("I12", tree(town(), leaf="3").runs("g", labels=A, admission=SEAT).runs("h", labels=A, admission=SEAT)),
+        ("I12", tree(town()).runs("g", labels=A, admission={"seats": {"team": {"node": "root", "order": 1}}})),
         ("I14", town().runs("g").gang("g", "Running", admission={"epoch": 1})),
         (
             "I14",
