@@ -17,7 +17,7 @@ from shoal.controllers.ray.guarded_yaml import Document
 
 FIELD = "spec.configuration"
 MODES = ("default", "aggressive")
-MOST_WORKERS = 2**31 - 1
+_USUAL_TEXT = 32 * 1024
 
 UNSUPPORTED = ("file_mounts", "auth", "docker", "cluster_synced_files", "file_mounts_sync_continuously")
 COUNTS = ("min_workers", "max_workers", "initial_workers")
@@ -33,12 +33,12 @@ _KEEP_ALIVE = re.compile(r"\b(sleep\s+(infinity|inf|\d{4,})|tail\s+-f\s+/dev/nul
 
 
 def parse(text: str) -> Document:
-    """Raises BadInput with the line at fault."""
-    return _parse(text)
+    """Raises BadInput with the line at fault. Texts of a usual size are remembered between passes."""
+    return _remembered(text) if len(text) <= _USUAL_TEXT else guarded_yaml.parse(text, FIELD)
 
 
 @lru_cache(maxsize=16)
-def _parse(text: str) -> Document:
+def _remembered(text: str) -> Document:
     return guarded_yaml.parse(text, FIELD)
 
 
