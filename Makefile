@@ -32,6 +32,7 @@ test: lint test-fast test-chaos test-integration test-e2e ## everything: lint, u
 # Three workers on two cores: some tests wait for processes. The same examples every time; plain pytest explores.
 test-fast: setup ## unit and in-process tests only (about a minute on two cores)
 	@echo "— unit and in-process tests"
+	@$(BIN)/python -m compileall -q -j 2 src  # once, not by every worker
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal --hypothesis-profile=ci tests/unit tests/checker tests/conformance
 
 test-chaos: setup ## controllers killed after every write, servers that fail, long seeded runs; in-process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,8 +114,8 @@ def _definitions() -> list[bytes]:
     return [msgspec.json.encode(crd) for crd in load_crds() if crd["spec"]["names"]["kind"] in wanted]
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Cluster]:
     """An API server in memory; a test begins the parts it wants. Afterwards no node holds more than it offers."""
     server = Server(None)
     await start_with(server, _definitions())
@@ -123,6 +124,12 @@ async def cluster() -> AsyncIterator[Cluster]:
     await found.assert_no_node_is_overfull()
     await found.end()
     await server.stop()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with in_memory() as found:
+        yield found
 
 
 async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:

@@ -10,12 +10,10 @@ import pytest
 from shoal.api.booking import BOOKING, BookedPods, Booking, Place, unused
 from shoal.api.kinds import CONFIG_MAP, NODE, POD, PROVISIONING_REQUEST
 from shoal.api.node_pools import NAME, NAMESPACE, published
-from shoal.kube.client import Client
 from shoal.local.autoscaler import Autoscaler, autoscaler, requests
 from shoal.local.runtime.simulated import RUN_SECONDS
 from shoal.local.scheduler import bookings
 from shoal.local.settings import Pool, Settings
-from tests.chaos.mortal import MortalTransport
 from tests.faults import proven
 from tests.unit.local.parts import ATOMIC, CHECK, CONSUME, GPU, QUEUED, Cluster, condition, message, phase
 
@@ -126,24 +124,6 @@ async def test_a_restart_goes_on_with_what_was_booked(cluster: Cluster) -> None:
     await cluster.begin(cluster.scheduler, Autoscaler(cluster.client, Settings(pools=(slow,)), "test"))
     await cluster.ask("job", 2)
     await cluster.see(PROVISIONING_REQUEST, "job", "default", lambda found: "0 of 2" in message(found, "Provisioned"))
-    await cluster.end(cluster.tasks.pop())
-    await cluster.begin(Autoscaler(cluster.client, SETTINGS, "test"))
-    await cluster.request("job", "Provisioned")
-    assert await gpu_nodes(cluster) == ["gpu-0", "gpu-1"]
-
-
-@pytest.mark.parametrize("at", range(1, 8))
-async def test_killed_after_any_write_the_next_one_finishes_with_no_node_too_many(cluster: Cluster, at: int) -> None:
-    await cluster.nodes("2")
-    mortal = MortalTransport(cluster.server.transport(), at)
-    await cluster.begin(cluster.scheduler, Autoscaler(Client(mortal), SETTINGS, "test"))
-    await cluster.ask("job", 2)
-    finished = asyncio.create_task(
-        cluster.request("job", "Provisioned")
-    )  # a run has fewer writes than the last of these
-    died = asyncio.create_task(mortal.died.wait())
-    await asyncio.wait({died, finished}, return_when=asyncio.FIRST_COMPLETED)
-    await cluster.end(died, finished)
     await cluster.end(cluster.tasks.pop())
     await cluster.begin(Autoscaler(cluster.client, SETTINGS, "test"))
     await cluster.request("job", "Provisioned")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from random import Random
 from typing import Any
 
 import pytest
@@ -306,47 +305,6 @@ async def test_a_binding_that_fails_keeps_its_place_until_it_succeeds(cluster: C
     await _urgent(cluster, "greedy")
     assert {await cluster.bound(name) for name in "abc"} == {"node-0"}
     await cluster.waits("greedy", "Insufficient cpu")
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_a_storm_with_crashes_leaves_no_gang_half_bound_and_no_node_overfull(cluster: Cluster, seed: int) -> None:
-    """Gangs and single pods come and go while schedulers die after a few bindings each. Seeded: a failure can be had
-    again."""
-    random = Random(seed)
-    await cluster.nodes(*(str(random.randint(2, 6)) for _ in range(4)))
-    sizes = {f"g{index}": random.randint(2, 5) for index in range(8)}
-
-    async def come() -> None:
-        members = [(gang, index) for gang, size in sizes.items() for index in range(size)]
-        random.shuffle(members)
-        for gang, index in members:
-            await cluster.pod(f"{gang}-{index}", cpu=random.choice(["500m", "1"]), gang=(gang, sizes[gang]))
-            if random.random() < 0.2:
-                await cluster.pod(f"single-{gang}-{index}")
-
-    coming = asyncio.create_task(come())
-    for _ in range(5):
-        mortal = Mortal(cluster.server.transport(), random.randint(0, 5), failing=random.randint(0, 2))
-        await cluster.begin(Scheduler(Client(mortal)))
-        await asyncio.sleep(random.random() * 0.1)
-        await cluster.end(cluster.tasks.pop())
-    await coming
-    await cluster.begin(cluster.scheduler)
-    gone = random.sample(sorted(sizes), 3)
-    for pod in await cluster.client.list(POD, "default"):
-        if pod["metadata"]["name"].split("-")[0] in gone:
-            await cluster.client.delete(POD, pod["metadata"]["name"], "default", grace_seconds=0)
-
-    async def settled() -> bool:
-        pods = await cluster.client.list(POD, "default")
-        return all(pod["spec"].get("nodeName") or waiting_message(pod) for pod in pods)
-
-    await cluster.until(settled)
-    await asyncio.sleep(0.3)
-    where = await cluster.where()
-    for gang, size in sizes.items():
-        bound = sum(where.get(f"{gang}-{index}") is not None for index in range(size))
-        assert bound in (0, size), f"{bound} of the {size} pods of {gang} are bound: {where}"
 
 
 async def test_more_pods_than_fit_are_bound_up_to_the_last_place_and_a_freed_one_is_used(cluster: Cluster) -> None:

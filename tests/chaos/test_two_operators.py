@@ -15,6 +15,7 @@ from shoal.controllers.ray import Operator, Settings, names, slots, view
 from shoal.kube.client import Client
 from tests.conformance.kuberay_traces import ScriptedDashboard, Stage
 from tests.faults import proven
+from tests.unit.ray import judgement
 from tests.unit.ray.builders import group, ray_cluster
 
 CLUSTERS = 20
@@ -82,3 +83,4 @@ async def test_f075_two_leaders_and_a_handover_double_no_pod(seed: int) -> None:
     await second.stop()
     await stage.stop()
     assert made == {f"demo-{number}": 3 for number in range(CLUSTERS)}
+    assert judgement.violations(stage) == []
