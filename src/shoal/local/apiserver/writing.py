@@ -54,7 +54,6 @@ _NEEDS_REVISION = frozenset(
         "leases.coordination.k8s.io",
         "customresourcedefinitions.apiextensions.k8s.io",
         "apiservices.apiregistration.k8s.io",
-        "endpointslices.discovery.k8s.io",
         "poddisruptionbudgets.policy",
         "runtimeclasses.node.k8s.io",
     )
