@@ -101,9 +101,12 @@ class Cluster:
         quiet, revision = 0, ""
         while quiet < turns:
             await asyncio.sleep(0.004)
-            current = (await self.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
+            current = await self._revision()
             quiet = quiet + 1 if current == revision else 0
             revision = current
+
+    async def _revision(self) -> str:
+        return str(self.server.storage.committed)
 
     async def add_node(self, name: str, *, labels: dict[str, str] | None = None, **sizes: str) -> None:
         """A ready node; sizes as `cpu="8", memory="16Gi"`."""
@@ -134,6 +137,9 @@ class RemoteCluster(Cluster):
     def __init__(self, client: Client) -> None:
         self.client = client
         self._tasks = []
+
+    async def _revision(self) -> str:
+        return (await self.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
 
 
 @cache
