@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -57,6 +58,13 @@ async def send(transport: Transport, step: Step) -> tuple[int, Any]:
     request = Request(method=step.method, path=step.path, query=step.query, headers=headers, body=body)
     answer = await transport.send(request, timeout=30)
     return answer.status, msgspec.json.decode(answer.body)
+
+
+async def until_served(transport: Transport, collection: str) -> None:
+    """A real server serves a new kind a moment after its definition is stored, and tells nobody when."""
+    async with asyncio.timeout(20):
+        while (await transport.send(Request(method="GET", path=collection))).status != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 def differences(step: Step, real: tuple[int, Any], ours: tuple[int, Any]) -> list[str]:

@@ -4,14 +4,13 @@ words.
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import pytest
 
 from shoal.kube.kubeconfig import load
 from shoal.local.apiserver import Server
-from tests.integration.builtin.exchange import differences, post, send
+from tests.integration.builtin.exchange import differences, post, send, until_served
 
 pytestmark = pytest.mark.controlplane
 
@@ -136,7 +135,7 @@ async def test_the_same_is_stored_and_refused(control_plane, seed):
     try:
         for server in (real, ours):
             assert (await send(server, post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)))[0] == 201
-        await asyncio.sleep(3)  # the real server takes that long to serve a new kind
+        await until_served(real, f"/apis/{group}/v1/namespaces/default/things")
         for number in range(80):
             body = {
                 "apiVersion": f"{group}/v1",
