@@ -245,7 +245,7 @@ def judges(client: Client, *, as_creator: bool = False, supply: str = "fit") -> 
     from shoal.kube.discovery import Discovery
 
     of_ray = ray.validator(ray_settings())
-    of_ray_in_queues = queues.first_refusal(of_ray, queues.validate)
+    of_ray_in_queues = queues.first_refusal(queues.validate, of_ray)
     of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
     return {
         ("ray.io", "rayclusters"): of_ray_in_queues,

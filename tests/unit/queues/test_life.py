@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
+from shoal.cli.cluster import judges, preparers
+from shoal.kube.errors import Invalid
 from tests.cluster import Cluster
 from tests.unit.queues.build import (
     cluster_queue,
@@ -173,3 +175,27 @@ async def test_an_unknown_priority_class_is_said_and_waited_for(cluster: Cluster
     found = await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
     assert found["spec"]["priority"] == 7
     assert found["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass"
+
+
+async def test_on_one_machine_the_server_itself_holds_a_labelled_job_and_refuses_what_cannot_be_held(
+    cluster: Cluster,
+) -> None:
+    cluster.server.admission.preparers.update(preparers())
+    cluster.server.admission.judges.update(judges(cluster.client))
+    loose = ray_job("train", 1)
+    del loose["spec"]["suspend"]
+    (made,) = await make(cluster, loose)
+    assert made["spec"]["suspend"] is True
+    await cluster.until(kinds.RAY_JOB, "train", lambda one: one["spec"]["suspend"] is False)
+    kept = ray_job("kept", 1)
+    del kept["spec"]["suspend"]
+    kept["spec"]["shutdownAfterJobFinishes"] = False
+    with pytest.raises(Invalid, match="a queue gets its quota back when the job ends"):
+        await make(cluster, kept)
+    moved = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "another"}}}
+    with pytest.raises(Invalid, match="immutable while the job is not suspended"):
+        await cluster.client.patch(kinds.RAY_JOB, "train", "default", moved)
+    (queue,) = await make(cluster, cluster_queue("second"))
+    assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    await cluster.client.delete(kinds.CLUSTER_QUEUE, "second", None)
+    await cluster.until_gone(kinds.CLUSTER_QUEUE, "second")

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 LONGEST_FAREWELL = 60.0
 """Seconds for which a deleted Workload waits for pods that do not go."""
 RETRY_CLASS = 10.0
+RETRY_REFUSED = 60.0
 STOP_LOOK = 1.0
 
 Found = tuple[GangJob, Json] | None
@@ -111,7 +112,11 @@ class Reconciler:
         if job["metadata"].get("deletionTimestamp") or kind.end(job) is not None:
             return None
         if not kind.is_suspended(job):
-            await self._stop(kind, job, None, "Not admitted by cluster queue")
+            try:
+                await self._stop(kind, job, None, "Not admitted by cluster queue")
+            except (Invalid, Forbidden) as error:
+                self._office.tell(job, "Warning", "StopRefused", f"it runs outside its queue: {error}")
+                return RETRY_REFUSED
             return None
         try:
             body = new_workload(kind, job, self._world, self._office.settings.copied_labels)
@@ -225,7 +230,7 @@ class Reconciler:
             message = f"the job cannot be started: {error}"
             steps.evict(draft, "StartRefused", message)
             draft.tell("Warning", "EvictedDueToStartRefused", message)
-            at = draft.now + int(RETRY_CLASS * 6 * SECOND)
+            at = draft.now + int(RETRY_REFUSED * SECOND)
             draft.set("requeueState", {**(draft.get("requeueState") or {}), "requeueAt": seconds_text(at)})
             await self._office.store(draft)
             return
