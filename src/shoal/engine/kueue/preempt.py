@@ -34,23 +34,35 @@ class Preemptor:
         self.gone = gone
         self.spared = spared
 
-    def find_victims(self, member: Member, wanted: Usage, places: frozenset[FlavorResource], now: int) -> list[Victim]:
-        """A minimal set whose leaving makes `wanted` fit, or nobody when there is none."""
+    def find_victims(
+        self,
+        member: Member,
+        wanted: Usage,
+        places: frozenset[FlavorResource],
+        now: int,
+        reach: Reach | None = None,
+    ) -> list[Victim]:
+        """A minimal set whose leaving makes `wanted` fit, or nobody when there is none. `reach`: as things are now."""
         record = self.records[member.queue]
         if not record.fact.preemption.may_evict:
             return []
-        reach = Reach(self.records, self.settings)
+        if reach is None:
+            reach = Reach(self.records, self.settings)
         if any(wanted.get(at, 0) > reach.most(record, at, member.priority) for at in places):
             return []
         request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 
     def oracle(self, member: Member, now: int) -> Oracle:
-        """Answers the flavor search: could this one place be freed, and how high would it then borrow?"""
+        """Answers the flavor search: could this one place be freed, and how high would it then borrow?
+
+        For one search: nothing may change meanwhile.
+        """
         node = self.records[member.queue].node
+        reach = Reach(self.records, self.settings)
 
         def ask(at: FlavorResource, amount: int) -> tuple[Mode, int]:
-            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now)
+            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now, reach)
             for victim in victims:
                 victim.leave()
             height, _ = node.borrowing_height(at, amount)

@@ -205,8 +205,12 @@ def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: in
     held = record.held(at)
     if policy == "Any":
         return sum(held.values())
-    or_equal = policy == "LowerOrNewerEqualPriority"
-    return sum(amount for other, amount in held.items() if other < priority or (or_equal and other == priority))
+    below = priority + (policy == "LowerOrNewerEqualPriority")
+    found = 0
+    for other, amount in held.items():
+        if other < below:
+            found += amount
+    return found
 
 
 def _owned(node: Node, at: FlavorResource) -> int:
