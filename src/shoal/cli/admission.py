@@ -149,26 +149,15 @@ class Admission:
         await keeper.run()
 
 
-def configurations(namespace: str, url: str = "") -> list[Json]:
-    """What the API server is told. Without `url` it calls the Service."""
+def configurations(namespace: str, url: str = "", *, queues: bool = True) -> list[Json]:
+    """What the API server is told. Without `url` it calls the Service. `queues`: also about jobs that name one."""
+    chosen = _queue_webhooks(namespace, url) if queues else {"Mutating": [], "Validating": []}
     return [
         _configuration(
             "MutatingWebhookConfiguration",
             [
                 _webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US),
-                # A job that slips through while nobody answers is stopped by the controller.
-                _webhook(
-                    "jobs.shoal.dev",
-                    queues.PREPARE_PATH,
-                    _new(queues.JOB_RULES),
-                    namespace,
-                    url,
-                    _IS_QUEUED,
-                    needed=False,
-                ),
-                _webhook(
-                    "queues.shoal.dev", queues.PREPARE_PATH, _new(queues.QUEUE_RULES), namespace, url, needed=False
-                ),
+                *chosen["Mutating"],
             ],
         ),
         _configuration(
@@ -178,27 +167,28 @@ def configurations(namespace: str, url: str = "") -> list[Json]:
                 # What only says early that something cannot work may be missed: the controllers say it later.
                 _webhook("quota.shoal.dev", webhook.VALIDATE_PATH, _QUOTA_RULES, namespace, url, needed=False),
                 _webhook("ray.shoal.dev", ray_webhook.VALIDATE_PATH, ray_webhook.RULES, namespace, url, needed=False),
-                _webhook(
-                    "jobs.shoal.dev",
-                    queues.VALIDATE_PATH,
-                    queues.JOB_RULES,
-                    namespace,
-                    url,
-                    _IS_OR_WAS_QUEUED,
-                    needed=False,
-                ),
-                _webhook(
-                    "queues.shoal.dev",
-                    queues.VALIDATE_PATH,
-                    queues.QUEUE_RULES,
-                    namespace,
-                    url,
-                    _NOT_DELETED,
-                    needed=False,
-                ),
+                *chosen["Validating"],
             ],
         ),
     ]
+
+
+def _queue_webhooks(namespace: str, url: str) -> dict[str, list[Json]]:
+    """None of them must answer: a job that slips through while nobody does is stopped by the controller."""
+
+    def one(name: str, path: str, rules: list[Json], conditions: list[Json] | None = None) -> Json:
+        return _webhook(f"{name}.shoal.dev", path, rules, namespace, url, conditions, needed=False)
+
+    return {
+        "Mutating": [
+            one("jobs", queues.PREPARE_PATH, _new(queues.JOB_RULES), _IS_QUEUED),
+            one("queues", queues.PREPARE_PATH, _new(queues.QUEUE_RULES)),
+        ],
+        "Validating": [
+            one("jobs", queues.VALIDATE_PATH, queues.JOB_RULES, _IS_OR_WAS_QUEUED),
+            one("queues", queues.VALIDATE_PATH, queues.QUEUE_RULES, _NOT_DELETED),
+        ],
+    }
 
 
 def _new(rules: list[Json]) -> list[Json]:

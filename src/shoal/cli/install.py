@@ -78,6 +78,7 @@ def command(
             replicas=replicas,
             arguments=arguments,
             webhook_url=webhook_url,
+            queues=not only or "queues" in controller.chosen_parts(only),
             impersonates=choices.wrapper_settings({}, settings).create_as_creator,
         )
     )

@@ -16,6 +16,7 @@ from shoal.cli import admission
 NAME = "shoal-controller"
 NAMESPACE = "shoal-system"
 HEALTH_PORT = 8081
+QUEUE_GROUP = "kueue.x-k8s.io"
 LABELS = {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/part-of": "shoal"}
 
 _READ = ("get", "list", "watch")
@@ -30,11 +31,13 @@ def objects(
     replicas: int = 2,
     arguments: Iterable[str] = (),
     webhook_url: str = "",
+    queues: bool = True,
     impersonates: bool = False,
 ) -> list[Json]:
-    """Everything, in the order it is applied. `impersonates`: wrapped objects are created as the user."""
+    """Everything, in the order it is applied. `impersonates`: wrapped objects are created as the user. Without `queues`
+    their kinds and webhooks are left to the Kueue that is there."""
     return [
-        *load_crds(legacy=legacy),
+        *(one for one in load_crds(legacy=legacy) if queues or one["spec"]["group"] != QUEUE_GROUP),
         _object("v1", "Namespace", namespace, None),
         _object("v1", "ServiceAccount", NAME, namespace),
         {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules(impersonates)},
@@ -45,7 +48,7 @@ def objects(
         _deployment(namespace, image, replicas, list(arguments)),
         *(
             {**one, "metadata": {**one["metadata"], "labels": LABELS}}
-            for one in admission.configurations(namespace, webhook_url)
+            for one in admission.configurations(namespace, webhook_url, queues=queues)
         ),
     ]
 
@@ -108,7 +111,7 @@ def _impersonation_rules() -> list[Json]:
 
 def _queue_rules() -> list[Json]:
     """Queues: what they hold back and start, and what they ask a node autoscaler for."""
-    group = "kueue.x-k8s.io"
+    group = QUEUE_GROUP
     kept = ["cohorts", "localqueues", "admissionchecks", "provisioningrequestconfigs", "workloadpriorityclasses"]
     return [
         _rule(group, kept, _READ),

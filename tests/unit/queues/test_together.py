@@ -9,6 +9,7 @@ from shoal.api import kinds
 from shoal.api.booking import BOOKING, BookedPods, Booking, written
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.queues import QueueController
 from shoal.controllers.queues.facts import Facts
 from shoal.engine.model import Gang
@@ -155,3 +156,15 @@ async def test_f088_room_that_was_booked_is_counted_once(quiet: Cluster) -> None
     await quiet.create(kinds.APP_WRAPPER, wrapper("small", "8"))
     await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
     assert waits(await quiet.get(kinds.APP_WRAPPER, "large"))
+
+
+async def test_queues_run_without_appwrappers(quiet: Cluster) -> None:
+    """`--only queues`: nodes and pods are watched for their sake alone."""
+    guest = QueueController(quiet.client)
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(), guest=guest, wrappers=False).run())
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    (made,) = await make(quiet, job("train", 2))
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    await quiet.create(kinds.APP_WRAPPER, wrapper("alone", "1"))
+    await quiet.settled()
+    assert "status" not in await quiet.get(kinds.APP_WRAPPER, "alone")
