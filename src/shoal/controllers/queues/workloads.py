@@ -13,7 +13,7 @@ from shoal.api.names import check_label_value
 from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.world import World, annotation, key_of, label, workload_key
+from shoal.controllers.queues.world import World, label, workload_key
 from shoal.errors import BadInput
 
 
@@ -183,11 +183,3 @@ def _update(parts: Json, update: Json, pod_set: str, check: str) -> None:
                     f" {parts[field][name]!r} already"
                 )
             parts[field][name] = value
-
-
-def gates_of(workload: Json) -> str:
-    return annotation(workload, words.GATED_BY)
-
-
-def name_of(workload: Json) -> str:
-    return str(key_of(workload))
