@@ -11,7 +11,8 @@ from shoal.api import kinds
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, controller
 from shoal.controllers.appwrapper.admission import read
 from shoal.controllers.appwrapper.intake import Intake
-from shoal.engine import Settings, policies
+from shoal.controllers.appwrapper.planner import Planner
+from shoal.engine import Engine, Settings, policies
 from shoal.engine.cycle import Cycle
 from shoal.engine.ledger import Ledger
 from shoal.engine.model import Plan
@@ -20,6 +21,8 @@ from shoal.kube.cache import Change
 from tests.cluster import Cluster
 from tests.faults import Switch, proven
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, quota, waits
+from tests.unit.engine.build import gang, node, pods, subtree
+from tests.unit.engine.build import quota as tree_node
 from tests.unit.engine.test_faults import _by_sums, _half_is_enough
 
 
@@ -234,3 +237,24 @@ async def test_an_evicted_gang_keeps_its_place(quiet: Cluster) -> None:
         await quiet.client.delete(kinds.APP_WRAPPER, gone, "default")
         there = await quiet.until(kinds.APP_WRAPPER, comes, dispatched)
         assert read(there["status"]["admission"]).epoch == (2 if comes == "first" else 1), "nobody went twice"
+
+
+def test_a_seat_that_moves_before_the_admission_is_stored_is_not_forgotten() -> None:
+    """A tree appears while an admission is on its way, and the gang is told once more as it is stored: waiting."""
+    planner = Planner(Engine(Settings(quota=True)))
+    planner.engine.update(node("n", cpu=8))
+    planner.tell(gang("g", pods(2), labels={"team": "default"}))
+    assert [one.seats for one in planner.plan(1).admits] == [{}]
+    planner.engine.update(subtree("team", "", tree_node("root", cpu=8)))
+    planner.plan(2)
+    planner.tell(gang("g", pods(2), labels={"team": "default"}))
+    key, uid = "AppWrapper/default/g", "uid-g"
+    admit, reseat = planner.admit(key, uid), planner.reseat(key, uid)
+    assert admit is not None and reseat is not None and admit.seats == reseat.seats
+    assert set(admit.seats) == {"team"}
+    planner.tell(gang("g", pods(2), labels={"team": "default"}, state="admitted", assignment=admit.assignment))
+    assert planner.reseat(key, uid) == reseat, "stored without it: it is still to be written"
+    planner.tell(
+        gang("g", pods(2), labels={"team": "default"}, state="admitted", assignment=admit.assignment, seats=admit.seats)
+    )
+    assert planner.reseat(key, uid) is None

@@ -58,7 +58,8 @@ class Planner:
             self.holds.pop(gang.key, None)
         if gang.state != "admitted":
             self._preempts.pop(gang.key, None)
-            self._reseats.pop(gang.key, None)
+            if gang.key not in self._admits:  # else it moved before its admission is stored, and must be told there
+                self._reseats.pop(gang.key, None)
         reseat = self._reseats.get(gang.key)
         if reseat is not None and reseat.seats == gang.seats:
             del self._reseats[gang.key]
@@ -99,6 +100,9 @@ class Planner:
             self.holds[hold.gang] = hold
         for reseat in plan.reseats:
             self._reseats[reseat.gang] = reseat
+            admit = self._admits.get(reseat.gang)
+            if admit is not None and admit.uid == reseat.uid:
+                self._admits[reseat.gang] = replace(admit, seats=reseat.seats)
         return plan
 
     def _is_ours(self, decision: Admit | Preempt | Hold) -> bool:
