@@ -100,9 +100,9 @@ class Planner:
             self.holds[hold.gang] = hold
         for reseat in plan.reseats:
             self._reseats[reseat.gang] = reseat
-            admit = self._admits.get(reseat.gang)
-            if admit is not None and admit.uid == reseat.uid:
-                self._admits[reseat.gang] = replace(admit, seats=reseat.seats)
+            pending = self.admit(reseat.gang, reseat.uid)
+            if pending is not None:
+                self._admits[reseat.gang] = replace(pending, seats=reseat.seats)
         return plan
 
     def _is_ours(self, decision: Admit | Preempt | Hold) -> bool:
