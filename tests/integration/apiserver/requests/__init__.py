@@ -13,6 +13,7 @@ from tests.integration.apiserver.requests import (
     basics,
     custom,
     deletion,
+    judged,
     lifecycle,
     odd,
     parts,
@@ -46,6 +47,7 @@ PARTS = (
     schemas.schemas,
     lifecycle.lifecycle,
     parts.parts,
+    judged.judged,
 )
 
 __all__ = ["Step", "steps"]
