@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Generator
 
 import pytest
 
@@ -45,6 +46,16 @@ def _without_protection(request: pytest.FixtureRequest) -> object:
         if switch is not None:
             switch(patch)
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that could not even begin proves nothing."""
+    report = yield
+    if item.config.getoption("--faults-proof") and report.when == "setup" and hasattr(report, "wasxfail"):
+        del report.wasxfail
+        report.outcome = "failed"
+    return report
 
 
 def _switch(item: pytest.Item) -> object:

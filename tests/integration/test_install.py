@@ -139,9 +139,10 @@ def _forgets_pods(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_forgets_pods)
 def test_f133_the_shipped_role_is_enough_and_has_no_star(
-    installed: ControlPlane, controller: subprocess.Popen[bytes]
+    installed: ControlPlane, request: pytest.FixtureRequest
 ) -> None:
     """F133: our role is broader than our work. Holds: a whole walk passes under exactly it, and no rule has a star."""
+    controller = request.getfixturevalue("controller")  # it becomes ready with no other rights
     role = json.loads(installed.kubectl("get", "clusterrole", installation.NAME, "-o", "json"))
     for rule in role["rules"]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
