@@ -81,10 +81,13 @@ def controller(
             stdout=log,
             stderr=log,
         )
-        until_ready(health_port)
-        yield process
-        process.terminate()
-        assert process.wait(30) == 0
+        try:
+            until_ready(health_port)
+            yield process
+        finally:  # what one test leaves running, the next would take for its own
+            process.terminate()
+            ended = process.wait(30)
+        assert ended == 0
     said = (tmp_path / "log").read_text()
     assert "forbidden" not in said.lower(), said
 
