@@ -19,21 +19,18 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.demand import component_templates
 from shoal.controllers.queues.inject import PodSetInfo, StartError
-from shoal.controllers.queues.jobs.base import End
+from shoal.controllers.queues.jobs.base import End, Suspendable
 from shoal.errors import BadInput
 
 LONGEST_NAME = 63
 
 
-class AppWrappers:
+class AppWrappers(Suspendable):
     kind: Kind = kinds.APP_WRAPPER_V1BETA2
 
     def is_skipped(self, job: Json) -> bool:
         """MCAD's own dialect (v1beta1) has a queue of its own."""
         return "components" not in (job.get("spec") or {})
-
-    def is_suspended(self, job: Json) -> bool:
-        return (job.get("spec") or {}).get("suspend") is True
 
     def pod_sets(self, job: Json) -> list[Json]:
         made: list[Json] = []
@@ -57,15 +54,9 @@ class AppWrappers:
             phase == "Succeeded", "AppWrapper finished successfully" if phase == "Succeeded" else "AppWrapper failed"
         )
 
-    def is_on_hold(self, job: Json) -> bool:
-        return False
-
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         conditions = (job.get("status") or {}).get("conditions") or ()
         return any(one.get("type") == "PodsReady" and one.get("status") == "True" for one in conditions)
-
-    def reclaimable(self, job: Json) -> dict[str, int]:
-        return {}
 
     def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
         sizes = [len(component_templates(component)) for component in _components(job)]
@@ -84,23 +75,6 @@ class AppWrappers:
         for component in made["spec"].get("components") or ():
             component.pop("podSetInfos", None)
         return made
-
-    def is_half_stopped(self, job: Json) -> bool:
-        return False
-
-    def is_winding_down(self, job: Json) -> bool:
-        return False
-
-    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        return job
-
-    def suspended(self, job: Json) -> Json:
-        made: Json = copy.deepcopy(job)
-        made.setdefault("spec", {})["suspend"] = True
-        return made
-
-    def problems(self, job: Json) -> list[str]:
-        return []
 
 
 def _components(job: Json) -> tuple[Component, ...]:

@@ -6,6 +6,7 @@ writes, and nothing outside this folder knows how a kind is suspended.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -67,3 +68,36 @@ class GangJob(Protocol):
 
     def problems(self, job: Json) -> list[str]:
         """Why a queue can never start it whole; empty when it can."""
+
+
+class Suspendable:
+    """What most kinds answer: one field suspends it, and it stands still as soon as it is suspended."""
+
+    def is_skipped(self, job: Json) -> bool:
+        return False
+
+    def is_suspended(self, job: Json) -> bool:
+        return (job.get("spec") or {}).get("suspend") is True
+
+    def is_on_hold(self, job: Json) -> bool:
+        return False
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        return {}
+
+    def is_half_stopped(self, job: Json) -> bool:
+        return False
+
+    def is_winding_down(self, job: Json) -> bool:
+        return False
+
+    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        return job
+
+    def suspended(self, job: Json) -> Json:
+        made: Json = copy.deepcopy(job)
+        made.setdefault("spec", {})["suspend"] = True
+        return made
+
+    def problems(self, job: Json) -> list[str]:
+        return []

@@ -10,21 +10,15 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
-from shoal.controllers.queues.jobs.base import End
+from shoal.controllers.queues.jobs.base import End, Suspendable
 
 MAIN = "main"
 _ADDED_LABELS = ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 """What the Job controller writes into the template by itself."""
 
 
-class Jobs:
+class Jobs(Suspendable):
     kind: Kind = kinds.JOB
-
-    def is_skipped(self, job: Json) -> bool:
-        return False
-
-    def is_suspended(self, job: Json) -> bool:
-        return _spec(job).get("suspend") is True
 
     def pod_sets(self, job: Json) -> list[Json]:
         made: Json = {"name": MAIN, "count": _count(job), "template": _kept(_spec(job).get("template") or {})}
@@ -41,9 +35,6 @@ class Jobs:
             if one.get("type") in ("Complete", "Failed") and one.get("status") == "True":
                 return End(one["type"] == "Complete", str(one.get("message") or ""))
         return None
-
-    def is_on_hold(self, job: Json) -> bool:
-        return False
 
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         status = _status(job)
@@ -108,11 +99,6 @@ class Jobs:
             spec["parallelism"] = pod_sets[0].get("count", 1)
             if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
                 spec["completions"] = spec["parallelism"]
-        return made
-
-    def suspended(self, job: Json) -> Json:
-        made: Json = copy.deepcopy(job)
-        made.setdefault("spec", {})["suspend"] = True
         return made
 
     def problems(self, job: Json) -> list[str]:

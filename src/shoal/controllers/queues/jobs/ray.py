@@ -16,7 +16,7 @@ from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
-from shoal.controllers.queues.jobs.base import End
+from shoal.controllers.queues.jobs.base import End, Suspendable
 from shoal.errors import BadInput
 
 MOST_POD_SETS = 18
@@ -29,14 +29,8 @@ _SUBMITTER_RESOURCES: Json = {
 }
 
 
-class RayClusters:
+class RayClusters(Suspendable):
     kind: Kind = kinds.RAY_CLUSTER
-
-    def is_skipped(self, job: Json) -> bool:
-        return False
-
-    def is_suspended(self, job: Json) -> bool:
-        return _spec(job).get("suspend") is True
 
     def pod_sets(self, job: Json) -> list[Json]:
         return cluster_pod_sets(_spec(job))
@@ -48,14 +42,8 @@ class RayClusters:
     def end(self, job: Json) -> End | None:
         return None
 
-    def is_on_hold(self, job: Json) -> bool:
-        return False
-
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         return bool(_status(job).get("state") == "ready")
-
-    def reclaimable(self, job: Json) -> dict[str, int]:
-        return {}
 
     def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
         made = copy.deepcopy(job)
@@ -69,32 +57,15 @@ class RayClusters:
             _restore_cluster(made["spec"], pod_sets)
         return made
 
-    def is_half_stopped(self, job: Json) -> bool:
-        return False
-
-    def is_winding_down(self, job: Json) -> bool:
-        return False
-
-    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        return job
-
-    def suspended(self, job: Json) -> Json:
-        made = copy.deepcopy(job)
-        made.setdefault("spec", {})["suspend"] = True
-        return made
-
     def problems(self, job: Json) -> list[str]:
         return elastic_problems(job) + cluster_problems(_spec(job), "spec", extra=0)
 
 
-class RayJobs:
+class RayJobs(Suspendable):
     kind: Kind = kinds.RAY_JOB
 
     def is_skipped(self, job: Json) -> bool:
         return bool(_spec(job).get("clusterSelector"))
-
-    def is_suspended(self, job: Json) -> bool:
-        return _spec(job).get("suspend") is True
 
     def pod_sets(self, job: Json) -> list[Json]:
         spec = _spec(job)
@@ -121,9 +92,6 @@ class RayJobs:
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         return bool((_status(job).get("rayClusterStatus") or {}).get("state") == "ready")
 
-    def reclaimable(self, job: Json) -> dict[str, int]:
-        return {}
-
     def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
         made = copy.deepcopy(job)
         spec = made["spec"]
@@ -147,20 +115,6 @@ class RayJobs:
         _restore_cluster(spec.setdefault("rayClusterSpec", {}), pod_sets[: count - submits])
         if submits and spec.get("submitterPodTemplate"):
             spec["submitterPodTemplate"] = restored(spec["submitterPodTemplate"], pod_sets[-1].get("template") or {})
-        return made
-
-    def is_half_stopped(self, job: Json) -> bool:
-        return False
-
-    def is_winding_down(self, job: Json) -> bool:
-        return False
-
-    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        return job
-
-    def suspended(self, job: Json) -> Json:
-        made = copy.deepcopy(job)
-        made.setdefault("spec", {})["suspend"] = True
         return made
 
     def problems(self, job: Json) -> list[str]:
