@@ -8,7 +8,7 @@ READY := .venv/.ready
 # Compiled modules are kept, whatever the shell says: every process of the tests starts quicker with them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-chaos test-integration test-e2e lint format bench faults faults-proof crds requirements clean
+.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e lint format bench faults faults-proof crds requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,13 +27,17 @@ $(READY): requirements.txt pyproject.toml
 demo: setup ## the main job on this machine: queue two Ray clusters, run one, hand over to the next
 	@$(BIN)/python demo/demo.py
 
-test: lint test-fast test-chaos test-integration test-e2e ## everything: lint, unit, deaths and storms, real control plane, real Ray
+test: lint test-fast test-processes test-chaos test-integration test-e2e ## everything: lint, unit, real processes, deaths and storms, real control plane, real Ray
 
-# Three workers on two cores: some tests wait for processes. The same examples every time; plain pytest explores.
+# More workers than cores: some tests wait. The same examples every time; plain pytest explores.
 test-fast: setup ## unit and in-process tests only (about a minute on two cores)
 	@echo "— unit and in-process tests"
 	@$(BIN)/python -m compileall -q -j 2 src  # once, not by every worker
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal --hypothesis-profile=ci tests/unit tests/checker tests/conformance
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --hypothesis-profile=ci tests/unit tests/checker tests/conformance
+
+test-processes: setup ## pods as real processes in each sandbox, without a control plane
+	@echo "— pods as real processes"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/processes
 
 test-chaos: setup ## controllers killed after every write, servers that fail, long seeded runs; in-process
 	@echo "— deaths and storms"

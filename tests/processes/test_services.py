@@ -10,8 +10,8 @@ from shoal.local.runtime.names import hosts_text, service_lines
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.services import link_variables, service_views
-from tests.unit.local.conftest import Machine, pod, state, text
-from tests.unit.local.test_pods import until
+from tests.processes.conftest import Machine, pod, state, text
+from tests.processes.test_pods import until
 
 SERVER = (
     "import http.server as h, sys\n"

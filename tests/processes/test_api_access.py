@@ -10,8 +10,8 @@ import pytest
 from shoal.api.meta import Json
 from shoal.local.runtime.access import PATH
 from shoal.local.runtime.sources import ConfigError
-from tests.unit.local.conftest import Machine, pod, state, text
-from tests.unit.local.test_pods import until
+from tests.processes.conftest import Machine, pod, state, text
+from tests.processes.test_pods import until
 
 READ = f"cat {PATH}/token; echo; cat {PATH}/ca.crt; echo; cat {PATH}/namespace; echo"
 FILES = ["token-of-robot", "certificate", "default"]

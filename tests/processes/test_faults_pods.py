@@ -33,8 +33,8 @@ from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import loopback as loopback_sandbox
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from tests.faults import proven
-from tests.unit.local.conftest import Machine, Things, pod, state, text
-from tests.unit.local.test_pods import command, until
+from tests.processes.conftest import Machine, Things, pod, state, text
+from tests.processes.test_pods import command, until
 
 
 def marked(mark: str) -> list[int]:

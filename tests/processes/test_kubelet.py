@@ -24,8 +24,8 @@ from shoal.local.runtime.process import ContainerProcess, Plan
 from shoal.local.runtime.shim import Log
 from shoal.local.sandbox import nat, outside
 from shoal.local.sandbox.dns import resolv_conf
-from tests.unit.local.conftest import Machine, pod, state, text
-from tests.unit.local.test_pods import until
+from tests.processes.conftest import Machine, pod, state, text
+from tests.processes.test_pods import until
 
 
 def mounted(*mounts: tuple[str, str], **more: Any) -> dict[str, Any]:

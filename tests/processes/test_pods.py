@@ -10,7 +10,7 @@ from shoal.local.runtime import shim
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
-from tests.unit.local.conftest import Machine, pod, state, text
+from tests.processes.conftest import Machine, pod, state, text
 
 
 async def until(condition: object, seconds: float = 10.0) -> None:

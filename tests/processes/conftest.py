@@ -1,0 +1,169 @@
+"""Pods on this machine, for the tests beside this file: a host over a temporary directory, in each sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.api.meta import Json
+from shoal.local import machine
+from shoal.local.runtime import shim
+from shoal.local.runtime.gate import StartGate
+from shoal.local.runtime.host import Host
+from shoal.local.runtime.limits import find_limits
+from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.pod import PodRun
+from shoal.local.sandbox.loopback import LoopbackSandbox
+from shoal.local.sandbox.netns import NetnsSandbox
+
+
+class Things:
+    """What pods refer to, as dictionaries."""
+
+    def __init__(self) -> None:
+        self.config_maps: dict[str, Json] = {}
+        self.secrets: dict[str, Json] = {}
+        self.claims = {"books"}
+        self.accounts: dict[str, Json] = {"default": {}}
+        self.tokens: list[tuple[str, str, int]] = []
+        """The tokens that were asked for: account, audience, seconds."""
+
+    async def config_map(self, namespace: str, name: str) -> Json | None:
+        return self.config_maps.get(name)
+
+    async def secret(self, namespace: str, name: str) -> Json | None:
+        return self.secrets.get(name)
+
+    async def claim(self, namespace: str, name: str) -> bool:
+        return name in self.claims
+
+    async def account(self, namespace: str, name: str) -> Json | None:
+        return self.accounts.get(name)
+
+    async def token(self, pod: Json, account: str, audience: str, seconds: int) -> str:
+        self.tokens.append((account, audience, seconds))
+        return f"token-of-{account}"
+
+    def certificate(self) -> str:
+        return "certificate"
+
+    def api_address(self) -> tuple[str, int] | None:
+        return ("127.0.0.1", 6443)
+
+    def allocatable(self, node: str) -> dict[str, str]:
+        return {"cpu": "4", "memory": "8Gi"}
+
+
+class Machine:
+    """A host with the pods that a test started on it."""
+
+    def __init__(self, host: Host, things: Things) -> None:
+        self.host = host
+        self.things = things
+        self.pods: list[PodRun] = []
+        self.events: list[tuple[str, str, str]] = []
+        host.announce = lambda pod, kind, reason, message: self.events.append(
+            (pod["metadata"]["name"], reason, message)
+        )
+
+    def start(self, pod: Json, **options: Any) -> PodRun:
+        run = PodRun(self.host, pod, lambda: None, **options)
+        run.start()
+        self.pods.append(run)
+        return run
+
+    async def ended(self, pod: Json) -> PodRun:
+        run = self.start(pod)
+        await run.finished.wait()
+        return run
+
+
+@pytest.fixture(params=["netns", "loopback"])
+async def one_machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Machine]:
+    async for found in _machine(request.param, tmp_path):
+        yield found
+
+
+@pytest.fixture
+async def isolated(tmp_path: Path) -> AsyncIterator[Machine]:
+    async for found in _machine("netns", tmp_path):
+        yield found
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Machine]:
+    async for found in _machine("loopback", tmp_path):
+        yield found
+
+
+async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
+    if kind == "netns" and not machine.may_use_namespaces():
+        pytest.skip("network namespaces need root and the ip tool")
+    things = Things()
+    name = f"test@{directory}"
+    sandbox = NetnsSandbox(name) if kind == "netns" else LoopbackSandbox(name, None, directory / "pods")
+    host = Host(
+        directory=directory,
+        sandbox=sandbox,
+        sources=things,
+        limits=find_limits(name),
+        gate=StartGate(2),
+        restart_base=0.05,
+        retry_period=0.05,
+    )
+    await sandbox.start()
+    found = Machine(host, things)
+    yield found
+    for run in found.pods:
+        run.stop(0)
+        await run.finished.wait()
+    await sandbox.stop()
+    host.limits.release()
+    await _nothing_left(str(directory))
+
+
+async def _nothing_left(mark: str) -> None:
+    """After every test: a live process belongs to a live pod, and there is none."""
+    left: list[int] = []
+    for _ in range(100):
+        left = [pid for pid in shim.descendants(os.getpid()) if mark.encode() in _command(pid)]
+        if not left:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"processes of ended pods are still there: {left}")
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def pod(
+    name: str, *command: str, image: str = "busybox", policy: str = "Never", container: Json | None = None, **spec: Any
+) -> Json:
+    """A pod of one container `main` that runs `command` in a shell's words."""
+    main: Json = {
+        "name": "main",
+        "image": image,
+        **({"command": list(command)} if command else {}),
+        **(container or {}),
+    }
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}}
+    return {"metadata": metadata, "spec": {"containers": [main], "restartPolicy": policy, **spec}}
+
+
+async def text(run: PodRun, container: str = "main", **options: Any) -> str:
+    return b"".join([chunk async for chunk in run.logs(container, LogOptions(**options))]).decode()
+
+
+def state(run: PodRun, container: str = "main") -> Json:
+    status = run.status()
+    everyone = [*status["containerStatuses"], *status.get("initContainerStatuses", ())]
+    return next(entry for entry in everyone if entry["name"] == container)["state"]  # type: ignore[no-any-return]
