@@ -11,7 +11,7 @@ from shoal.api import kinds
 from shoal.kube.client import Client
 from shoal.kube.errors import ApiError, NotFound
 from shoal.kube.kubeconfig import load
-from tests.cluster import Cluster
+from tests.cluster import RemoteCluster
 from tests.controlplane.plane import ControlPlane
 from tests.integration.conftest import judged
 
@@ -25,18 +25,10 @@ def managed_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     yield from judged(ControlPlane(tmp_path_factory.mktemp("plane") / "state", controllers=True, audit=True))
 
 
-class RealCluster(Cluster):
-    """The same verbs over a real control plane."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self._tasks = []
-
-
 @pytest.fixture
-async def cluster(managed_plane: ControlPlane) -> AsyncIterator[RealCluster]:
+async def cluster(managed_plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
     transport = load(managed_plane.kubeconfig)
-    cluster = RealCluster(Client(transport, headers={"User-Agent": "kubelet"}))  # the tests play it
+    cluster = RemoteCluster(Client(transport, headers={"User-Agent": "kubelet"}))  # the tests play it
     await cluster.until(kinds.SERVICE_ACCOUNT, "default", lambda o: True)
     try:
         yield cluster
@@ -45,7 +37,7 @@ async def cluster(managed_plane: ControlPlane) -> AsyncIterator[RealCluster]:
         await transport.close()
 
 
-async def _clear(cluster: RealCluster) -> None:
+async def _clear(cluster: RemoteCluster) -> None:
     for kind in _MADE:
         for obj in await cluster.client.list(kind, "default"):
             name = obj["metadata"]["name"]
