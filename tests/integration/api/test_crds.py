@@ -30,7 +30,7 @@ def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     plane: Plane = own or request.getfixturevalue("control_plane")
     try:
         plane.kubectl("apply", "--warnings-as-errors", "-f", str(DIRECTORY))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        plane.await_kinds()
         plane.kubectl("create", "namespace", "research")
         yield plane
     finally:

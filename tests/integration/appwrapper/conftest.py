@@ -51,7 +51,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         started.kubectl("create", "-f", "-", stdin=json.dumps(load_of_the_system))
         crds = {"apiVersion": "v1", "kind": "List", "items": load_crds()}
         started.kubectl("create", "-f", "-", stdin=json.dumps(crds))
-        started.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        started.await_kinds()
         started.restart_controllers()
         until_the_collector_works(started)
         yield started

@@ -148,7 +148,7 @@ async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> No
     for crd in load_crds():
         if crd["spec"]["group"] == "ray.io":
             create(agent, crd)
-    agent.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    agent.await_kinds()
     transport = load(agent.kubeconfig)
     client = Client(transport)
     operator = asyncio.create_task(ray.run(client, ray.Settings(dashboard_by_pod_address=True)))
