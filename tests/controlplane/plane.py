@@ -18,6 +18,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.controlplane import build, certificates
@@ -177,20 +178,6 @@ class ControlPlane:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {outcome.stderr.strip()}")
         return outcome.stdout
 
-    def await_kinds(self) -> None:
-        """Until every CRD is served. (`kubectl wait` gives up at once where a new one has no condition yet.)"""
-        deadline = time.monotonic() + 60
-        while True:
-            conditions = [
-                {one["type"]: one["status"] for one in (crd.get("status") or {}).get("conditions") or ()}
-                for crd in json.loads(self.kubectl("get", "crd", "-o", "json"))["items"]
-            ]
-            if all(found.get("Established") == "True" for found in conditions):
-                return
-            if time.monotonic() > deadline:
-                raise RuntimeError("a CRD was not served within a minute")
-            time.sleep(0.1)
-
     def open_kubectl(self, *arguments: str) -> subprocess.Popen[str]:
         """One that goes on until it is ended, such as port-forward; its output can be read."""
         command = [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
@@ -345,3 +332,18 @@ def free_ports(count: int) -> list[int]:
 
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def await_kinds(kubectl: Callable[..., str]) -> None:
+    """Until every CRD is served. (`kubectl wait` gives up at once where a new one has no condition yet.)"""
+    deadline = time.monotonic() + 60
+    while True:
+        conditions = [
+            {one["type"]: one["status"] for one in (crd.get("status") or {}).get("conditions") or ()}
+            for crd in json.loads(kubectl("get", "crd", "-o", "json"))["items"]
+        ]
+        if all(found.get("Established") == "True" for found in conditions):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError("a CRD was not served within a minute")
+        time.sleep(0.1)

@@ -13,7 +13,7 @@ import pytest
 from shoal.api.crds import DEFINITIONS, DIRECTORY, load_crds
 from shoal.api.kueue_convert import upgrade
 from tests.controlplane.embedded import EmbeddedPlane
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane, await_kinds
 
 pytestmark = pytest.mark.controlplane
 
@@ -30,7 +30,7 @@ def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     plane: Plane = own or request.getfixturevalue("control_plane")
     try:
         plane.kubectl("apply", "--warnings-as-errors", "-f", str(DIRECTORY))
-        plane.await_kinds()
+        await_kinds(plane.kubectl)
         plane.kubectl("create", "namespace", "research")
         yield plane
     finally:

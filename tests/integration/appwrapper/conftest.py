@@ -17,7 +17,7 @@ from shoal.kube.history import History, RecordingTransport
 from shoal.kube.kubeconfig import load
 from tests.checker import assert_holds
 from tests.cluster import RemoteCluster
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
 
 NODE = "kind-control-plane"
@@ -51,7 +51,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         started.kubectl("create", "-f", "-", stdin=json.dumps(load_of_the_system))
         crds = {"apiVersion": "v1", "kind": "List", "items": load_crds()}
         started.kubectl("create", "-f", "-", stdin=json.dumps(crds))
-        started.await_kinds()
+        await_kinds(started.kubectl)
         started.restart_controllers()
         until_the_collector_works(started)
         yield started

@@ -24,7 +24,7 @@ from shoal.api.kinds import RAY_JOB
 from shoal.controllers import ray
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
 
 pytestmark = pytest.mark.controlplane
@@ -148,7 +148,7 @@ async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> No
     for crd in load_crds():
         if crd["spec"]["group"] == "ray.io":
             create(agent, crd)
-    agent.await_kinds()
+    await_kinds(agent.kubectl)
     transport = load(agent.kubeconfig)
     client = Client(transport)
     operator = asyncio.create_task(ray.run(client, ray.Settings(dashboard_by_pod_address=True)))
