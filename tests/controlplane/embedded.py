@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.controlplane import build
+from tests.controlplane.plane import run_kubectl
 
 
 class EmbeddedPlane:
@@ -33,8 +34,4 @@ class EmbeddedPlane:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run the pinned kubectl; a refusal raises with what it said."""
-        command = [str(build.binaries("kubectl")["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
-        outcome = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
-        if outcome.returncode:
-            raise RuntimeError(f"kubectl {' '.join(arguments)}: {outcome.stderr.strip()}")
-        return outcome.stdout
+        return run_kubectl(build.binaries("kubectl")["kubectl"], self.kubeconfig, arguments, stdin)

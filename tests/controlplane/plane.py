@@ -7,9 +7,11 @@ told to stay.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,6 +26,7 @@ from pathlib import Path
 from tests.controlplane import build, certificates
 
 START_LIMIT = 90.0  # seconds; a loaded machine takes 5
+PORTS = (12_000, 30_000)
 
 
 class ControlPlane:
@@ -172,11 +175,7 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run the pinned kubectl against this control plane; a refusal raises with what it said."""
-        command = [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
-        outcome = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
-        if outcome.returncode:
-            raise RuntimeError(f"kubectl {' '.join(arguments)}: {outcome.stderr.strip()}")
-        return outcome.stdout
+        return run_kubectl(self._binaries["kubectl"], self.kubeconfig, arguments, stdin)
 
     def open_kubectl(self, *arguments: str) -> subprocess.Popen[str]:
         """One that goes on until it is ended, such as port-forward; its output can be read."""
@@ -320,18 +319,53 @@ def start_time(pid: int) -> int | None:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nobody listens on, below those that the machine hands to outgoing connections: one chosen here
+    could otherwise be somebody's by the time its server binds it."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(*PORTS)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            found += [port] if port not in found else []
+    return found
 
 
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def run_kubectl(program: Path, kubeconfig: Path, arguments: tuple[str, ...], stdin: str | None) -> str:
+    """What it printed; a refusal raises with what it said. What it learns of a server is kept beside that server's
+    kubeconfig: another one may have had the same port before."""
+    outcome = subprocess.run(
+        [str(program), f"--kubeconfig={kubeconfig}", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "KUBECACHEDIR": str(kubeconfig.parent / "kubectl-cache")},
+    )
+    if outcome.returncode:
+        raise RuntimeError(f"kubectl {' '.join(arguments)}: {outcome.stderr.strip()}")
+    return outcome.stdout
+
+
+def await_openapi(kubectl: Callable[..., str]) -> None:
+    """Until the OpenAPI tells of every kind: on a real server it follows a new CRD, and `kubectl explain` reads it."""
+    deadline = time.monotonic() + 60
+    wanted = {
+        (f"/openapi/v3/apis/{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["plural"])
+        for crd in json.loads(kubectl("get", "crd", "-o", "json"))["items"]
+        for version in crd["spec"]["versions"]
+        if version["served"]
+    }
+    while wanted:
+        documents = json.loads(kubectl("get", "--raw", "/openapi/v3"))["paths"]
+        for path in {path for path, _ in wanted if path.removeprefix("/openapi/v3/") in documents}:
+            told = {one.rpartition("/")[2] for one in json.loads(kubectl("get", "--raw", path))["paths"]}
+            wanted -= {(path, plural) for plural in told}
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the OpenAPI was without {sorted(wanted)} for a minute")
 
 
 def await_kinds(kubectl: Callable[..., str]) -> None:

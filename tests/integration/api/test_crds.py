@@ -13,7 +13,7 @@ import pytest
 from shoal.api.crds import DEFINITIONS, DIRECTORY, load_crds
 from shoal.api.kueue_convert import upgrade
 from tests.controlplane.embedded import EmbeddedPlane
-from tests.controlplane.plane import ControlPlane, await_kinds
+from tests.controlplane.plane import ControlPlane, await_kinds, await_openapi
 
 pytestmark = pytest.mark.controlplane
 
@@ -57,6 +57,7 @@ def test_every_crd_is_structural_and_its_names_are_accepted(plane: Plane) -> Non
 
 
 def test_they_are_explained(plane: Plane) -> None:
+    await_openapi(plane.kubectl)
     told = plane.kubectl("explain", "appwrapper.spec")
     assert "FIELDS" in told and "resources\t<Object>" in told
     assert "lend each other" in plane.kubectl("explain", "clusterqueue.spec.cohortName")
