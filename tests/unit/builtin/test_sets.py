@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from shoal.api import kinds
+from shoal.kube.errors import Forbidden
 from tests.unit.builtin.objects import container, pods_of, report, template, workload
 
 
@@ -183,3 +185,27 @@ async def test_a_quota_shows_what_is_used(cluster):
     }
     await report(cluster, made, "Succeeded")
     await cluster.until(kinds.RESOURCE_QUOTA, "q", lambda o: o["status"]["used"].get("pods") == "0")
+    await cluster.settled()  # nobody else writes it
+
+
+async def test_a_quota_refuses_what_would_be_one_too_many(cluster):
+    hard = {"configmaps": "1", "count/deployments.apps": "0", "services.nodeports": "1", "requests.storage": "1Gi"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
+    await cluster.create(kinds.RESOURCE_QUOTA, quota)
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    await cluster.create(kinds.CONFIG_MAP, settings)
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "v"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}},
+    }
+    two_ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+    for kind, body, line in (
+        (kinds.CONFIG_MAP, settings, "configmaps"),
+        (kinds.DEPLOYMENT, workload(kinds.DEPLOYMENT), "count/deployments.apps"),
+        (kinds.SERVICE, service(type="NodePort", ports=two_ports), "services.nodeports"),
+        (kinds.PERSISTENT_VOLUME_CLAIM, claim, "requests.storage"),
+    ):
+        with pytest.raises(Forbidden, match=f"exceeded quota: q, requested: {line}="):
+            await cluster.create(kind, {**body, "metadata": {"name": "more"}})

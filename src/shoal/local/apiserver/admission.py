@@ -21,7 +21,7 @@ from shoal.local.apiserver import limit_ranges, strategy
 from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, parse_rules
 from shoal.local.apiserver.call import Call, decoded
 from shoal.local.apiserver.crds import CustomKinds
-from shoal.local.apiserver.limits import check_quota
+from shoal.local.apiserver.quota import check_quota
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.status import Refused, bad_request, cause, forbidden, not_found
 from shoal.local.apiserver.webhooks import Webhooks, review_of
@@ -91,11 +91,10 @@ class Admission:
             limits = self.registry.find("", "limitranges")
             if limits is not None:
                 limit_ranges.check(obj, limits.collection.heads(call.namespace))
+        if old is None and call.resource.namespaced:
             quotas = self.registry.find("", "resourcequotas")
-            if quotas is not None:
-                check_quota(
-                    obj, quotas.collection.heads(call.namespace), call.resource.collection.heads(call.namespace)
-                )
+            assert quotas is not None
+            check_quota(call.resource, obj, quotas.collection.heads(call.namespace))
 
     # --- namespaces
 

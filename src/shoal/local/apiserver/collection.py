@@ -68,12 +68,17 @@ class Event:
         self.lines: dict[str, bytes] = {}
 
 
+Follower = Callable[[str, Event], None]
+"""Told at once of every change of every resource, named as in `deployments.apps`; must not block."""
+
+
 class Collection:
     """All objects of one resource. `floor` is the newest revision whose events may be missing from the history."""
 
-    def __init__(self, name: str, floor: int) -> None:
+    def __init__(self, name: str, floor: int, followers: list[Follower]) -> None:
         self.name = name
         self.floor = floor
+        self.followers = followers  # of every collection of the storage
         self.objects: dict[str, dict[str, Record]] = {}
         self.pending: dict[tuple[str, str], Record] = {}
         self.events: list[Event] = []
@@ -200,14 +205,22 @@ class Collection:
         self.events.append(event)
         if len(self.events) > ENCODED_EVENTS:
             self.events[-ENCODED_EVENTS - 1].lines = {}
+        self._tell(event)
+        self._bytes += len(record.raw)
+        if self._bytes > HISTORY_BYTES or len(self.events) > HISTORY_EVENTS:
+            self.compact(len(self.events) // 4 or 1)
+
+    def _tell(self, event: Event) -> None:
         for listener in self.listeners:
             try:
                 listener(event)
             except Exception:  # the write is durable: whoever else waits for it must not pay for one listener
-                log.exception("a follower of %s failed at revision %d", self.name, record.revision)
-        self._bytes += len(record.raw)
-        if self._bytes > HISTORY_BYTES or len(self.events) > HISTORY_EVENTS:
-            self.compact(len(self.events) // 4 or 1)
+                log.exception("a listener of %s failed at revision %d", self.name, event.record.revision)
+        for follower in self.followers:
+            try:
+                follower(self.name, event)
+            except Exception:  # as above
+                log.exception("a follower of %s failed at revision %d", self.name, event.record.revision)
 
     def compact(self, count: int) -> None:
         """Forget the oldest `count` events; watches from before them answer 410."""

@@ -1,18 +1,12 @@
-"""ResourceQuota, as far as pods at creation are concerned: what a pod counts for, and the one that would be too many.
-
-Pure: works on the stored objects of the pod's namespace.
-"""
+"""What one pod counts for in ResourceQuotas and LimitRanges, and which quotas mean it. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from shoal.api.meta import Json
-from shoal.api.quantity import NANO, Quantity, parse
+from shoal.api.quantity import NANO, parse
 from shoal.errors import BadInput
-from shoal.local.apiserver.call import decoded
-from shoal.local.apiserver.collection import Record
-from shoal.local.apiserver.status import forbidden
 
 _PLAIN = {"cpu": "requests.cpu", "memory": "requests.memory", "ephemeral-storage": "requests.ephemeral-storage"}
 
@@ -31,46 +25,6 @@ def amounts_of(found: Any) -> dict[str, int]:
 def containers_of(pod: Json, part: str = "containers") -> list[Json]:
     found = (pod.get("spec") or {}).get(part)
     return [one for one in found if type(one) is dict] if type(found) is list else []
-
-
-def check_quota(pod: Json, quotas: list[Record], pods: list[Record]) -> None:
-    """Refuse the pod that would exceed a quota of its namespace. Usage is counted from the pods themselves."""
-    if not quotas:
-        return
-    wanted = usage_of(pod)
-    others: list[Json] | None = None
-    for record in quotas:
-        quota = decoded(record)
-        hard = amounts_of((quota.get("spec") or {}).get("hard"))
-        if not hard or not in_scope(pod, quota.get("spec") or {}):
-            continue
-        missing = [
-            name
-            for name in hard
-            if name.removeprefix("requests.") in ("cpu", "memory") or name in ("limits.cpu", "limits.memory")
-            if name not in wanted
-        ]
-        if missing:
-            raise forbidden(
-                "",
-                "pods",
-                pod["metadata"].get("name", ""),
-                f"failed quota: {record.name}: must specify {','.join(sorted(missing))} for: "
-                + ",".join(str(one.get("name", "")) for one in containers_of(pod)),
-            )
-        if others is None:
-            others = [one for one in map(decoded, pods) if is_counted(one)]
-        used = total([one for one in others if in_scope(one, quota.get("spec") or {})])
-        exceeded = [name for name in sorted(hard) if name in wanted and used.get(name, 0) + wanted[name] > hard[name]]
-        if exceeded:
-            raise forbidden(
-                "",
-                "pods",
-                pod["metadata"].get("name", ""),
-                f"exceeded quota: {record.name}, "
-                f"requested: {_listed(wanted, exceeded)}, used: {_listed(used, exceeded)}, "
-                f"limited: {_listed(hard, exceeded)}",
-            )
 
 
 def usage_of(pod: Json) -> dict[str, int]:
@@ -99,14 +53,6 @@ def usage_of(pod: Json) -> dict[str, int]:
                 sums[name] = value
     usage.update(sums)
     return usage
-
-
-def total(pods: list[Json]) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for pod in pods:
-        for name, value in usage_of(pod).items():
-            used[name] = used.get(name, 0) + value
-    return used
 
 
 def is_counted(pod: Json) -> bool:
@@ -147,9 +93,3 @@ def _matches_scope(pod: Json, scope: str, expression: Json) -> bool:
                 case _:
                     return bool(name)
     return True
-
-
-def _listed(amounts: dict[str, int], names: list[str]) -> str:
-    return ",".join(
-        f"{name}={Quantity(amounts.get(name, 0), 'binary' if 'memory' in name else 'decimal')}" for name in names
-    )

@@ -1,6 +1,6 @@
-"""Keeps `status.used` of resource quotas in step with the pods they count, as the API server of Kubernetes does.
+"""Keeps `status.used` of resource quotas in step with what they count, as Kubernetes' own controller does.
 
-Follows the collections themselves; a namespace without quotas costs one look-up per change of a pod.
+Follows every write of the storage; in a namespace without quotas that costs one look-up.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from shoal.api.meta import Json
-from shoal.api.quantity import Quantity, parse
+from shoal.api.quantity import NANO, Quantity, parse
 from shoal.errors import BadInput
 from shoal.local.apiserver.call import decoded
 from shoal.local.apiserver.collection import Event
-from shoal.local.apiserver.limits import in_scope, is_counted, total
+from shoal.local.apiserver.quota import counter_of, used_by
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.status import Refused
 from shoal.local.apiserver.storage import WriteFailed
@@ -27,17 +27,16 @@ Write = Callable[[str, str, Json], Awaitable[None]]
 
 class QuotaStatus:
     def __init__(self, registry: Registry, write: Write) -> None:
-        pods, quotas = registry.find("", "pods"), registry.find("", "resourcequotas")
-        assert pods is not None and quotas is not None
-        self._pods = pods.collection
+        quotas = registry.find("", "resourcequotas")
+        assert quotas is not None
+        self._storage = registry.storage
         self._quotas = quotas.collection
         self._write = write
         self._stale: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._pods.listeners.append(self._changed)
-        self._quotas.listeners.append(self._changed)
+        self._storage.followers.append(self._changed)
         self._stale.update(self._quotas.objects)
         self._begin()
 
@@ -46,9 +45,10 @@ class QuotaStatus:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _changed(self, event: Event) -> None:
-        if event.record.namespace in self._quotas.objects:
-            self._stale.add(event.record.namespace)
+    def _changed(self, resource: str, event: Event) -> None:
+        namespace = event.record.namespace
+        if namespace in self._quotas.objects:
+            self._stale.add(namespace)
             self._begin()
 
     def _begin(self) -> None:
@@ -58,10 +58,9 @@ class QuotaStatus:
     async def _catch_up(self) -> None:
         while self._stale:
             namespace = self._stale.pop()
-            pods = [pod for pod in map(decoded, self._pods.records(namespace)) if is_counted(pod)]
             for record in self._quotas.records(namespace):
                 quota = decoded(record)
-                status = settled(quota, pods)
+                status = self._settled(quota, namespace)
                 if quota.get("status") == status or quota["metadata"].get("deletionTimestamp"):
                     continue
                 try:
@@ -69,17 +68,22 @@ class QuotaStatus:
                 except (Refused, WriteFailed) as error:
                     log.warning("the status of quota %s/%s is not up to date: %s", namespace, record.name, error)
 
+    def _settled(self, quota: Json, namespace: str) -> Json:
+        """The status that a quota deserves."""
+        spec = quota.get("spec") or {}
+        hard = spec.get("hard") or {}
+        used: dict[str, int] = {}
+        for resource in {counter_of(name) for name in hard}:
+            collection = self._storage.collections.get(resource)
+            if collection is not None:
+                used.update(used_by(resource, spec, collection.records(namespace)))
+        return {"hard": dict(hard), "used": {name: _shown(used.get(name, 0), str(hard[name])) for name in hard}}
 
-def settled(quota: Json, pods: list[Json]) -> Json:
-    """The status that a quota deserves. Resources that are not of pods show nothing used."""
-    spec = quota.get("spec") or {}
-    hard = spec.get("hard") or {}
-    used = total([pod for pod in pods if in_scope(pod, spec)])
-    shown = {}
-    for name, limit in hard.items():
-        try:
-            style = parse(limit).format
-        except BadInput:
-            style = "decimal"
-        shown[name] = str(Quantity(used.get(name, 0), style))
-    return {"hard": dict(hard), "used": shown}
+
+def _shown(nano: int, limit: str) -> str:
+    """Written in the style of the limit."""
+    try:
+        style = parse(limit).format
+    except BadInput:
+        style = "decimal"
+    return str(Quantity(nano, style if nano % NANO == 0 else "decimal"))

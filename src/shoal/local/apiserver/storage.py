@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.errors import ShoalError
-from shoal.local.apiserver.collection import Collection, Record
+from shoal.local.apiserver.collection import Collection, Follower, Record
 from shoal.local.apiserver.lock import StateLock
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class Storage:
         self.directory = directory
         self.durability = durability
         self.collections: dict[str, Collection] = {}
+        self.followers: list[Follower] = []
         self.revision = 1  # last given out
         self.committed = 1  # last visible
         self.floor = 1
@@ -191,7 +192,7 @@ class Storage:
     def collection(self, name: str) -> Collection:
         found = self.collections.get(name)
         if found is None:
-            found = self.collections[name] = Collection(name, self.floor)
+            found = self.collections[name] = Collection(name, self.floor, self.followers)
         return found
 
     # --- writing

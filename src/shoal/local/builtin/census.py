@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 WHOLE = (kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.SERVICE, kinds.REPLICA_SET, kinds.DEPLOYMENT, kinds.STATEFUL_SET,
          kinds.DAEMON_SET, kinds.JOB, kinds.ENDPOINTS, kinds.ENDPOINT_SLICE, kinds.PERSISTENT_VOLUME_CLAIM,
-         kinds.RESOURCE_QUOTA, kinds.CRD)  # fmt: skip
+         kinds.CRD)  # fmt: skip
 _IGNORED = frozenset(("events", "events.events.k8s.io"))  # short-lived, many, and nobody's owner
 RETRY = 2.0
 _NEEDED_VERBS = frozenset(("list", "watch", "delete"))
@@ -117,13 +117,6 @@ class Census:
         """Whether an object is known; False also for kinds that are not."""
         held = next((other for other in self.kinds() if (other.group, other.kind) == (kind.group, kind.kind)), None)
         return held is not None and self._cache_of(held).get(key) is not None
-
-    def count(self, resource: str, namespace: str) -> int:
-        """How many objects of a resource, named as in `deployments.apps`, are known in a namespace."""
-        for kind in self.kinds():
-            if kind.resource == resource:
-                return sum(key.namespace == namespace for key in self._cache_of(kind))
-        return 0
 
     def in_namespace(self, kind: Kind, namespace: str) -> bool:
         """Whether any object of the kind is known there."""

@@ -16,7 +16,6 @@ from shoal.local.builtin.endpoints import Endpoints
 from shoal.local.builtin.jobs import Jobs
 from shoal.local.builtin.namespaces import Namespaces
 from shoal.local.builtin.pod_cleanup import PodCleanup
-from shoal.local.builtin.quotas import Quotas
 from shoal.local.builtin.replica_sets import ReplicaSets
 from shoal.local.builtin.stateful_sets import StatefulSets
 from shoal.local.builtin.workbench import Workbench
@@ -48,7 +47,6 @@ async def run_all(
         DaemonSets(bench("daemonset-controller")),
         Endpoints(bench("endpoint-controller")),
         PodCleanup(bench("pod-garbage-collector")),
-        Quotas(bench("resourcequota-controller")),
     )
     try:
         async with asyncio.TaskGroup() as group:
