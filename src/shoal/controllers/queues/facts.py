@@ -14,7 +14,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.booking import booking_of
 from shoal.api.meta import Json
-from shoal.controllers.queues import checks, requests
+from shoal.controllers.queues import checks, elsewhere, requests
 from shoal.controllers.queues.devices import tolerating
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
@@ -48,13 +48,18 @@ class Facts:
             gang = replace(gang, pod_sets=())
         cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
         rules = checks.rules_of(cluster_queue)
+        supply = self._settings.supply
+        if elsewhere.is_held(workload) or elsewhere.dispatches(cluster_queue, self._world):
+            supply = "off"  # its room is in another cluster, which judges it
+            if gang.state in ("admitted", "stopping"):
+                gang = replace(gang, pod_sets=())
         if gang.state == "waiting" and self._is_on_hold(workload):
             gang = replace(gang, state="held")
         if gang.state in ("waiting", "held"):
-            return replace(gang, checks_done=not rules, supply=self._settings.supply)
+            return replace(gang, checks_done=not rules, supply=supply)
         wanted = checks.applying(rules, checks.flavors_of(cluster_queue), status.get("admission") or {})
         done = checks.all_ready(status, wanted)
-        gang = replace(gang, checks_done=done, supply=self._settings.supply)
+        gang = replace(gang, checks_done=done, supply=supply)
         return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
 
     def _read(self, workload: Json) -> Gang:

@@ -14,7 +14,7 @@ from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import requests, steps, words
+from shoal.controllers.queues import elsewhere, requests, steps, words
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.duties import Duties, Situation, is_active
 from shoal.controllers.queues.facts import Facts
@@ -22,8 +22,15 @@ from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import Provisioning
-from shoal.controllers.queues.workloads import NoSuchClass, infos_of, is_same_shape, new_workload, spec_of
-from shoal.controllers.queues.world import annotation, label
+from shoal.controllers.queues.workloads import (
+    NoSuchClass,
+    infos_of,
+    is_same_shape,
+    new_workload,
+    owner_reference,
+    spec_of,
+)
+from shoal.controllers.queues.world import annotation, controller_of, label, prebuilt_name
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
@@ -56,6 +63,13 @@ class Reconciler:
             return await self._create(found)
         if workload["metadata"].get("deletionTimestamp"):
             return await self._leave(workload, found)
+        if found is not None and prebuilt_name(found[1]):
+            owner = controller_of(workload)
+            if owner is None and elsewhere.is_same_round(workload, found[1]):
+                await self._adopt(workload, *found)
+                return None
+            if owner is None or owner.get("uid") != found[1]["metadata"]["uid"]:
+                found = None  # made for another job, and this one stays stopped
         draft = Draft(workload, self._office.clock.now())
         if draft.is_true("Finished"):
             return await self._after_the_end(workload, found)
@@ -95,11 +109,13 @@ class Reconciler:
         )
 
     def _has_stopped(self, workload: Json, found: Found) -> bool:
-        if self._pods_left(workload["metadata"]["uid"]):
+        if self._pods_left(workload["metadata"]["uid"]) or elsewhere.is_held(workload):
             return False
         if found is None:
             return True
         kind, job = found
+        if elsewhere.is_managed(job):
+            return True
         return kind.is_suspended(job) and not kind.is_active(job)
 
     # --- the job
@@ -118,6 +134,8 @@ class Reconciler:
                 self._office.tell(job, "Warning", "StopRefused", f"it runs outside its queue: {error}")
                 return RETRY_REFUSED
             return None
+        if prebuilt_name(job):
+            return None  # it comes, or the job stays stopped
         try:
             body = new_workload(kind, job, self._world, self._office.settings.copied_labels)
         except NoSuchClass as error:
@@ -134,6 +152,12 @@ class Reconciler:
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         self._office.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
         return None
+
+    async def _adopt(self, workload: Json, kind: GangJob, job: Json) -> None:
+        """A Workload that was made for this job by somebody else becomes its own."""
+        await self._patch(workload, {"metadata": {"ownerReferences": [owner_reference(kind, job)]}})
+        name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        self._office.tell(job, "Normal", "AdoptedWorkload", f"Adopted Workload: {name}")
 
     async def _follow_job(self, draft: Draft, kind: GangJob, job: Json) -> bool:
         """True when the job's own state ends the look: it is over, on hold, or not what was judged."""
@@ -181,6 +205,10 @@ class Reconciler:
                 return True
             await self._patch(workload, {"spec": change})
             return False
+        if prebuilt_name(job):
+            steps.finish(draft, "OutOfSync", "The prebuilt workload is out of sync with its user job")
+            await self._office.store(draft)
+            return False
         if not reserved and kind.is_suspended(job):
             await self._patch(workload, {"spec": {"podSets": wanted["podSets"]}})
             name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
@@ -198,7 +226,7 @@ class Reconciler:
     async def _start_or_stop(self, workload: Json, kind: GangJob, job: Json) -> float | None:
         draft = Draft(workload, self._office.clock.now())
         admitted = draft.is_true("Admitted") and not draft.is_true("Evicted") and is_active(workload)
-        if job["metadata"].get("deletionTimestamp"):
+        if job["metadata"].get("deletionTimestamp") or elsewhere.is_dispatched(workload, job):
             return None
         if kind.is_half_stopped(job):
             await self._restore(kind, job, workload)

@@ -17,6 +17,8 @@ STOPPING = "kueue.x-k8s.io/stopping"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+"""Annotation, or label, of a job whose Workload somebody else has made."""
 PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that become parameters of its ProvisioningRequests."""
 

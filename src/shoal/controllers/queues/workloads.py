@@ -44,22 +44,24 @@ def new_workload(kind: GangJob, job: Json, world: World, copied_labels: tuple[st
             "namespace": key.namespace,
             "labels": labels,
             "finalizers": [words.IN_USE],
-            "ownerReferences": [
-                {
-                    "apiVersion": kind.kind.api_version,
-                    "kind": kind.kind.kind,
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [owner_reference(kind, job)],
         },
         "spec": {**spec_of(kind, job, world), "active": True},
     }
     if annotations:
         made["metadata"]["annotations"] = annotations
     return made
+
+
+def owner_reference(kind: GangJob, job: Json) -> Json:
+    return {
+        "apiVersion": kind.kind.api_version,
+        "kind": kind.kind.kind,
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def spec_of(kind: GangJob, job: Json, world: World) -> Json:

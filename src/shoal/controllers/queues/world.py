@@ -148,8 +148,13 @@ class World:
 
 def workload_key(kind: GangJob, job: Json) -> Key:
     metadata = job["metadata"]
-    name = workload_name(kind.kind.kind, kind.kind.group, metadata["name"], metadata["uid"])
+    name = prebuilt_name(job) or workload_name(kind.kind.kind, kind.kind.group, metadata["name"], metadata["uid"])
     return Key(metadata.get("namespace", ""), name)
+
+
+def prebuilt_name(job: Json) -> str:
+    """The Workload that somebody else made for this job; empty for most jobs, whose Workload is made by us."""
+    return annotation(job, words.PREBUILT) or label(job, words.PREBUILT)
 
 
 def key_of(obj: Json) -> Key:

@@ -1,0 +1,44 @@
+"""Gangs whose pods run in another cluster: quota is counted here, room and pods there.
+
+Asked by the queue controller, which never starts or stops such a job itself; `controllers/clusters` places it and
+keeps a finalizer on its Workload for as long as anything of it may exist in another cluster. Pure.
+"""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+from shoal.api.kueue import MULTIKUEUE_CONTROLLER
+from shoal.api.meta import Json
+from shoal.controllers.queues import checks
+from shoal.controllers.queues.world import World, annotation
+
+HELD = "shoal.dev/elsewhere"
+"""Finalizer of a Workload of which another cluster may hold a copy."""
+
+EPOCH = "shoal.dev/epoch"
+"""Annotation of what another cluster's Shoal has put here: in which round of its dispatch."""
+
+
+def is_same_round(workload: Json, job: Json) -> bool:
+    """A job that arrives late, from a round that is over, gets nothing of the next one's Workload."""
+    return annotation(workload, EPOCH) == annotation(job, EPOCH)
+
+
+def is_held(workload: Json) -> bool:
+    return HELD in (workload["metadata"].get("finalizers") or ())
+
+
+def is_managed(job: Json) -> bool:
+    """Does the job itself say that it runs in another cluster?"""
+    return bool((job.get("spec") or {}).get("managedBy") == MULTIKUEUE_CONTROLLER)
+
+
+def is_dispatched(workload: Json, job: Json | None) -> bool:
+    """Must nothing of it be started or stopped here?"""
+    return is_held(workload) or (job is not None and is_managed(job))
+
+
+def dispatches(cluster_queue: Json | None, world: World) -> bool:
+    """Does this queue give its gangs to other clusters?"""
+    found = (world.get(kinds.ADMISSION_CHECK, name) for name in checks.rules_of(cluster_queue))
+    return any((one or {}).get("spec", {}).get("controllerName") == MULTIKUEUE_CONTROLLER for one in found)
