@@ -18,7 +18,7 @@ from shoal.kube.errors import NotFound
 from shoal.local import machine
 from shoal.local.agent import NodeShape
 from shoal.local.home import Home
-from shoal.local.runtime import shim
+from shoal.local.runtime.shim import kernel
 from shoal.local.settings import Settings
 from tests.e2e import invariants
 from tests.e2e.machine import judge
@@ -133,8 +133,8 @@ class Whole:
         from shoal.local.runtime.pod import pod_id
 
         directory = str(self.cluster.home.runtime / "pods" / pod_id(pod["metadata"]["uid"]))
-        shims = [pid for pid in shim.descendants(os.getpid()) if directory.encode() in command(pid)]
-        return sorted({*shims, *(below for pid in shims for below in shim.descendants(pid))})
+        shims = [pid for pid in kernel.descendants(os.getpid()) if directory.encode() in command(pid)]
+        return sorted({*shims, *(below for pid in shims for below in kernel.descendants(pid))})
 
     async def gone(self, cluster: str) -> None:
         async def look() -> bool:

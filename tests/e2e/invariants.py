@@ -21,13 +21,13 @@ from shoal.api.quantity import amounts
 from shoal.engine.facts import pod_requests
 from shoal.local.apiserver.strategy import SERVICE_NETWORK
 from shoal.local.home import Home
-from shoal.local.runtime import shim
 from shoal.local.runtime.gpus import numbers
 from shoal.local.runtime.identity import ProcessIdentity, alive, start_time
 from shoal.local.runtime.limits import CgroupLimits, find_limits
 from shoal.local.runtime.ownership import memory_directory
 from shoal.local.runtime.pod import Record, read_record
 from shoal.local.runtime.process import recorded_identity
+from shoal.local.runtime.shim import kernel
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from shoal.local.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
 from tests.checker.safety import strange_sockets
@@ -52,7 +52,7 @@ def whole_tree(home: Home) -> list[ProcessIdentity]:
     found = []
     for shims in live_shims(home).values():
         for one in shims:
-            for pid in [one.pid, *shim.descendants(one.pid)]:
+            for pid in [one.pid, *kernel.descendants(one.pid)]:
                 began = start_time(pid)
                 if began is not None:
                     found.append(ProcessIdentity(pid, began))
@@ -149,14 +149,14 @@ def only_own_processes_signalled() -> Iterator[None]:
     real_kill, real_pidfd = os.kill, signal.pidfd_send_signal
 
     def kill(pid: int, number: int) -> None:
-        if number and pid != os.getpid() and pid not in shim.descendants(os.getpid()):
+        if number and pid != os.getpid() and pid not in kernel.descendants(os.getpid()):
             strangers.append(pid)
         real_kill(pid, number)
 
     def pidfd(descriptor: int, number: int, *more: int) -> None:
         text = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
         pid = int(text.split("Pid:")[1].split()[0])
-        if pid > 0 and pid not in shim.descendants(os.getpid()):
+        if pid > 0 and pid not in kernel.descendants(os.getpid()):
             strangers.append(pid)
         real_pidfd(descriptor, number, *more)
 

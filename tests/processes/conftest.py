@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,31 @@ import pytest
 
 from shoal.api.meta import Json
 from shoal.local import machine
-from shoal.local.runtime import shim
+from shoal.local.runtime import process
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
+from shoal.local.runtime.shim import kernel
 from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.sandbox.netns import NetnsSandbox
+
+CHANGED_SHIM = Path(os.environ.get("TMPDIR", "/tmp")) / f"changed-shim-{os.getpid()}"
+
+
+def change_shim(monkeypatch: pytest.MonkeyPatch, part: str, before: str, after: str) -> None:
+    """Containers start with a copy of the shim that differs in one place, until `forget_changed_shim`."""
+    shutil.copytree(process.SHIM, CHANGED_SHIM / "shim", ignore=shutil.ignore_patterns("__pycache__"))
+    changed = CHANGED_SHIM / "shim" / f"{part}.py"
+    source = changed.read_text()
+    assert before in source
+    changed.write_text(source.replace(before, after))
+    monkeypatch.setattr(process, "SHIM", CHANGED_SHIM / "shim")
+
+
+def forget_changed_shim() -> None:
+    shutil.rmtree(CHANGED_SHIM, ignore_errors=True)
 
 
 class Things:
@@ -131,7 +149,7 @@ async def _nothing_left(mark: str) -> None:
     """After every test: a live process belongs to a live pod, and there is none."""
     left: list[int] = []
     for _ in range(100):
-        left = [pid for pid in shim.descendants(os.getpid()) if mark.encode() in _command(pid)]
+        left = [pid for pid in kernel.descendants(os.getpid()) if mark.encode() in _command(pid)]
         if not left:
             return
         await asyncio.sleep(0.05)

@@ -18,7 +18,7 @@ import pytest
 from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
-from shoal.local.runtime import files, logs, loopback, memorywatch, process, raylife, shim
+from shoal.local.runtime import files, logs, loopback, memorywatch, process, raylife
 from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.gpus import GpuLedger, NoDevice
@@ -29,18 +29,19 @@ from shoal.local.runtime.memorywatch import MemoryWatch
 from shoal.local.runtime.pod import PodRun, stop_stray
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.shim import kernel, output
 from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import loopback as loopback_sandbox
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from tests.faults import proven
-from tests.processes.conftest import Machine, Things, pod, state, text
+from tests.processes.conftest import Machine, Things, change_shim, forget_changed_shim, pod, state, text
 from tests.processes.test_pods import command, until
 
 
 def marked(mark: str) -> list[int]:
     """Living processes below this test whose command line holds the mark."""
     found = []
-    for pid in shim.descendants(os.getpid()):
+    for pid in kernel.descendants(os.getpid()):
         try:
             if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
@@ -127,16 +128,16 @@ async def test_f098_a_reused_pid_is_a_stranger(tmp_path: Path) -> None:
 
 
 def writes_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(self: shim.Log, stream: str, mark: bytes, lines: list[bytes]) -> None:
+    def write(self: output.Log, stream: str, mark: bytes, lines: list[bytes]) -> None:
         self.size += self.file.write(b"".join(lines))
 
-    monkeypatch.setattr(shim.Log, "write", write)
+    monkeypatch.setattr(output.Log, "write", write)
 
 
 @proven(without=writes_plainly)
 def test_f102_a_full_disk_loses_output_and_nothing_else(tmp_path: Path) -> None:
     """F102: the disk is full while a container prints. Holds: output is drained and dropped; with space it resumes."""
-    log = shim.Log("/dev/full", 1 << 20)
+    log = output.Log("/dev/full", 1 << 20)
     log.take("stdout", b"lost\n" * 1000)
     log.file = open(tmp_path / "log", "ab", buffering=0)  # noqa: SIM115 - space is back
     log.take("stdout", b"kept\n")
@@ -156,11 +157,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(shim.__file__).read_text()
-    broken = source.replace('for given_up in (None, "reserve", "log.1", "log"):', "for given_up in (None,):")
-    assert broken != source
-    UNPROTECTED.write_text(broken)
-    monkeypatch.setattr(process, "SHIM", UNPROTECTED)
+    change_shim(monkeypatch, "outer", 'for given_up in (None, "reserve", "log.1", "log"):', "for given_up in (None,):")
 
 
 @proven(without=keeps_no_reserve)
@@ -187,7 +184,7 @@ async def test_f102_how_a_container_ended_is_known_although_the_disk_is_full(sma
             run.stop(0)
             await run.finished.wait()
         await host.sandbox.stop()
-        forget_unprotected()
+        forget_changed_shim()
 
 
 def _free_pages(place: Path) -> int:
@@ -387,19 +384,8 @@ async def test_f108_a_pod_that_ended_while_no_agent_lived_is_not_run_again(plain
     assert (notes / "log").read_text() == "ran\n"
 
 
-UNPROTECTED = Path(os.environ.get("TMPDIR", "/tmp")) / f"shim-without-protection-{os.getpid()}.py"
-
-
-def forget_unprotected() -> None:
-    UNPROTECTED.unlink(missing_ok=True)
-
-
 def leaves_descendants(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(shim.__file__).read_text()
-    broken = source.replace("def kill_descendants(first):\n", "def kill_descendants(first):\n    return\n")
-    assert broken != source
-    UNPROTECTED.write_text(broken)
-    monkeypatch.setattr(process, "SHIM", UNPROTECTED)
+    change_shim(monkeypatch, "kernel", "def kill_descendants(first):\n", "def kill_descendants(first):\n    return\n")
 
 
 @proven(without=leaves_descendants)
@@ -423,7 +409,7 @@ async def test_f109_a_pod_that_misbehaves_in_every_way_still_ends(plain: Machine
     finally:
         for pid in [*marked("5109"), *marked("uid-wild")]:
             os.kill(pid, signal.SIGKILL)
-        forget_unprotected()
+        forget_changed_shim()
 
 
 def never_notices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +424,7 @@ async def test_f110_a_process_killed_from_outside_is_noticed_and_shown(one_machi
     """F110: someone kills a pod's processes by name. Holds: the loss is in the pod's status within 10 s."""
     run = one_machine.start(pod("victim", "sleep", "5110", policy="Always"))
     await until(lambda: "running" in state(run) and bool(marked("5110")))
-    main = next(pid for pid in marked("5110") if b"shim.py" not in command(pid))
+    main = next(pid for pid in marked("5110") if b"shim" not in command(pid))
     os.kill(main, signal.SIGKILL)
     await until(lambda: run.status()["containerStatuses"][0]["restartCount"] == 1, 10)
     assert run.status()["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
@@ -606,11 +592,7 @@ async def test_f121_a_sub_path_swapped_for_a_link_leads_nowhere(plain: Machine, 
 
 
 def follows_links_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(shim.__file__).read_text()
-    broken = source.replace("os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held", "os.O_PATH, dir_fd=held")
-    assert broken != source
-    UNPROTECTED.write_text(broken)
-    monkeypatch.setattr(process, "SHIM", UNPROTECTED)
+    change_shim(monkeypatch, "root", "os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held", "os.O_PATH, dir_fd=held")
 
 
 @proven(without=follows_links_inside)
@@ -629,4 +611,4 @@ async def test_f121_a_link_is_not_followed_when_it_is_mounted_either(isolated: M
         assert "hidden" not in await text(run)
         assert "is a link" in state(run)["terminated"]["message"]
     finally:
-        forget_unprotected()
+        forget_changed_shim()

@@ -21,7 +21,7 @@ from shoal.local.runtime.limits import CgroupLimits, find_limits
 from shoal.local.runtime.logs import LogOptions, read_log, why_no_log
 from shoal.local.runtime.probes import Prober
 from shoal.local.runtime.process import ContainerProcess, Plan
-from shoal.local.runtime.shim import Log
+from shoal.local.runtime.shim.output import Log
 from shoal.local.sandbox import nat, outside
 from shoal.local.sandbox.dns import resolv_conf
 from tests.processes.conftest import Machine, pod, state, text

@@ -6,10 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
-from shoal.local.runtime import shim
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.shim import kernel
 from tests.processes.conftest import Machine, pod, state, text
 
 
@@ -286,7 +286,7 @@ async def test_exit_of_the_main_process_takes_everything_along(one_machine: Mach
     script = "setsid sleep 4321 & (setsid sleep 4321 &) ; sleep 0.2"
     run = await one_machine.ended(pod("parent", "sh", "-c", script))
     assert run.status()["phase"] == "Succeeded"
-    assert not [pid for pid in shim.descendants(os.getpid()) if b"4321" in command(pid)]
+    assert not [pid for pid in kernel.descendants(os.getpid()) if b"4321" in command(pid)]
 
 
 def command(pid: int) -> bytes:

@@ -146,12 +146,6 @@ class Agent:
         found = run.container(container) if isinstance(run, PodRun) else None
         return found.process if found is not None and found.running else None
 
-    def exit_code(self, namespace: str, name: str, container: str) -> int:
-        """How a container of one of our pods last ended; 0 while nothing is known."""
-        run = self._runs.get(Key(namespace, name))
-        found = run.container(container) if isinstance(run, PodRun) else None
-        return (found.exit_code or 0) if found is not None else 0
-
     async def connect(self, namespace: str, name: str, port: int) -> socket.socket:
         """A connection to a port of one of our pods, as from inside it. Raises OSError."""
         run = self._runs.get(Key(namespace, name))

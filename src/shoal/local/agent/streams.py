@@ -18,7 +18,7 @@ from shoal.local.apiserver.status import bad_request
 from shoal.local.apiserver.terminals import ExecOptions
 from shoal.local.runtime.logs import LogOptions, why_no_log
 from shoal.local.runtime.process import ContainerProcess
-from shoal.local.runtime.program import AttachedOutput, ContainerProgram
+from shoal.local.runtime.program import AttachedContainer, ContainerProgram
 
 
 class PodStreams:
@@ -47,11 +47,12 @@ class PodStreams:
             self._process(pod, asked.container), list(asked.command), asked.stdin, asked.tty
         )
 
-    async def attach(self, pod: Json, asked: ExecOptions) -> AttachedOutput:
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        self._process(pod, asked.container)
-        chunks = self._agent.logs(namespace, name, asked.container, LogOptions(follow=True, tail=0))
-        return AttachedOutput(chunks, lambda: self._agent.exit_code(namespace, name, asked.container))
+    async def attach(self, pod: Json, asked: ExecOptions) -> AttachedContainer:
+        process = self._process(pod, asked.container)
+        try:
+            return await AttachedContainer.start(process, asked.stdin)
+        except OSError as error:
+            raise bad_request(f"container {asked.container} cannot be attached to: {error.strerror}") from None
 
     async def connect(self, pod: Json, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = await self._agent.connect(pod["metadata"]["namespace"], pod["metadata"]["name"], port)

@@ -89,7 +89,7 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
                 obj.pop("status", None)
                 if resource.kind == "APIService":
                     obj["status"] = {"conditions": [_served_here(obj)]}
-                elif resource.group in ("apps", "batch", "networking.k8s.io", "policy"):
+                elif resource.group in ("", "apps", "batch", "networking.k8s.io", "policy"):
                     obj["status"] = dict(_FIRST_STATUS.get(resource.kind, {}))
 
 

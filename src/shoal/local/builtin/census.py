@@ -24,7 +24,8 @@ from shoal.kube.errors import KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
-WHOLE = (kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.SERVICE, kinds.REPLICA_SET, kinds.DEPLOYMENT, kinds.STATEFUL_SET,
+WHOLE = (kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.SERVICE, kinds.REPLICA_SET,
+         kinds.REPLICATION_CONTROLLER, kinds.DEPLOYMENT, kinds.STATEFUL_SET,
          kinds.DAEMON_SET, kinds.JOB, kinds.ENDPOINTS, kinds.ENDPOINT_SLICE, kinds.PERSISTENT_VOLUME_CLAIM,
          kinds.CRD)  # fmt: skip
 _IGNORED = frozenset(("events", "events.events.k8s.io"))  # short-lived, many, and nobody's owner
@@ -218,8 +219,8 @@ def _node(obj: Json) -> list[str]:
 
 
 def _orphan(obj: Json) -> list[str]:
-    """The namespace, for a pod that nobody controls."""
-    if obj["kind"] != "Pod" or _owner_uids(obj):
+    """The namespace, for a pod or a ReplicaSet that nobody controls."""
+    if obj["kind"] not in ("Pod", "ReplicaSet") or _owner_uids(obj):
         return []
     return [obj["metadata"].get("namespace", "")]
 

@@ -14,12 +14,21 @@ from shoal.api.times import parse_time
 from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
-from shoal.local.builtin.rollout import Share, bounds, next_scale
-from shoal.local.builtin.workbench import Workbench, controller_of, number, reference_to, watch_own, watch_owned
+from shoal.local.builtin.rollout import Share, bounds, next_scale, rescaled
+from shoal.local.builtin.workbench import (
+    Workbench,
+    controller_of,
+    number,
+    reference_to,
+    watch_orphans,
+    watch_own,
+    watch_owned,
+)
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
+MOST = "deployment.kubernetes.io/max-replicas"
 
 
 class Deployments:
@@ -34,6 +43,7 @@ class Deployments:
         watch_own(self.controller, self._deployments)
         self._deployments.subscribe(self._on_own)
         watch_owned(self.controller, self._sets, kinds.DEPLOYMENT)
+        watch_orphans(self.controller, self._sets, self._deployments, pods.matches)
         self._bench.pods.subscribe(self._on_pod)
         await self._bench.census.ready.wait()
         await self.controller.run()
@@ -56,12 +66,16 @@ class Deployments:
         deployment = self._deployments.get(key)
         if deployment is None or pods.is_deleting(deployment):
             return None
+        await pods.claim(self._bench, kinds.DEPLOYMENT, deployment, kinds.REPLICA_SET)
         current, old = self._split(deployment)
-        if current is None and not deployment["spec"].get("paused"):
+        paused = deployment["spec"].get("paused")
+        if current is None and not paused:
             current = await self._make(deployment, old)
         elif current is not None:
             current = await self._number(deployment, current, old)
-        if current is not None:
+        if paused or _is_resized(deployment, [*old, *([current] if current else ())]):
+            await self._rescale(deployment, current, old)
+        elif current is not None:
             await self._step(deployment, current, old)
         current, old = self._split(deployment)
         await self._forget_history(deployment, old)
@@ -85,7 +99,7 @@ class Deployments:
         selector = copy.deepcopy(deployment["spec"].get("selector") or {})
         selector.setdefault("matchLabels", {})[HASH] = digest
         metadata = deployment["metadata"]
-        annotations = _annotations(deployment, _next_revision(old))
+        annotations = _annotations(deployment, _next_revision(old)) | _sizes(deployment)
         body: Json = {
             "apiVersion": kinds.REPLICA_SET.api_version, "kind": "ReplicaSet",
             "metadata": {"name": f"{metadata['name']}-{digest}", "namespace": metadata["namespace"], "labels": labels,
@@ -118,11 +132,25 @@ class Deployments:
         for place, replicas in next_scale(spec, _share(current), shares, old_pods_left).items():
             await self._resize(deployment, current if place is None else old[place], replicas)
 
-    async def _resize(self, deployment: Json, replica_set: Json, replicas: int) -> None:
+    async def _rescale(self, deployment: Json, current: Json | None, old: list[Json]) -> None:
+        """Whoever changes the number in the middle of an exchange, or while it is paused, gets that number."""
+        if current is None and not old:
+            return
+        total = number((deployment.get("status") or {}).get("replicas"))
+        share = _share(current) if current is not None else None
+        for place, replicas in rescaled(deployment["spec"], share, [_share(one) for one in old], total).items():
+            found = current if place is None else old[place]
+            assert found is not None
+            await self._resize(deployment, found, replicas, noted=True)
+
+    async def _resize(self, deployment: Json, replica_set: Json, replicas: int, *, noted: bool = False) -> None:
         before = number(replica_set["spec"].get("replicas"))
+        if before == replicas and not noted:
+            return
+        change = {"metadata": {"annotations": _sizes(deployment)}, "spec": {"replicas": replicas}}
+        await self._bench.patch(kinds.REPLICA_SET, replica_set, change)
         if before == replicas:
             return
-        await self._bench.patch(kinds.REPLICA_SET, replica_set, {"spec": {"replicas": replicas}})
         way = "up" if replicas > before else "down"
         words = f"Scaled {way} replica set {replica_set['metadata']['name']} from {before} to {replicas}"
         self._bench.events.event(deployment, "Normal", "ScalingReplicaSet", words)
@@ -235,7 +263,19 @@ def _bare(template: Json) -> Json:
 
 
 def _share(replica_set: Json) -> Share:
-    return Share(number(replica_set["spec"].get("replicas")), _counted(replica_set, "availableReplicas"))
+    most = (replica_set["metadata"].get("annotations") or {}).get(MOST, "")
+    return Share(
+        number(replica_set["spec"].get("replicas")),
+        _counted(replica_set, "availableReplicas"),
+        int(most) if most.isdigit() else 0,
+    )
+
+
+def _is_resized(deployment: Json, sets: list[Json]) -> bool:
+    """Whether a set that has pods was last resized for another number than the one wanted now."""
+    wanted = str(number(deployment["spec"].get("replicas"), 1))
+    noted = [(one["metadata"].get("annotations") or {}).get(DESIRED) for one in sets if one["spec"].get("replicas")]
+    return any(one is not None and one != wanted for one in noted)
 
 
 def _counted(replica_set: Json | None, name: str) -> int:
@@ -252,6 +292,13 @@ def _next_revision(old: list[Json]) -> int:
 
 
 def _annotations(deployment: Json, revision: int) -> Json:
-    skipped = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
+    skipped = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MOST)
     own = {k: v for k, v in (deployment["metadata"].get("annotations") or {}).items() if k not in skipped}
-    return {**own, REVISION: str(revision), DESIRED: str(number(deployment["spec"].get("replicas"), 1))}
+    return {**own, REVISION: str(revision)}
+
+
+def _sizes(deployment: Json) -> dict[str, str]:
+    """What a set remembers of the Deployment when it is resized."""
+    wanted = number(deployment["spec"].get("replicas"), 1)
+    recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
+    return {DESIRED: str(wanted), MOST: str(wanted + (0 if recreate else bounds(deployment["spec"])[0]))}

@@ -77,47 +77,53 @@ def available_in(pod: Json, least_ready: int, now: int) -> float | None:
 
 
 def matches(owner: Json, pod: Json) -> bool:
-    """Whether the owner's selector selects the pod."""
-    selector = (owner.get("spec") or {}).get("selector")
-    if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
+    """Whether the owner's selector selects the pod. Nothing is selected by an empty one."""
+    selector = (owner.get("spec") or {}).get("selector") or {}
+    if all(type(value) is str for value in selector.values()):
+        selector = {"matchLabels": selector}  # a ReplicationController's is the labels themselves
+    if not (selector.get("matchLabels") or selector.get("matchExpressions")):
         return False
     return label_selector(selector)(pod["metadata"].get("labels") or {})
 
 
-async def claim(bench: Workbench, kind: Kind, owner: Json) -> list[Json]:
-    """The owner's pods: what no longer fits its selector is let go, what fits and is nobody's is taken in."""
+async def claim(bench: Workbench, kind: Kind, owner: Json, what: Kind = kinds.POD) -> list[Json]:
+    """The owner's pods: what no longer fits its selector is let go, what fits and is nobody's is taken in.
+
+    A Deployment claims ReplicaSets in the same way.
+    """
+    known = bench.cache(what)
     mine = []
-    for pod in bench.owned_pods(owner):
-        if matches(owner, pod) or is_deleting(owner):
-            mine.append(pod)
-        elif not is_deleting(pod):
-            await _release(bench, owner, pod)
+    for one in known.by_index("owner", owner["metadata"]["uid"]):
+        if matches(owner, one) or is_deleting(owner):
+            mine.append(one)
+        elif not is_deleting(one):
+            await _release(bench, owner, what, one)
     if is_deleting(owner):
         return mine
-    for pod in bench.pods.by_index("orphan", owner["metadata"]["namespace"]):
-        if not is_deleting(pod) and not is_terminal(pod) and matches(owner, pod):
-            adopted = await _adopt(bench, kind, owner, pod)
+    for one in known.by_index("orphan", owner["metadata"]["namespace"]):
+        if not is_deleting(one) and not is_terminal(one) and matches(owner, one):
+            adopted = await _adopt(bench, kind, owner, what, one)
             if adopted is not None:
                 mine.append(adopted)
     return mine
 
 
-async def _release(bench: Workbench, owner: Json, pod: Json) -> None:
-    kept = [o for o in pod["metadata"].get("ownerReferences") or () if o.get("uid") != owner["metadata"]["uid"]]
+async def _release(bench: Workbench, owner: Json, what: Kind, one: Json) -> None:
+    kept = [o for o in one["metadata"].get("ownerReferences") or () if o.get("uid") != owner["metadata"]["uid"]]
     try:
-        await bench.patch(kinds.POD, pod, {"metadata": {"ownerReferences": kept}})
+        await bench.patch(what, one, {"metadata": {"ownerReferences": kept}})
     except (Conflict, NotFound):
         return  # seen again with the next event
 
 
-async def _adopt(bench: Workbench, kind: Kind, owner: Json, pod: Json) -> Json | None:
-    """Take in a pod that nobody controls, if the owner is really still there."""
+async def _adopt(bench: Workbench, kind: Kind, owner: Json, what: Kind, one: Json) -> Json | None:
+    """Take in what nobody controls, if the owner is really still there."""
     try:
         current = await bench.client.get(kind, owner["metadata"]["name"], owner["metadata"]["namespace"])
         if current["metadata"]["uid"] != owner["metadata"]["uid"] or is_deleting(current):
             return None
-        owners = [*(pod["metadata"].get("ownerReferences") or ()), reference_to(kind, owner)]
-        return await bench.patch(kinds.POD, pod, {"metadata": {"ownerReferences": owners}})
+        owners = [*(one["metadata"].get("ownerReferences") or ()), reference_to(kind, owner)]
+        return await bench.patch(what, one, {"metadata": {"ownerReferences": owners}})
     except (Conflict, NotFound):
         return None
 

@@ -1,46 +1,55 @@
-"""ReplicaSets: so many pods of one template, no more and no fewer."""
+"""ReplicaSets, and ReplicationControllers before them: so many pods of one template, no more and no fewer."""
 
 from __future__ import annotations
 
 from shoal.api import kinds
-from shoal.api.kind import Key
+from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
+from shoal.kube.errors import ApiError
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
 from shoal.local.builtin.workbench import Workbench, number, run_sets
 
 
 class ReplicaSets:
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, kind: Kind = kinds.REPLICA_SET) -> None:
         self._bench = bench
-        self._sets = bench.cache(kinds.REPLICA_SET)
-        self.controller: Controller[Key] = Controller("replicasets", self.reconcile, workers=8, clock=bench.clock)
+        self._kind = kind
+        self._sets = bench.cache(kind)
+        self.controller: Controller[Key] = Controller(kind.plural, self.reconcile, workers=8, clock=bench.clock)
 
     async def run(self) -> None:
-        await run_sets(self._bench, self.controller, kinds.REPLICA_SET, self._sets, pods.matches)
+        await run_sets(self._bench, self.controller, self._kind, self._sets, pods.matches)
 
     async def reconcile(self, key: Key) -> float | None:
         owner = self._sets.get(key)
         if owner is None:
             return None
-        mine = await pods.claim(self._bench, kinds.REPLICA_SET, owner)
+        mine = await pods.claim(self._bench, self._kind, owner)
+        refused: ApiError | None = None
         if not pods.is_deleting(owner):
-            await self._scale(owner, [pod for pod in mine if pods.is_active(pod)])
-        return await self._publish(owner)
+            try:
+                await self._scale(owner, [pod for pod in mine if pods.is_active(pod)])
+            except ApiError as error:
+                refused = error
+        wait = await self._publish(owner, refused)
+        if refused is not None:
+            raise refused  # tried again, later and later
+        return wait
 
     async def _scale(self, owner: Json, active: list[Json]) -> None:
         wanted = number(owner["spec"].get("replicas"), 1)
         if len(active) < wanted:
             name = owner["metadata"]["name"]
             template = owner["spec"].get("template") or {}
-            bodies = [pods.from_template(kinds.REPLICA_SET, owner, template, self._bench.fresh(f"{name}-"))
+            bodies = [pods.from_template(self._kind, owner, template, self._bench.fresh(f"{name}-"))
                       for _ in range(min(wanted - len(active), pods.MOST_AT_ONCE))]  # fmt: skip
             await self._bench.create_pods(owner, bodies)
         elif len(active) > wanted:
             doomed = sorted(active, key=pods.least_wanted)[: len(active) - wanted]
             await self._bench.delete_pods(owner, doomed)
 
-    async def _publish(self, owner: Json) -> float | None:
+    async def _publish(self, owner: Json, refused: ApiError | None) -> float | None:
         active = [pod for pod in self._bench.owned_pods(owner) if pods.is_active(pod)]
         labels = ((owner["spec"].get("template") or {}).get("metadata") or {}).get("labels") or {}
         whole = sum(labels.items() <= (pod["metadata"].get("labels") or {}).items() for pod in active)
@@ -54,7 +63,17 @@ class ReplicaSets:
             "readyReplicas": ready or None,
             "availableReplicas": available or None,
             "observedGeneration": owner["metadata"]["generation"],
+            "conditions": self._conditions(owner, refused),
         }
-        await self._bench.patch(kinds.REPLICA_SET, owner, {"status": status}, status=True)
+        await self._bench.patch(self._kind, owner, {"status": status}, status=True)
         later = [wait for wait in waits if wait]
         return min(later) if later else None
+
+    def _conditions(self, owner: Json, refused: ApiError | None) -> list[Json] | None:
+        """Pods that cannot be made are told to whoever reads the status, until they can."""
+        if refused is None:
+            return None
+        known = pods.condition(owner, "ReplicaFailure")
+        since = known["lastTransitionTime"] if known is not None else self._bench.now()
+        return [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": refused.message,
+                 "lastTransitionTime": since}]  # fmt: skip

@@ -8,10 +8,12 @@ from shoal.api.meta import Json
 
 
 class Share(NamedTuple):
-    """One ReplicaSet's part: the pods it is asked for, and those that are available."""
+    """One ReplicaSet's part: the pods it is asked for, those that are available, and the most that all sets together
+    were allowed when it was last resized (nought where nobody wrote that down)."""
 
     replicas: int
     available: int
+    most: int = 0
 
 
 def bounds(spec: Json) -> tuple[int, int]:
@@ -26,8 +28,6 @@ def bounds(spec: Json) -> tuple[int, int]:
 def next_scale(spec: Json, current: Share, old: list[Share], old_pods_left: bool) -> dict[int | None, int]:
     """New sizes: None names the current set, numbers name the old ones. Only what changes is named."""
     wanted = _whole(spec)
-    if spec.get("paused"):
-        return {None: wanted} if not any(one.replicas for one in old) and current.replicas != wanted else {}
     if (spec.get("strategy") or {}).get("type") == "Recreate":
         shrink: dict[int | None, int] = {place: 0 for place, one in enumerate(old) if one.replicas}
         if shrink or old_pods_left:
@@ -64,6 +64,39 @@ def _rolling(spec: Json, wanted: int, current: Share, old: list[Share]) -> dict[
         spare -= gone
         room -= gone
     sizes.update({place: size for place, size in left.items() if size != old[place].replicas})
+    return sizes
+
+
+def rescaled(spec: Json, current: Share | None, old: list[Share], total: int) -> dict[int | None, int]:
+    """Sizes after the wanted number itself changed in the middle of an exchange: each set grows by its share.
+
+    `old` is from the oldest to the newest; `total` is how many pods there were, for sets that do not say.
+    """
+    wanted = _whole(spec)
+    sets: dict[int | None, Share] = dict(enumerate(old))
+    if current is not None:
+        sets[None] = current
+    active = {place: one for place, one in sets.items() if one.replicas}
+    if len(active) <= 1:
+        only = next(iter(active), None if current is not None else len(old) - 1)
+        return {only: wanted}
+    if current is not None and current.replicas == current.available == wanted:
+        return {place: 0 for place in active if place is not None}
+    if (spec.get("strategy") or {}).get("type") == "Recreate":
+        return {}
+    allowed = wanted + bounds(spec)[0] if wanted else 0
+    change = allowed - sum(one.replicas for one in active.values())
+    newest_first = list(reversed(active)) if change > 0 else list(active)
+    order = sorted(newest_first, key=lambda place: -active[place].replicas)
+    sizes = {place: one.replicas for place, one in active.items()}
+    left = change
+    for place in order:
+        one = active[place]
+        fair = round(one.replicas * allowed / (one.most or total or one.replicas)) - one.replicas
+        share = min(fair, left) if change > 0 else max(fair, left)
+        sizes[place] += share
+        left -= share
+    sizes[order[0]] = max(0, sizes[order[0]] + left)
     return sizes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from shoal.api import kinds
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.writes import Writes
@@ -41,6 +42,7 @@ async def run_all(
         Collector(census),
         Namespaces(census, root_ca),
         ReplicaSets(bench("replicaset-controller")),
+        ReplicaSets(bench("replication-controller"), kinds.REPLICATION_CONTROLLER),
         Deployments(bench("deployment-controller")),
         Jobs(bench("job-controller")),
         StatefulSets(bench("statefulset-controller")),

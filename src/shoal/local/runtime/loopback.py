@@ -16,7 +16,8 @@ from shoal.local.images import Image
 from shoal.local.runtime import rayentry
 from shoal.local.runtime.paths import mapped
 from shoal.local.runtime.process import Plan
-from shoal.local.runtime.shim import StartFailed, open_beneath
+from shoal.local.runtime.shim.kernel import StartFailed
+from shoal.local.runtime.shim.root import open_beneath
 from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import Address, Sandbox
 from shoal.local.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox

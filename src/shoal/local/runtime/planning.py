@@ -51,7 +51,12 @@ async def plan(
         cwd=expand(container.get("workingDir") or "", environment) or _home(image),
         grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
         hostname=pod["spec"].get("hostname") or pod["metadata"]["name"][:63],
+        stdin=bool(container.get("stdin")),
+        stdin_once=bool(container.get("stdinOnce")),
+        tty=bool(container.get("tty")),
     )
+    if made.tty:
+        made.env.setdefault("TERM", "xterm")
     _take_identity(made, host, pod, container, image)
     _make(directory)
     if memory or cpu_limit(container):

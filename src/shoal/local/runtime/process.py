@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from shoal.local.runtime import shim
 from shoal.local.runtime.identity import ProcessIdentity, hold, signal_exactly
 from shoal.local.runtime.paths import mapped
+from shoal.local.runtime.shim import attached, kernel
 
-SHIM = Path(shim.__file__)
+SHIM = Path(kernel.__file__).parent
 LOG_CAP = 10 << 20
 """Bytes of log kept per run, and as much again in the file rotated away."""
 
@@ -47,6 +48,12 @@ class Plan(msgspec.Struct, kw_only=True):
     groups: list[int] = []
     no_new_privileges: bool = False
     read_only_root: bool = False
+    stdin: bool = False
+    stdin_once: bool = False
+    """Whether what the container reads ends with the first client who typed."""
+    tty: bool = False
+    pid_of: tuple[int, int] | None = None
+    """Whose PID namespace it shares: pid and start time of that container's first process."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -92,7 +99,7 @@ class ContainerProcess:
                 env={"PATH": os.defpath, "LANG": "C.UTF-8"},
             )
         # The shim writes the same into shim.json before it does anything else.
-        self.identity = ProcessIdentity(self._popen.pid, shim.start_time(self._popen.pid))
+        self.identity = ProcessIdentity(self._popen.pid, kernel.start_time(self._popen.pid))
 
     def attach(self) -> bool:
         """Find the shim of an earlier agent by pid and start time; False when it is gone."""
@@ -103,6 +110,29 @@ class ContainerProcess:
         os.close(descriptor)
         self.identity = identity
         return True
+
+    async def connect(self) -> socket.socket:
+        """The socket at which its output is shown and its input taken. Raises OSError."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made.setblocking(False)
+        held = os.open(self.directory, os.O_PATH | os.O_DIRECTORY)
+        try:  # by the directory's number: its path may be too long for a socket
+            await asyncio.get_running_loop().sock_connect(made, f"/proc/self/fd/{held}/{attached.NAME}")
+        except BaseException:
+            made.close()
+            raise
+        finally:
+            os.close(held)
+        return made
+
+    @property
+    def first(self) -> tuple[int, int] | None:
+        """Pid and start time of the process that its PID namespace begins with."""
+        try:
+            found = json.loads((self.directory / "state.json").read_bytes())
+            return int(found["inner"]), int(found["innerStart"])
+        except (OSError, ValueError, KeyError):
+            return None
 
     @property
     def started_at(self) -> int | None:
@@ -124,7 +154,7 @@ class ContainerProcess:
             found = json.loads((self.directory / "exit.json").read_bytes())
         except (OSError, ValueError):
             # the shim itself was killed, or the disk was full when it wrote
-            return Ended(137, 9, self.started_at, shim.micros())
+            return Ended(137, 9, self.started_at, kernel.micros())
         return Ended(
             found.get("exitCode", 128),
             found.get("signal", 0),

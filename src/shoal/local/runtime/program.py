@@ -1,6 +1,6 @@
 """A command that a user runs inside a container (`kubectl exec`): its streams, its terminal, its end.
 
-And what a container prints from now on (`kubectl attach`): the same to those who look, without any input.
+And a container that runs already, to look at and to type into (`kubectl attach`, `run -it`, `debug`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import fcntl
 import os
 import pty
 import signal
+import socket
 import struct
 import termios
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from shoal.local.runtime.process import ContainerProcess
+from shoal.local.runtime.shim import attached
 
 STDOUT, STDERR = 1, 2
 
@@ -138,28 +140,46 @@ class ContainerProgram:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-class AttachedOutput:
-    """The output of a container that runs already; `chunks` follow its log, `exit_code` is asked at the end."""
+class AttachedContainer:
+    """A container that runs already: its output from now on, and its input where its manifest asks for one."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], exit_code: Callable[[], int]) -> None:
-        self._chunks = chunks
-        self._exit_code = exit_code
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def start(cls, container: ContainerProcess, stdin: bool) -> AttachedContainer:
+        """Raises OSError when it has ended."""
+        made = cls(await container.connect())
+        if stdin:
+            await made.write(b"")  # whoever types says so first: its going may end what the container reads
+        return made
 
     async def write(self, data: bytes) -> None:
-        return None  # containers have no input
+        for start in range(0, len(data) or 1, attached.CHUNK):
+            await self._send(attached.STDIN, data[start : start + attached.CHUNK])
 
     async def close_input(self) -> None:
-        return None
+        await self._send(attached.CLOSE, b"")
 
     async def resize(self, width: int, height: int) -> None:
-        return None
+        with contextlib.suppress(struct.error):
+            await self._send(attached.RESIZE, struct.pack("HH", width, height))
+
+    async def _send(self, channel: int, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # it has ended, which is heard elsewhere
+            await asyncio.get_running_loop().sock_sendall(self._connection, bytes([channel]) + data)
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        async for chunk in self._chunks:
-            yield STDOUT, chunk
+        with contextlib.suppress(OSError):
+            while message := await asyncio.get_running_loop().sock_recv(self._connection, attached.CHUNK + 16):
+                yield message[0], message[1:]
 
     async def wait(self) -> int:
-        return self._exit_code()
+        """How the container ended is in the pod's status: attaching itself went well."""
+        self._connection.close()
+        return 0
 
     async def kill(self) -> None:
-        return None  # whoever looks away leaves the container as it is
+        """Whoever looks away leaves the container as it is."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)

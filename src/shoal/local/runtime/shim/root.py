@@ -1,0 +1,191 @@
+"""The container's view of the file system."""
+
+import contextlib
+import os
+
+from .kernel import (
+    MNT_DETACH,
+    MS_BIND,
+    MS_NOATIME,
+    MS_NODEV,
+    MS_NODIRATIME,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_RELATIME,
+    MS_REMOUNT,
+    ST_RELATIME,
+    SYS_PIVOT_ROOT,
+    StartFailed,
+    check,
+    libc,
+    mount,
+)
+
+
+def build_root(work, mounts, plan):
+    """The machine's own root, every write kept apart, with the pod's volumes at their paths.
+
+    Each top-level directory is an overlay whose upper half lies in the container's directory; where that cannot be (the
+    state itself lies below it) it is bound read-only, and missing mount points are made by mirroring their parents.
+    """
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    root = os.path.join(work, "root")
+    os.makedirs(root, exist_ok=True)
+    sources = [open_beneath(item["source"], item.get("subPath", "")) for item in mounts]
+    mount("tmpfs", root, "tmpfs", 0, "mode=755,size=64m")
+    targets = [os.path.realpath(item["target"]) for item in mounts]
+    nested = mount_points()
+    for entry in os.scandir("/"):
+        inside = os.path.join(root, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), inside)
+        elif not entry.is_dir():
+            bind_file(entry.path, inside)
+        elif entry.name == "dev":
+            os.mkdir(inside)
+            bind_devices(inside)
+        elif entry.name == "sys":
+            os.mkdir(inside)
+            mount(entry.path, inside, None, MS_BIND | MS_REC)
+        elif entry.name in ("proc", "tmp", "run", "lost+found"):
+            os.mkdir(inside, 0o1777 if entry.name == "tmp" else 0o755)
+        else:
+            lay_over(work, entry.path, inside, nested, targets)
+    for item, source, target in zip(mounts, sources, targets, strict=True):
+        place(source, root + target, item.get("readonly", False))
+        os.close(source)
+    mount("proc", os.path.join(root, "proc"), "proc")
+    if plan.get("read_only_root"):
+        os.makedirs(root + (plan.get("cwd") or "/"), exist_ok=True)
+        for name in [*os.listdir(root), ""]:
+            path = os.path.join(root, name)
+            kept = name in ("dev", "sys", "proc", "tmp", "run") or f"/{name}" in targets
+            if not kept and os.path.ismount(path) and os.path.isdir(path):
+                make_readonly(path)
+    os.chdir(root)
+    check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
+    check(libc.umount2(b".", MNT_DETACH), "leave the old root")
+    os.chdir("/")
+
+
+def bind_devices(inside):
+    """The devices that containers may expect, and the machine's shared memory; what a pod makes here stays here."""
+    wanted = (
+        "null",
+        "zero",
+        "full",
+        "random",
+        "urandom",
+        "tty",
+        "fd",
+        "stdin",
+        "stdout",
+        "stderr",
+        "ptmx",
+        "pts",
+        "shm",
+        "mqueue",
+        "dri",
+        "kfd",
+        "fuse",
+    )
+    for entry in os.scandir("/dev"):
+        if entry.name not in wanted and not entry.name.startswith("nvidia"):
+            continue
+        copy = os.path.join(inside, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), copy)
+        elif entry.is_dir():
+            os.mkdir(copy)
+            mount(entry.path, copy, None, MS_BIND | MS_REC)
+        else:
+            bind_file(entry.path, copy)
+
+
+def lay_over(work, source, inside, nested, targets):
+    os.mkdir(inside)
+    upper, scratch = (os.path.join(work, part, os.path.basename(source)) for part in ("upper", "scratch"))
+    os.makedirs(upper, exist_ok=True)
+    os.makedirs(scratch, exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.chmod(upper, os.stat(source).st_mode & 0o7777)
+    below = [point for point in nested if point.startswith(source + "/")]
+    try:
+        mount("overlay", inside, "overlay", 0, f"lowerdir={source},upperdir={upper},workdir={scratch}")
+        for point in below:
+            with contextlib.suppress(OSError):
+                mount(point, inside + point[len(source) :], None, MS_BIND)
+    except OSError:
+        mirror(source, inside, [target for target in targets if target.startswith(source + "/")])
+
+
+def mirror(source, inside, targets):
+    """Bind a directory read-only; one in which a mount point is missing is rebuilt entry by entry around it."""
+    if all(os.path.exists(target) for target in targets):
+        mount(source, inside, None, MS_BIND | MS_REC)
+        with contextlib.suppress(OSError):
+            make_readonly(inside)
+        return
+    for entry in os.scandir(source):
+        copy = os.path.join(inside, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), copy)
+        elif entry.is_dir():
+            os.mkdir(copy)
+            mirror(entry.path, copy, [target for target in targets if target.startswith(entry.path + "/")])
+        else:
+            bind_file(entry.path, copy)
+
+
+def bind_file(source, target):
+    with contextlib.suppress(OSError):
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+        mount(source, target, None, MS_BIND)
+
+
+def place(source, target, readonly):
+    """Bind what the descriptor `source` holds at `target`, creating the mount point inside the new root."""
+    held = f"/proc/self/fd/{source}"
+    if os.path.isdir(held):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if not os.path.exists(target):
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+    mount(held, target, None, MS_BIND | MS_REC)
+    if readonly:
+        make_readonly(target)
+
+
+def make_readonly(target):
+    """Flags such as nosuid must be named again: in a user namespace they may not be taken away."""
+    flags = os.statvfs(target).f_flag
+    kept = flags & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
+    kept |= MS_RELATIME if flags & ST_RELATIME else 0
+    mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+
+
+def open_beneath(source, sub_path):
+    """Open `sub_path` below a volume without following a single link, so that a swap in between leads nowhere."""
+    held = os.open(source, os.O_PATH | os.O_CLOEXEC)
+    for part in [part for part in sub_path.split("/") if part and part != "."]:
+        if part == "..":
+            raise StartFailed(f"subPath {sub_path!r} leaves its volume")
+        try:
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        except FileNotFoundError:
+            os.mkdir(part, 0o755, dir_fd=held)
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        if os.path.islink(f"/proc/self/fd/{inner}") and (os.fstat(inner).st_mode & 0o170000) == 0o120000:
+            raise StartFailed(f"subPath {sub_path!r} is a link; links inside a volume are not followed")
+        os.close(held)
+        held = inner
+    return held
+
+
+def mount_points():
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        return [line.split()[4].replace("\\040", " ") for line in file]
