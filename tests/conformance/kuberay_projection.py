@@ -18,6 +18,7 @@ from shoal.errors import BadInput
 
 Json = dict[str, Any]
 
+_AMOUNTS = re.compile(r"\.(limits|requests)\.|\.sizeLimit$")
 _URL = re.compile(r"http://localhost:\d+/\S+")
 
 
@@ -47,7 +48,8 @@ def compare(expect: Any, built: Any, where: str) -> list[str]:
             for index, pair in enumerate(zip(expect, built, strict=True))
             for one in compare(*pair, f"{where}[{index}]")
         ]
-    return [] if _same(expect, built) else [f"{where}: expected {expect!r}, got {built!r}"]
+    same = _same_amount if _AMOUNTS.search(where) else _same
+    return [] if same(expect, built) else [f"{where}: expected {expect!r}, got {built!r}"]
 
 
 def _compare_only(expect: Any, built: Any, where: str) -> list[str]:
@@ -66,6 +68,10 @@ def _compare_only(expect: Any, built: Any, where: str) -> list[str]:
         else:
             problems += _compare_only(wanted, built[key], here)
     return problems
+
+
+def _same_amount(expect: Any, built: Any) -> bool:
+    return bool(normal_amounts(str(expect)) == normal_amounts(str(built)))
 
 
 def _same(expect: Any, built: Any) -> bool:
@@ -312,3 +318,19 @@ def sample_cluster(job: Json, name: str) -> Json:
     spec = view.clone(job["spec"]["rayClusterSpec"])
     labels = {names.ORIGIN_KIND: "RayJob"}
     return {"metadata": {"name": name, "namespace": view.namespace(job), "labels": labels}, "spec": spec}
+
+
+def defaulted(manifest: Json) -> Json:
+    """As the CRD's schema would fill it in."""
+    stored = view.clone(manifest)
+    spec = stored["spec"]
+    for cluster in (spec, spec.get("rayClusterSpec") or {}):
+        for group in cluster.get("workerGroupSpecs") or []:
+            for field, value in (
+                ("replicas", 0),
+                ("minReplicas", 0),
+                ("maxReplicas", view.MAX_INT32),
+                ("numOfHosts", 1),
+            ):
+                group.setdefault(field, value)
+    return stored

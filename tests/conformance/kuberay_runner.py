@@ -28,7 +28,14 @@ from shoal.controllers.ray import (
     view,
 )
 from shoal.controllers.ray.settings import Settings, from_environment
-from tests.conformance.kuberay_projection import compare, ingress_view, normal_amounts, pod_view, service_view
+from tests.conformance.kuberay_projection import (
+    compare,
+    defaulted,
+    ingress_view,
+    normal_amounts,
+    pod_view,
+    service_view,
+)
 
 Json = dict[str, Any]
 
@@ -163,7 +170,7 @@ def check_names(given: Json, expect: Json) -> list[str]:
 
 
 def check_counts(given: Json, expect: Json) -> list[str]:
-    cluster = prepared(given["cluster"])
+    cluster = defaulted(prepared(given["cluster"]))
     desired, minimum = counts.desired_resources(cluster), counts.min_resources(cluster)
     everything = {name: str(amount) for name, amount in desired.items()}
     smallest = {name: str(amount) for name, amount in minimum.items()}

@@ -24,7 +24,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.history import History, RecordingTransport
 from shoal.kube.transport import Request, Response
-from tests.conformance.kuberay_projection import compare, normal_amounts
+from tests.conformance.kuberay_projection import compare, defaulted, normal_amounts
 from tests.embedded import Embedded
 
 Json = dict[str, Any]
@@ -145,10 +145,12 @@ class Stage:
         recorded = RecordingTransport(self.transport, self.history, clock=self.clock)
         self.operator = Operator(Client(recorded), quick, self.clock, self.dashboard)
         self.seen_events: Counter[str] = Counter()
+        self._servers_own: set[str] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         await self.server.start(definitions=_ray_crds())
+        self._servers_own = {view.uid(obj) for kind in COUNTED for obj in self.server.snapshot(kind).values()}
         self.tasks = [asyncio.create_task(cache.run()) for cache in self.operator.caches.all()]
         await self.operator.caches.synced()
         for controller in self.operator.controllers:
@@ -193,7 +195,8 @@ class Stage:
             await asyncio.sleep(0)
 
     def objects(self, kind: Kind) -> list[Json]:
-        return list(self.server.snapshot(kind).values())
+        """All but what a server has of its own, such as the Service that leads to itself."""
+        return [obj for obj in self.server.snapshot(kind).values() if view.uid(obj) not in self._servers_own]
 
     async def _collect_garbage(self) -> None:
         there = [(kind, obj) for kind in COUNTED for obj in self.objects(kind)]
@@ -381,22 +384,6 @@ class Stage:
         if submitters:
             built["submitterJob"] = submitters[0]
         return built
-
-
-def defaulted(manifest: Json) -> Json:
-    """As the CRD's schema would fill it in."""
-    stored = view.clone(manifest)
-    spec = stored["spec"]
-    for cluster in (spec, spec.get("rayClusterSpec") or {}):
-        for group in cluster.get("workerGroupSpecs") or []:
-            for field, value in (
-                ("replicas", 0),
-                ("minReplicas", 0),
-                ("maxReplicas", view.MAX_INT32),
-                ("numOfHosts", 1),
-            ):
-                group.setdefault(field, value)
-    return stored
 
 
 def _job_status(status: Json) -> Json:

@@ -34,6 +34,9 @@ ENTRYPOINTS = [
     'python -c "print(\\"quoted\\")"',
     "echo 'single $quotes' | cat",
     "./run.sh&",
+    "echo one\necho two",
+    "python train.py \\\n  --epochs 3",
+    "if true; then\n  python train.py\nfi\n",
 ]
 
 

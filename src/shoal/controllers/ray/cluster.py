@@ -160,15 +160,15 @@ class ClusterReconciler:
                     )
             staying = [keep]
         if staying and observed.is_dead(staying[0]):
-            if self._head_must_stay(cluster):
-                return False, None
+            if self._head_stays_lost(cluster) and observed.has_container(staying[0], observed.SUBMITTER):
+                return False, None  # the submitter's log and exit code are in it
             why = observed.why_dead(staying[0])
             self._replacements.note(view.uid(cluster), names.HEAD_GROUP)
             await self._delete_pod(cluster, staying[0], "DeletedHeadPod", "FailedDeleteHeadPod", why)
             return False, None
         if heads:
             return True, None
-        if self._head_must_stay(cluster):
+        if self._head_stays_lost(cluster):
             return False, None
         wait = self._replacements.wait(view.uid(cluster), names.HEAD_GROUP)
         if wait > 0:
@@ -176,8 +176,8 @@ class ClusterReconciler:
         await self._create_head(cluster)
         return True, None
 
-    def _head_must_stay(self, cluster: Json) -> bool:
-        """A job's own submitter ran in this head; a second one would run the job again."""
+    def _head_stays_lost(self, cluster: Json) -> bool:
+        """Once it was up there is no second head: where a job's submitter ran in it, that would run the job again."""
         provisioned = status.condition_status(cluster, status.PROVISIONED) == "True"
         return provisioned and view.annotations_of(cluster).get(names.NO_HEAD_RESTART, "").lower() == "true"
 

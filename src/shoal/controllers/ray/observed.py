@@ -54,6 +54,10 @@ def ray_terminated(pod: Json) -> Json | None:
     return container_terminated(pod, str(containers[0].get("name")))
 
 
+def has_container(pod: Json, name: str) -> bool:
+    return any(one.get("name") == name for one in (pod.get("spec") or {}).get("containers") or [])
+
+
 def container_terminated(pod: Json, name: str) -> Json | None:
     for status in (pod.get("status") or {}).get("containerStatuses") or []:
         if status.get("name") == name:

@@ -7,13 +7,13 @@ translation.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from functools import lru_cache
 
 from shoal.api.meta import Json
-from shoal.controllers.ray import guarded_yaml, ray_shape
+from shoal.controllers.ray import guarded_yaml, ray_shape, shell_text
 from shoal.controllers.ray.guarded_yaml import Document
+from shoal.errors import BadInput
 
 FIELD = "spec.configuration"
 MODES = ("default", "aggressive")
@@ -97,8 +97,8 @@ def _commands(document: Document, key: str) -> Iterator[str]:
             yield f"{document.at(key, index)}: {key} must be a list of commands, not {command!r:.60}"
         elif "ray start" in command:
             try:
-                shlex.split(_after_start(command))
-            except ValueError as error:
+                shell_text.read(_after_start(command))
+            except BadInput as error:
                 yield f"{document.at(key, index)}: {key}: the flags of `ray start` cannot be read: {error}"
 
 
@@ -113,10 +113,7 @@ def start_params(commands: list[str]) -> dict[str, str]:
     line = next((command for command in reversed(commands) if "ray start" in command), "")
     if not line:
         return {}
-    try:
-        words = shlex.split(_after_start(line))
-    except ValueError:
-        return {}
+    words = shell_text.words_of(_after_start(line))
     params: dict[str, str] = {}
     index = 0
     while index < len(words):

@@ -14,6 +14,7 @@ from typing import Any
 from shoal.api import quantity
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
+from shoal.controllers.ray.shell_text import words_of
 from shoal.errors import BadInput
 
 VALUE_FLAGS = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
@@ -26,9 +27,6 @@ _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})
 _GPU_SLICE = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$", re.ASCII)
 FLAG = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII | re.IGNORECASE)
 """What a start parameter may be called; anything else is refused at validation and never printed."""
-
-LONGEST_SPLIT = 32 << 10
-"""Splitting takes time by the square of the longest word: more would hold everybody up."""
 
 ULIMIT = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
 
@@ -86,7 +84,7 @@ def quoted(value: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
     if text[0] in "'\"":
-        words = shell_words(text)
+        words = words_of(text)
         if len(words) == 1:
             return _single_quoted(words[0]) if text[0] == "'" else _double_quoted(words[0])
     return _double_quoted(text)
@@ -94,7 +92,7 @@ def quoted(value: str) -> str:
 
 def resources_json(text: str) -> dict[str, Any] | None:
     """The `resources` parameter as a mapping, in any of the quotings that manifests use; None if it is not one."""
-    candidates = [text.strip(), *shell_words(text)[:1]]
+    candidates = [text.strip(), *words_of(text)[:1]]
     candidates.append(text.strip().strip("'\"").replace('\\"', '"'))
     for candidate in candidates:
         try:
@@ -104,16 +102,6 @@ def resources_json(text: str) -> dict[str, Any] | None:
         if isinstance(found, dict):
             return found
     return None
-
-
-def shell_words(text: str) -> list[str]:
-    """The words that a shell would read; none of a text that does not parse, or is longer than anybody means."""
-    if len(text) > LONGEST_SPLIT:
-        return []
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return []
 
 
 def _single_quoted(text: str) -> str:

@@ -14,10 +14,9 @@ import shlex
 from typing import Any
 
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, guarded_yaml, names, observed, view
+from shoal.controllers.ray import auth, guarded_yaml, names, observed, shell_text, view
 from shoal.controllers.ray.containers import put_env
 from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
-from shoal.controllers.ray.start_command import shell_words
 from shoal.errors import BadInput
 
 CONTAINER = observed.SUBMITTER
@@ -262,11 +261,11 @@ def _entrypoint_words(text: str) -> str:
     with shell syntax goes as the argument of one `bash -c`, escaped so that only the head's inner shell reads it.
     """
     text = text.strip()
-    words = shell_words(text)
-    if words and not _has_operators(text) and all(map(_survives_joining, words)):
-        return " ".join(map(shlex.quote, words))
     if not text:
         return ""
+    words = _simple_command(text)
+    if words and all(map(_survives_joining, words)):
+        return " ".join(map(shlex.quote, words))
     if '\\"' in text or text.endswith("\\") or not re.search(r"[ \t]", text):
         encoded = base64.b64encode(text.encode()).decode()
         inner = f'eval "$(echo {encoded} | base64 -d)"'
@@ -278,13 +277,13 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("$", "\\$").replace("`", "\\`")
 
 
-def _has_operators(text: str) -> bool:
-    lexer = shlex.shlex(text, posix=False, punctuation_chars=";&|<>()")
-    lexer.whitespace_split = True
+def _simple_command(text: str) -> list[str]:
+    """The words of one command on one line; none of anything else."""
     try:
-        return any(set(token) <= set(";&|<>()") for token in lexer)
-    except ValueError:
-        return True
+        found = shell_text.read(text)
+    except BadInput:
+        return []
+    return [] if found.has_operators else found.words
 
 
 def _survives_joining(word: str) -> bool:

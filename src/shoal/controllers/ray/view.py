@@ -7,12 +7,14 @@ where a field lives and what its absence means. They never change what they are 
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import names
 
 MAX_INT32 = 2**31 - 1
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 
 clone = copy.deepcopy
 
@@ -164,21 +166,9 @@ def ray_version(cluster: Json) -> tuple[int, int, int] | None:
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """`2.53.0rc1` as (2, 53, 0); None for what is not a version."""
-    parts = text.strip().lstrip("v").split(".")
-    if len(parts) < 2:
-        return None
-    found = []
-    for part in ([*parts, "0"])[:3]:
-        digits = ""
-        for character in part:
-            if not character.isdigit():
-                break
-            digits += character
-        if not digits:
-            return None
-        found.append(int(digits))
-    return found[0], found[1], found[2]
+    """`2.53.0rc1` as (2, 53, 0), `2.53` and `2.53.x` too; None for what is not a version."""
+    found = _VERSION.match(text.strip())
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
 def owner_reference(owner: Json, api_version: str, kind: str) -> Json:
