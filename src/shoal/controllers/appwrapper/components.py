@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.api.appwrapper import CONTROLLER_NAME, FINALIZER, AppWrapper, AppWrapperStatus
+from shoal.api.appwrapper import FINALIZER, AppWrapper, AppWrapperStatus
 from shoal.api.codec import opened
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
@@ -19,7 +19,7 @@ from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.component_limits import Patience, duration_text, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.dispatch import is_ours, names_of
-from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_queued_here
+from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_managed_here, is_queued_here
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.node_health import flagged
@@ -41,7 +41,7 @@ class Components:
         self.messages = messages
 
     async def reconcile(self, kind: Kind, wrapper: AppWrapper) -> float | None:
-        if wrapper.spec.managed_by not in ("", CONTROLLER_NAME):
+        if not is_managed_here(wrapper):
             return None
         if wrapper.metadata.deletion_timestamp:
             return await self._terminate(kind, wrapper)
@@ -123,6 +123,12 @@ class Components:
         house = self.house
         if wrapper.spec.suspend:
             return await self._to_suspending(kind, wrapper)
+        unknown = house.facts.unstamped(wrapper)  # a status proves nothing: others may write it, too
+        if unknown:
+            return await self._to_suspending(kind, wrapper, "CreatorUnknown")
+        forbidden = await house.objects.forbidden(wrapper)
+        if forbidden is not None:
+            return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", forbidden.message)
         try:
             whole = is_bound_whole(wrapper, house.settings)
             objects = component_objects(wrapper, house.settings.node_health, bound_whole=whole)
@@ -369,6 +375,8 @@ class Components:
         late = [pod.fact for pod in live if pod.deleting_since and pod.deleting_since + grace <= now]
         for fact in late:
             await house.objects.end_by_force(fact.namespace, fact.name, fact.uid)
+        if not gone and wrapper.status.phase != "Resetting":  # what is reset keeps all it was given
+            house.intake.note_left_behind(wrapper)
         return LOOK_AGAIN if gone else RETRY / 10
 
     async def _store(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:

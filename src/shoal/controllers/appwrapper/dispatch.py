@@ -143,6 +143,11 @@ class Objects:
         gone = await asyncio.gather(*(self._remove(wrapper, name) for name in names_of(wrapper)))
         return all(gone)
 
+    async def all_leaving(self, wrapper: AppWrapper) -> bool:
+        """Is every wrapped object that is ours gone, or told to go?"""
+        found = await asyncio.gather(*(self._ours(wrapper, name) for name in names_of(wrapper)))
+        return all(there is None or there.metadata.deletion_timestamp for there in found)
+
     async def remove_these(self, wrapper: AppWrapper, found: Iterable[tuple[Kind, Object]]) -> None:
         """Delete these objects, which the cache says are ours."""
         for kind, obj in found:
@@ -156,17 +161,23 @@ class Objects:
 
     async def _remove(self, wrapper: AppWrapper, name: Name) -> bool:
         kind = await self.kinds.kind_of(name[0], name[1])
-        if kind is None or not kind.namespaced or not name[2]:
-            return True
-        try:
-            there: Object = await self._client.get(kind, name[2], wrapper.metadata.namespace, type=Object)
-        except NotFound:
-            return True
-        if not is_ours(there, wrapper):
+        there = await self._ours(wrapper, name)
+        if kind is None or there is None:
             return True
         if there.metadata.deletion_timestamp:
             return False
         return not await self._delete(kind, there)
+
+    async def _ours(self, wrapper: AppWrapper, name: Name) -> Object | None:
+        """The wrapped object of that name, if it is there and ours."""
+        kind = await self.kinds.kind_of(name[0], name[1])
+        if kind is None or not kind.namespaced or not name[2]:
+            return None
+        try:
+            there: Object = await self._client.get(kind, name[2], wrapper.metadata.namespace, type=Object)
+        except NotFound:
+            return None
+        return there if is_ours(there, wrapper) else None
 
     async def _delete(self, kind: Kind, obj: Object) -> bool:
         """False when it was gone already."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.api.appwrapper import AppWrapper, dialect
+from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect
 from shoal.api.gang import SUPPLY
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
@@ -51,7 +51,7 @@ class Facts:
 
     def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False, idle: bool = False) -> Gang:
         """The gang that this AppWrapper is. `holds_objects`: it has ended, and what it had is not all gone yet. `idle`:
-        it runs, and none of its pods can ever come again."""
+        it runs or is on its way out, and none of its pods can ever come again."""
         record = admissions.read(wrapper.status.admission)
         demand = self._demand(wrapper)
         state = _state(wrapper, record, now)
@@ -64,6 +64,8 @@ class Facts:
             sets = admissions.as_admitted(sets, record)
         if state == "admitted" and idle:
             sets, problem = (), ""
+        if state == "stopping" and idle:  # who waits for it to stop need not wait for what is left of it
+            state = "held"
         if state == "waiting" and not problem:
             problem = self.unstamped(wrapper)
         created = _moment(wrapper.metadata.creation_timestamp, now)
@@ -140,9 +142,20 @@ def is_bound_whole(wrapper: AppWrapper, settings: AppWrapperSettings) -> bool:
     return supply_of(wrapper, settings) == "fit"
 
 
+def is_managed_here(wrapper: AppWrapper) -> bool:
+    """False for a v1beta2 AppWrapper that names another controller: whatever it says, nothing is kept for it."""
+    return wrapper.spec.managed_by in ("", CONTROLLER_NAME)
+
+
 def is_queued_here(wrapper: AppWrapper) -> bool:
     """False for a v1beta2 AppWrapper that a queue of the other dialect starts and stops."""
     return not (wrapper.metadata.labels or {}).get(QUEUE_LABEL)
+
+
+def is_started(wrapper: AppWrapper) -> bool:
+    """Runs, or is being taken back: not one that waits, or is admitted and has nothing yet."""
+    state = _state(wrapper, admissions.read(wrapper.status.admission), 0)
+    return state == "stopping" or (state == "admitted" and wrapper.status.state == "Running")
 
 
 def _state(wrapper: AppWrapper, record: Admission, now: int) -> State:
@@ -162,6 +175,8 @@ def _state(wrapper: AppWrapper, record: Admission, now: int) -> State:
 
 def _component_state(wrapper: AppWrapper, record: Admission) -> State:
     phase = wrapper.status.phase
+    if not is_managed_here(wrapper):
+        return "held"
     if phase in ("Succeeded", "Failed"):
         return "finished"
     if wrapper.metadata.deletion_timestamp or phase in ("Suspending", "Terminating"):

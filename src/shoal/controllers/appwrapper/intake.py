@@ -14,7 +14,7 @@ import msgspec
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.facts import Facts, is_started
 from shoal.controllers.appwrapper.node_health import as_supply, flagged
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, owner_uid, read_fact, refusals
@@ -35,6 +35,11 @@ FIRST_LOOK = 0.02
 """Seconds after which a new AppWrapper gets its first status even if no plan was made yet."""
 PODS_PAUSE = 0.05
 """Pods of one gang change together: look at it once for all that come within this time."""
+
+
+LEFT_BEHIND = 5.0
+"""Seconds without a pod after which objects that do not go (a finalizer keeps them) hold no room. Until then it is
+kept, so that one who is taken back finds its place in the line again."""
 
 
 class Intake:
@@ -62,7 +67,9 @@ class Intake:
         self.cleaned: set[str] = set()
         """UIDs of AppWrappers that ended and of whose objects none is left."""
         self._idle: set[str] = set()
-        """UIDs of running AppWrappers that can have no pod any more."""
+        """UIDs of AppWrappers that run or are on their way out, and can have no pod any more."""
+        self._without_pods_since: dict[str, float] = {}
+        """Of AppWrappers whose objects were told to go and are still there, by UID."""
         self._never_again: dict[str, dict[str, PodFact]] = {}
         """Of running gangs, by UID: what stands for wrapped pods that are gone, by their name."""
         self._gang_of_pod: dict[str, str] = {}
@@ -92,8 +99,10 @@ class Intake:
         uid = wrapper.metadata.uid
         holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
         if not wrapper.status.can_run or wrapper.status.state != "Running":
-            self._idle.discard(uid)  # the next run needs all of it again
             self._expect_all(uid)
+        if not holds and not is_started(wrapper):
+            self._idle.discard(uid)  # the next run needs all of it again
+            self._without_pods_since.pop(uid, None)
         idle = uid in self._idle
         self.planner.tell(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle))
         self._replan()
@@ -116,6 +125,13 @@ class Intake:
         if idle != (wrapper.metadata.uid in self._idle):
             self._idle ^= {wrapper.metadata.uid}
             self.tell(wrapper)
+
+    def note_left_behind(self, wrapper: AppWrapper) -> None:
+        """Its objects were told to go and are still there; without pods for a while they hold no room any more."""
+        uid, now = wrapper.metadata.uid, self._clock.monotonic()
+        if any(pod.is_live for pod in self.pods(uid)):
+            self._without_pods_since.pop(uid, None)
+        self.mark_idle(wrapper, now - self._without_pods_since.setdefault(uid, now) >= LEFT_BEHIND)
 
     def is_noted(self, gang_uid: str, name: str) -> bool:
         return name in self._never_again.get(gang_uid, {})
@@ -188,6 +204,7 @@ class Intake:
         self.facts.forget(uid)
         self.cleaned.discard(uid)
         self._idle.discard(uid)
+        self._without_pods_since.pop(uid, None)
         self._expect_all(uid)
         self._replan()
 

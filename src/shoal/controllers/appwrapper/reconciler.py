@@ -30,7 +30,7 @@ from shoal.errors import BadInput, ShoalError
 from shoal.kube.errors import Conflict, NotFound
 
 CREATE_AGAIN = 0.5
-REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0)
+REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0, 1.0, 2.0, 5.0)
 VICTIMS_FIRST = 1.0
 STEP_ASIDE = 1.0
 """For so long a gang whose pods did not come up leaves the room it had to others, at most."""
@@ -63,7 +63,7 @@ class Reconciler:
             case None:
                 return await self._refuse(kind, wrapper)
         if wrapper.metadata.deletion_timestamp:
-            return None  # what it wrapped goes with it; see the owner references
+            return await self._leave(wrapper)
         status = wrapper.status
         if statuses.is_terminal(status):
             return await self._clean(wrapper)
@@ -164,6 +164,12 @@ class Reconciler:
         preempt = self.house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid)
         if preempt is not None:
             return await self.follow.preempt(kind, wrapper, preempt)
+        unknown = self.house.facts.unstamped(wrapper)  # a status proves nothing: others may write it, too
+        if unknown:
+            return await self._call_off(kind, wrapper, "CreatorUnknown", unknown)
+        refused = await self.house.objects.forbidden(wrapper)
+        if refused is not None:
+            return await self._fail(kind, wrapper, refused)
         return await self._dispatch(kind, wrapper)
 
     async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
@@ -272,7 +278,9 @@ class Reconciler:
     async def _remove(self, wrapper: AppWrapper) -> float | None:
         """One more attempt to remove everything; None once nothing is left, else when to look again."""
         uid = wrapper.metadata.uid
-        if not await self.house.objects.remove(wrapper):
+        gone = await self.house.objects.remove(wrapper)
+        if not gone:
+            self.house.intake.note_left_behind(wrapper)
             tries = self._removals.get(uid, 0)
             self._removals[uid] = tries + 1
             return REMOVE_AGAIN[min(tries, len(REMOVE_AGAIN) - 1)]
@@ -280,6 +288,12 @@ class Reconciler:
         if any(pod.is_live for pod in self.house.intake.pods(uid)):
             return SAFETY  # the pods' own end wakes us
         return None
+
+    async def _leave(self, wrapper: AppWrapper) -> float | None:
+        """What it wrapped goes with it, by the owner references; finalizers of others may keep both, but no room."""
+        if await self.house.objects.all_leaving(wrapper):
+            self.house.intake.note_left_behind(wrapper)
+        return REMOVE_AGAIN[-1]
 
 
 def _name(wrapper: AppWrapper) -> str:
