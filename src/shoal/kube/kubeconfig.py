@@ -117,7 +117,15 @@ def resolve(
 ) -> Target:
     """Read the file, or the files that KUBECONFIG lists (the first to name an entry wins), down to one context."""
     environment = os.environ if environment is None else environment
-    files = _files(path, environment)
+    return _resolve(_files(path, environment), context)
+
+
+def parse(content: bytes, source: str, context: str | None = None) -> Target:
+    """A kubeconfig that is not in a file, down to one context. `source` is what messages call it."""
+    return _resolve([(Path(source), _decode(content, source))], context)
+
+
+def _resolve(files: list[tuple[Path, _File]], context: str | None) -> Target:
     source = ", ".join(str(file) for file, _ in files)
     name = context or next((content.current_context for _, content in files if content.current_context), "")
     if not name:
@@ -289,6 +297,10 @@ def _read(file: Path) -> _File:
         content = file.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read the kubeconfig {file}: {error.strerror}") from None
+    return _decode(content, str(file))
+
+
+def _decode(content: bytes, file: str) -> _File:
     if not content.strip():
         raise BadInput(f"the kubeconfig {file} is empty")
     try:

@@ -13,7 +13,7 @@ from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, rest
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
 MAIN = "main"
-_ADDED_LABELS = ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
+ADDED_LABELS = ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 """What the Job controller writes into the template by itself."""
 
 
@@ -89,7 +89,7 @@ class Jobs(Suspendable):
         added = {
             key: value
             for key, value in ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
-            if key in _ADDED_LABELS
+            if key in ADDED_LABELS
         }
         spec["template"] = restored(spec["template"], recorded)
         if added:
@@ -128,7 +128,7 @@ def _minimum(job: Json) -> int | None:
 
 def _kept(template: Json) -> Json:
     metadata = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _ADDED_LABELS}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in ADDED_LABELS}
     kept = {"labels": labels, "annotations": metadata.get("annotations")}
     made: Json = {"spec": copy.deepcopy(template.get("spec") or {})}
     if found := {name: value for name, value in kept.items() if value}:

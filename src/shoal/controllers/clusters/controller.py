@@ -1,0 +1,183 @@
+"""The hub of several clusters, put together: watch → record → other clusters → status back.
+
+Costs one watch until the first MultiKueueCluster exists. Beside the queue controller, which reserves quota and admits,
+it answers the admission checks whose `controllerName` is MultiKueue's; the two meet only in stored objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from shoal.api import kinds
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.clusters.credentials import connect as connect_by_kubeconfig
+from shoal.controllers.clusters.dispatcher import Dispatcher
+from shoal.controllers.clusters.hub import Hub, secret_name
+from shoal.controllers.clusters.members import Connect, Members
+from shoal.controllers.clusters.pulse import SYSTEM
+from shoal.controllers.clusters.record import record_of
+from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.world import key_of
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.errors import NotFound
+from shoal.kube.events import Recorder
+from shoal.kube.lease import FencedTransport
+from shoal.kube.runtime import Controller
+from shoal.kube.transport import Transport
+from shoal.kube.writes import Writes
+
+log = logging.getLogger(__name__)
+LONGEST_ORIGIN = 63
+
+
+class ClusterController:
+    def __init__(
+        self,
+        client: Client,
+        settings: ClusterSettings | None = None,
+        clock: Clock | None = None,
+        connect: Connect = connect_by_kubeconfig,
+    ) -> None:
+        self.settings = settings or ClusterSettings()
+        self.clock: Clock = clock or SystemClock()
+        self._client = client
+        self._recorder = Recorder(client, "shoal", clock=self.clock)
+        self._writer = Writes(client, in_flight=32, clock=self.clock).writer("clusters")
+        self.clusters: Cache[Json] = Cache(client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock)
+        self.hub = Hub(client, self.settings.namespace, self.clock)
+        self.members = Members(
+            self.hub,
+            self.clusters,
+            self._writer,
+            self.settings,
+            self.clock,
+            _fenced_like(client, connect),
+            heard=lambda key: self.queue.enqueue(key),
+            changed=lambda name: self.keeping.enqueue(name),
+        )
+        self._dispatcher = Dispatcher(self.hub, self.members, self._writer, self._recorder, self.settings, self.clock)
+        self.queue: Controller[Key] = Controller("clusters", self._dispatcher.reconcile, workers=16, clock=self.clock)
+        self.keeping: Controller[str] = Controller("members", self.members.reconcile, workers=4, clock=self.clock)
+        self.checks: Controller[Key] = Controller("cluster-checks", self._publish_check, workers=2, clock=self.clock)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.clusters.run())
+                await self._configured()
+                await self._learn_who_we_are()
+                tasks.create_task(self.hub.run())
+                await self.clusters.synced.wait()
+                await self.hub.synced()
+                self._subscribe()
+                for loop in (self.queue, self.keeping, self.checks):
+                    tasks.create_task(loop.run())
+        finally:
+            self.members.stop()
+            await self._recorder.close()
+
+    async def _configured(self) -> None:
+        """Until there is another cluster at all."""
+        found = asyncio.Event()
+        end = self.clusters.subscribe(lambda change: found.set())
+        await found.wait()
+        end()
+
+    async def _learn_who_we_are(self) -> None:
+        system = await self._client.get(kinds.NAMESPACE, SYSTEM)
+        self.members.hub_identity = str(system["metadata"]["uid"])
+        self.members.origin = (self.settings.origin or f"shoal-{self.members.hub_identity}")[:LONGEST_ORIGIN]
+
+    # --- changes
+
+    def _subscribe(self) -> None:
+        self.clusters.subscribe(self._cluster_changed)
+        self.hub.secrets.subscribe(self._secret_changed)
+        self.hub.checks.subscribe(lambda change: self._checks_changed([change.key]))
+        self.hub.configs.subscribe(lambda change: self._checks_changed(map(key_of, self.hub.checks.list())))
+        for kind, cache in self.hub.jobs.items():
+            cache.subscribe(lambda change, kind=kind: self._job_changed(kind, change))  # type: ignore[misc]
+        self.hub.workloads.subscribe(self._workload_changed)
+
+    def _workload_changed(self, change: Change) -> None:
+        self.queue.enqueue(change.key)
+        for one in filter(None, (change.old, change.new)):
+            for name in record_of(one).on:
+                member = self.members.get(name)
+                if member is not None:
+                    member.queue.enqueue(change.key)
+
+    def _job_changed(self, kind: Kind, change: Change) -> None:
+        job: Json = change.new or change.old
+        workload = self.hub.workload_of(str(job["metadata"]["uid"]))
+        if workload is not None:
+            self.queue.enqueue(key_of(workload))
+
+    def _cluster_changed(self, change: Change) -> None:
+        self.keeping.enqueue(change.key.name)
+        self._checks_changed(map(key_of, self.hub.checks.list()))
+        if change.old is not None and change.new is not None and _active(change.old) != _active(change.new):
+            for cluster in self.clusters.list():  # one that is lost or back moves the clocks of all
+                for workload in self.hub.workloads.by_index("on", cluster["metadata"]["name"]):
+                    self.queue.enqueue(key_of(workload))
+
+    def _secret_changed(self, change: Change) -> None:
+        for cluster in self.clusters.list():
+            if secret_name(cluster) == change.key.name:
+                self.keeping.enqueue(cluster["metadata"]["name"])
+
+    def _checks_changed(self, checks: Iterable[Key]) -> None:
+        for check in checks:
+            self.checks.enqueue(check)
+            for workload in self.hub.workloads.by_index("check", check.name):
+                self.queue.enqueue(key_of(workload))
+
+    # --- what our checks show of themselves
+
+    async def _publish_check(self, key: Key) -> None:
+        check = self.hub.checks.get(key)
+        if check is None or not self.hub.is_ours(key.name):
+            return
+        draft = Draft(check, self.clock.now())
+        names = self.hub.clusters_of(key.name)
+        if names is None:
+            said = "spec.parameters must name a MultiKueueConfig of kueue.x-k8s.io that exists"
+            draft.put("Active", False, "BadConfig", said)
+        else:
+            silent = [name for name in names if not _active(self.clusters.get(Key("", name)))]
+            if not silent:
+                draft.put("Active", True, "Active", "The admission check is active")
+            elif len(silent) < len(names):
+                draft.put("Active", True, "SomeActiveClusters", f"Inactive clusters: {', '.join(silent)}")
+            else:
+                draft.put("Active", False, "NoUsableClusters", f"Inactive clusters: {', '.join(silent)}")
+        if draft.change:
+            try:
+                made = await self._writer.patch(
+                    kinds.ADMISSION_CHECK, check, {"status": draft.change}, subresource="status"
+                )
+            except NotFound:
+                return
+            self.hub.checks.note_write(made)
+
+
+def _active(cluster: Json | None) -> bool:
+    return cluster is not None and Draft(cluster, 0).is_true("Active")
+
+
+def _fenced_like(client: Client, connect: Connect) -> Connect:
+    """Writes to other clusters end with the same term as those to our own."""
+    ours = client.transport
+
+    def connect_fenced(content: bytes, source: str) -> Transport:
+        transport = connect(content, source)
+        return FencedTransport(transport, ours.term) if isinstance(ours, FencedTransport) else transport
+
+    return connect_fenced

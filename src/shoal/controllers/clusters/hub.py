@@ -1,0 +1,127 @@
+"""What the hub of several clusters watches in its own cluster, and who belongs to whom. Reads only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Key, Kind
+from shoal.api.kueue_convert import upgrade
+from shoal.api.meta import Json
+from shoal.controllers.clusters import words
+from shoal.controllers.clusters.record import record_of
+from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
+from shoal.controllers.queues.words import GROUP, QUEUE
+from shoal.controllers.queues.world import UNREADABLE, controller_of, group_of
+from shoal.kube.cache import Cache
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+
+
+class Hub:
+    def __init__(self, client: Client, namespace: str, clock: Clock) -> None:
+        self.client = client
+        self._clock = clock
+        self._absent: dict[Kind, asyncio.Event] = {}
+        self.workloads: Cache[Json] = self._cache(
+            kinds.WORKLOAD, indexes={"check": _checks_of, "on": _clusters_of, "owner": _owner_of}
+        )
+        self.checks: Cache[Json] = self._cache(kinds.ADMISSION_CHECK)
+        self.configs: Cache[Json] = self._cache(kinds.MULTIKUEUE_CONFIG)
+        self.secrets: Cache[Json] = self._cache(kinds.SECRET, namespace=namespace)
+        self.namespaces: Cache[Json] = self._cache(kinds.NAMESPACE)
+        self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, label_selector=QUEUE) for one in ALL}
+
+    @property
+    def caches(self) -> list[Cache[Any]]:
+        return [self.workloads, self.checks, self.configs, self.secrets, self.namespaces, *self.jobs.values()]
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self.caches:
+                tasks.create_task(cache.run())
+
+    async def synced(self) -> None:
+        """Until everything was read once; kinds that are not installed do not hold up the others."""
+        await asyncio.gather(*(until_known(cache, self._absent[cache.kind]) for cache in self.caches))
+
+    def job_of(self, workload: Json) -> tuple[GangJob, Json] | None:
+        """The very job that this Workload was made for, by UID; None where no adapter knows its kind."""
+        owner = controller_of(workload)
+        kind = BY_NAME.get((group_of(owner), str(owner.get("kind")))) if owner else None
+        if owner is None or kind is None:
+            return None
+        job = self.jobs[kind.kind].get(Key(workload["metadata"].get("namespace", ""), str(owner.get("name"))))
+        return (kind, job) if job is not None and job["metadata"]["uid"] == owner.get("uid") else None
+
+    def workload_of(self, uid: str) -> Json | None:
+        """The Workload of the job with this UID."""
+        return next(iter(self.workloads.by_index("owner", uid)), None)
+
+    def our_check(self, workload: Json) -> Json | None:
+        """Its entry that gives it to another cluster."""
+        entries = (workload.get("status") or {}).get("admissionChecks") or ()
+        return next((one for one in entries if self.is_ours(one["name"])), None)
+
+    def is_ours(self, check: str) -> bool:
+        found = self.checks.get(Key("", check))
+        return found is not None and (found.get("spec") or {}).get("controllerName") == words.CHECK
+
+    def clusters_of(self, check: str) -> tuple[str, ...] | None:
+        """Names in the order of the check's MultiKueueConfig; None where it names none that exists."""
+        found = self.checks.get(Key("", check)) or {}
+        parameters = (found.get("spec") or {}).get("parameters") or {}
+        if parameters.get("kind") != "MultiKueueConfig" or parameters.get("apiGroup") != GROUP:
+            return None
+        config = self.configs.get(Key("", str(parameters.get("name") or "")))
+        return None if config is None else tuple((config.get("spec") or {}).get("clusters") or ())
+
+    def namespace_uid(self, name: str) -> str:
+        found = self.namespaces.get(Key("", name))
+        return str(found["metadata"]["uid"]) if found is not None else ""
+
+    def secret(self, name: str, namespace: str) -> Json | None:
+        return self.secrets.get(Key(namespace, name))
+
+    def _cache(self, kind: Kind, **options: Any) -> Cache[Json]:
+        absent = self._absent[kind] = asyncio.Event()
+        return Cache(
+            self.client,
+            kind,
+            dict,
+            clock=self._clock,
+            report=lambda trouble: absent.set() if trouble.reason in UNREADABLE else None,
+            **options,
+        )
+
+
+async def until_known(cache: Cache[Any], absent: asyncio.Event) -> None:
+    """Until the cache was filled once, or cannot be."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (cache.synced, absent)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def secret_name(cluster: Json) -> str:
+    """The Secret with a member's kubeconfig; empty where it is not in one."""
+    source = (upgrade(cluster).get("spec") or {}).get("clusterSource") or {}
+    found = source.get("kubeConfig") or {}
+    return str(found.get("location") or "") if (found.get("locationType") or "Secret") == "Secret" else ""
+
+
+def _checks_of(workload: Json) -> Iterable[str]:
+    return [str(one.get("name")) for one in (workload.get("status") or {}).get("admissionChecks") or ()]
+
+
+def _clusters_of(workload: Json) -> Iterable[str]:
+    return record_of(workload).on
+
+
+def _owner_of(workload: Json) -> Iterable[str]:
+    owner = controller_of(workload)
+    return (str(owner["uid"]),) if owner and owner.get("uid") else ()

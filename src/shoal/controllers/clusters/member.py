@@ -1,0 +1,363 @@
+"""One other cluster: what of ours is there, and the hands that bring it to what the hub has stored.
+
+Made for one credential and never changed; a new credential makes a new member. It has a work queue of its own, so that
+a slow cluster holds up nobody else. It writes only into its cluster, only under the hub's mark, deletes by UID, and
+reads the hub's caches to know what belongs here; what the hub stores about it is the dispatcher's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from shoal.api import kinds
+from shoal.api.kind import Key, Kind
+from shoal.api.meta import Json
+from shoal.controllers.clusters import words
+from shoal.controllers.clusters.copies import (
+    Verdict,
+    altered,
+    is_ours,
+    job_copy,
+    judge,
+    marks,
+    wanted_on,
+    workload_copy,
+)
+from shoal.controllers.clusters.hub import Hub, until_known
+from shoal.controllers.clusters.pulse import Pulse
+from shoal.controllers.clusters.record import record_of
+from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
+from shoal.controllers.queues.words import PREBUILT
+from shoal.controllers.queues.world import UNREADABLE, annotation, controller_of, group_of, key_of
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
+from shoal.kube.runtime import Controller
+from shoal.kube.transport import Transport
+from shoal.kube.writes import Writes
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN = 1.0
+AT_ONCE = 4
+Round = tuple[str, int]
+"""UID of a hub's Workload and its round."""
+
+
+class Town(Protocol):
+    """What a member asks of those who keep all of them."""
+
+    def may_write(self, name: str) -> bool: ...
+    def removed_up_to(self, name: str, workload: str) -> int | None: ...
+    def known_identity(self, name: str) -> str: ...
+
+
+class Refused(Exception):
+    """This cluster does not take this gang; the text says why."""
+
+
+class Member:
+    """`heard(key)` is called when something changed here that the hub should look at."""
+
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        origin: str,
+        hub: Hub,
+        town: Town,
+        settings: ClusterSettings,
+        clock: Clock,
+        heard: Callable[[Key], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.client = Client(transport, manager="shoal", timeout=settings.request_seconds)
+        self.pulse = Pulse(name, self.client, settings, clock, changed)
+        self.synced = False
+        self._origin, self._hub, self._town, self._settings = origin, hub, town, settings
+        self._heard, self._changed, self._clock = heard, changed, clock
+        self._absent: dict[Kind, asyncio.Event] = {}
+        self.workloads = self._cache(kinds.WORKLOAD)
+        self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, workload=_workload_of) for one in ALL}
+        self.queue: Controller[Key] = Controller(f"cluster {name}", self.reconcile, workers=AT_ONCE, clock=clock)
+        self._writer = Writes(self.client, in_flight=AT_ONCE, clock=clock).writer("clusters")
+        self._gone: set[Round] = set()
+        self._refusals: dict[Round, str] = {}
+        self._vetted: set[Round] = set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.pulse.run())
+                for cache in self._caches:
+                    tasks.create_task(cache.run())
+                for cache in self._caches:
+                    await until_known(cache, self._absent[cache.kind])
+                self.workloads.subscribe(lambda change: self._noticed(change.key))
+                for cache in self.jobs.values():
+                    cache.subscribe(self._job_changed)
+                self.synced = True
+                self._changed()
+                tasks.create_task(self.queue.run())
+        finally:
+            await self.client.transport.close()
+
+    # --- asked by the dispatcher
+
+    def copy_of(self, workload: Json) -> Json | None:
+        """The copy of this round."""
+        found = self.workloads.get(key_of(workload))
+        return found if found is not None and self._verdict(found, workload) == "current" else None
+
+    def job_of(self, workload: Json) -> tuple[Kind, Json] | None:
+        """The copy of its job, of this round."""
+        current = (pair for pair in self._jobs_at(key_of(workload)) if self._verdict(pair[1], workload) == "current")
+        return next(current, None)
+
+    def is_gone(self, workload: Json) -> bool:
+        """Was it looked up after the last change of mind, and nothing of this round found?"""
+        return _round(workload) in self._gone
+
+    def forget(self, workload: Json) -> None:
+        """Its round is over, and the hub has stored that."""
+        self._gone.discard(_round(workload))
+
+    def refusal(self, workload: Json) -> str:
+        return self._refusals.get(_round(workload), "")
+
+    def is_vetted(self, workload: Json) -> bool:
+        """Would this cluster store the job as it is?"""
+        return _round(workload) in self._vetted
+
+    def holds_younger(self, workload: Json) -> bool:
+        """Is there a copy from a round that the hub does not remember?"""
+        at = key_of(workload)
+        found = [self.workloads.get(at), *(job for _, job in self._jobs_at(at))]
+        return any(one is not None and self._verdict(one, workload) == "unknown" for one in found)
+
+    def unknown(self) -> list[str]:
+        """What carries the hub's mark and the hub does not remember."""
+        found = []
+        for cache in self._caches:
+            for obj in cache.list():
+                at = key_of(obj) if cache is self.workloads else _workload_key(obj)
+                if self._verdict(obj, self._hub.workloads.get(at)) == "unknown":
+                    found.append(f"{cache.kind.kind} {key_of(obj)}")
+        return sorted(found)
+
+    def holds(self, workload: str, epoch: int) -> bool:
+        """Is anything left of this hub Workload's rounds up to that one?"""
+        every = (obj for cache in self._caches for obj in cache.list())
+        return any(uid == workload and at <= epoch for uid, at in map(marks, every))
+
+    async def caught_up(self) -> None:
+        """Until all that was there before this call is known here."""
+        for cache in self._caches:
+            if cache.synced.is_set():
+                await cache.catch_up()
+
+    def known(self) -> set[Key]:
+        """Workloads of which something is here."""
+        jobs = (_workload_key(job) for cache in self.jobs.values() for job in cache.list())
+        return {*map(key_of, self.workloads.list()), *jobs}
+
+    # --- the hands
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring what is here of one gang to what the hub has stored. Level-triggered."""
+        if not self._town.may_write(self.name):
+            return None
+        workload = self._hub.workloads.get(key)
+        want = wanted_on(workload, self.name)
+        if workload is not None and want != "nothing":
+            self._gone.discard(_round(workload))
+        if await self._remove(key, workload, everything=want == "nothing"):
+            return LOOK_AGAIN
+        if workload is None:
+            return None
+        if want == "nothing":
+            return await self._confirm(key, workload)
+        try:
+            if want == "place":
+                await self._place(key, workload)
+            elif want == "run":
+                await self._run(workload)
+        except (Refused, Invalid, Forbidden, BadRequest, NotFound) as error:
+            self._refuse(workload, str(error))
+            return self._settings.refused_seconds
+        if self._refusals.pop(_round(workload), ""):
+            self._heard(key)
+        return None
+
+    async def _remove(self, key: Key, workload: Json | None, *, everything: bool) -> bool:
+        """Jobs before their Workload. True while something that must go is still there."""
+        found: list[tuple[Kind, Json]] = [*self._jobs_at(key)]
+        copy = self.workloads.get(key)
+        if copy is not None:
+            found.append((kinds.WORKLOAD, copy))
+        left = False
+        for kind, obj in found:
+            verdict = self._verdict(obj, workload)
+            if verdict == "stale" or (verdict == "current" and everything):
+                left = True
+                if not obj["metadata"].get("deletionTimestamp"):
+                    log.info("cluster %s: %s %s goes", self.name, kind.kind, key_of(obj))
+                    await self._writer.delete(kind, obj)
+        return left
+
+    async def _confirm(self, key: Key, workload: Json) -> float | None:
+        """Nothing is known to be here: look it up, for a create whose answer was lost may have left something."""
+        this = _round(workload)
+        if self.name not in record_of(workload).on or this in self._gone:
+            return None
+        for kind, name in self._names_of(workload):
+            try:
+                found = await self.client.get(kind, name, key.namespace)
+            except NotFound:
+                continue
+            if is_ours(found, self._origin) and self._verdict(found, workload) != "unknown":
+                self._cache_of(kind).note_write(found)
+                return LOOK_AGAIN
+        self._vetted.discard(this)
+        self._refusals.pop(this, None)
+        self._gone.add(this)
+        self._heard(key)
+        return None
+
+    async def _place(self, key: Key, workload: Json) -> None:
+        copy = self.copy_of(workload)
+        if copy is None:
+            await self._check_way(workload)
+            body = workload_copy(workload, record_of(workload), self._origin)
+            await self._create(kinds.WORKLOAD, body, workload)
+        elif _is_admitted(copy) and not self.is_vetted(workload):
+            await self._vet(workload)
+            self._heard(key)
+
+    async def _vet(self, workload: Json) -> None:
+        """The job as this cluster would store it, without storing it: nobody starts what was changed on the way."""
+        kind, body = self._job_body(workload)
+        try:
+            answer = await self.client.create(kind.kind, body, body["metadata"]["namespace"], dry_run=True)
+        except AlreadyExists:
+            raise Refused(f"{kind.kind.kind} {body['metadata']['name']} exists there already; remove it") from None
+        problem = altered({**body["spec"], "suspend": None}, answer.get("spec"))
+        if problem:
+            raise Refused(f"it would store {kind.kind.kind} {problem} differently; is its CRD older?")
+        self._vetted.add(_round(workload))
+
+    async def _run(self, workload: Json) -> None:
+        """The job, once: what was there before is not made again, whatever became of it."""
+        copy = self.copy_of(workload)
+        if copy is None or not _is_admitted(copy) or record_of(workload).job or self.job_of(workload) is not None:
+            return
+        await self._check_way(workload)
+        kind, body = self._job_body(workload)
+        await self._create(kind.kind, body, workload)
+        log.info("cluster %s: %s %s is released", self.name, kind.kind.kind, key_of(body))
+
+    async def _create(self, kind: Kind, body: Json, workload: Json) -> None:
+        try:
+            made = await self._writer.create(kind, body)
+        except AlreadyExists:
+            made = await self.client.get(kind, body["metadata"]["name"], body["metadata"]["namespace"])
+            if not is_ours(made, self._origin) or self._verdict(made, workload) == "unknown":
+                name = f"{kind.kind} {key_of(body)}"
+                raise Refused(f"{name} exists there and is not this hub's; it is left alone") from None
+        self._cache_of(kind).note_write(made)
+
+    async def _check_way(self, workload: Json) -> None:
+        """Directly before something is made: is it the cluster we know, and does its namespace take this hub's?"""
+        known = self._town.known_identity(self.name)
+        if known and await self.pulse.identity() != known:
+            raise Refused("another cluster answers under this name; it gets nothing")
+        name = workload["metadata"]["namespace"]
+        try:
+            namespace = await self.client.get(kinds.NAMESPACE, name)
+        except NotFound:
+            raise Refused(f"there is no namespace {name}") from None
+        except Forbidden:
+            if self._settings.namespaces == "accepted":
+                raise Refused(f"whether namespace {name} takes this hub's gangs may not be read") from None
+            return
+        accepts = annotation(namespace, words.HUB_NAMESPACE)
+        if accepts == self._hub.namespace_uid(name) or (not accepts and self._settings.namespaces == "any"):
+            return
+        raise Refused(f"namespace {name} does not take gangs from this hub's: annotate it with {words.HUB_NAMESPACE}")
+
+    # --- parts
+
+    def _job_body(self, workload: Json) -> tuple[GangJob, Json]:
+        found = self._hub.job_of(workload)
+        if found is None:
+            raise Refused("its job is gone")
+        return found[0], job_copy(found[0], found[1], workload, record_of(workload), self._origin)
+
+    def _names_of(self, workload: Json) -> list[tuple[Kind, str]]:
+        owner = controller_of(workload)
+        kind = BY_NAME.get((group_of(owner), str(owner.get("kind")))) if owner else None
+        names = [(kind.kind, str(owner["name"]))] if owner and kind else []
+        return [*names, (kinds.WORKLOAD, workload["metadata"]["name"])]
+
+    def _refuse(self, workload: Json, why: str) -> None:
+        if self._refusals.get(_round(workload)) != why:
+            self._refusals[_round(workload)] = why
+            self._heard(key_of(workload))
+
+    def _verdict(self, obj: Json, workload: Json | None) -> Verdict:
+        return judge(obj, workload, self._town.removed_up_to(self.name, marks(obj)[0]))
+
+    def _jobs_at(self, key: Key) -> Iterable[tuple[Kind, Json]]:
+        return [(kind, job) for kind, cache in self.jobs.items() for job in cache.by_index("workload", str(key))]
+
+    def _job_changed(self, change: Change) -> None:
+        self._noticed(_workload_key(change.new or change.old))
+
+    def _noticed(self, key: Key) -> None:
+        self.queue.enqueue(key)
+        self._changed()
+        self._heard(key)
+
+    @property
+    def _caches(self) -> list[Cache[Json]]:
+        return [self.workloads, *self.jobs.values()]
+
+    def _cache_of(self, kind: Kind) -> Cache[Json]:
+        return self.workloads if kind == kinds.WORKLOAD else self.jobs[kind]
+
+    def _cache(self, kind: Kind, **indexes: Any) -> Cache[Json]:
+        absent = self._absent[kind] = asyncio.Event()
+        return Cache(
+            self.client,
+            kind,
+            dict,
+            label_selector=f"{words.ORIGIN}={self._origin}",
+            indexes=indexes,
+            clock=self._clock,
+            report=lambda trouble: absent.set() if trouble.reason in UNREADABLE else None,
+        )
+
+
+def _round(workload: Json) -> Round:
+    return workload["metadata"]["uid"], record_of(workload).epoch
+
+
+def _is_admitted(copy: Json) -> bool:
+    draft = Draft(copy, 0)
+    return draft.is_true("Admitted") and not draft.is_true("Evicted") and not draft.is_true("Finished")
+
+
+def _workload_key(job: Json) -> Key:
+    return Key(job["metadata"].get("namespace", ""), annotation(job, PREBUILT))
+
+
+def _workload_of(job: Json) -> Iterable[str]:
+    return (str(_workload_key(job)),)

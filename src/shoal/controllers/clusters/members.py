@@ -1,0 +1,317 @@
+"""All other clusters: one member per MultiKueueCluster, made from its Secret, and what is shown and remembered of it.
+
+Whether a cluster answers is stored in its `Active` condition, and the time for which it may be silent is counted from
+there, so that memory and status never differ. Who it is is stored when it answers first; whoever answers under its
+name later gets nothing. What must go from a cluster that does not answer is stored with it until it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.kind import Key
+from shoal.api.meta import Json
+from shoal.controllers.clusters import words
+from shoal.controllers.clusters.credentials import Insecure, content_of
+from shoal.controllers.clusters.hub import Hub, secret_name
+from shoal.controllers.clusters.loss import Standing, seconds_until_lost
+from shoal.controllers.clusters.member import Member
+from shoal.controllers.clusters.pulse import Health
+from shoal.controllers.clusters.record import (
+    MOST_REMOVALS,
+    Removal,
+    record_of,
+    removals_of,
+    stored_removals,
+    with_removal,
+)
+from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.world import annotation, key_of
+from shoal.errors import BadInput
+from shoal.kube.cache import Cache
+from shoal.kube.clock import Clock
+from shoal.kube.errors import KubeError, NotFound
+from shoal.kube.transport import Transport
+from shoal.kube.writes import Writer
+
+log = logging.getLogger(__name__)
+
+Connect = Callable[[bytes, str], Transport]
+RESTART_PAUSE = 1.0
+SHOWN = 10
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A member, its credential's digest, and the task that it runs in."""
+
+    member: Member
+    credential: str
+    task: asyncio.Task[None]
+
+
+class Members:
+    def __init__(
+        self,
+        hub: Hub,
+        clusters: Cache[Json],
+        writer: Writer,
+        settings: ClusterSettings,
+        clock: Clock,
+        connect: Connect,
+        heard: Callable[[Key], None],
+        changed: Callable[[str], None],
+    ) -> None:
+        self.origin = settings.origin
+        self.hub_identity = ""
+        self._hub, self._clusters, self._writer = hub, clusters, writer
+        self._settings, self._clock, self._connect = settings, clock, connect
+        self._heard, self._changed = heard, changed
+        self._held: dict[str, _Held] = {}
+        self._was_usable: dict[str, bool] = {}
+
+    # --- asked by the dispatcher and by members
+
+    def get(self, name: str) -> Member | None:
+        held = self._held.get(name)
+        return held.member if held is not None else None
+
+    def exists(self, name: str) -> bool:
+        return self._clusters.get(Key("", name)) is not None
+
+    def usable(self, name: str) -> Member | None:
+        """It answers, it is who it should be, and all that is ours there was read."""
+        member = self.get(name)
+        return member if member is not None and member.synced and self.may_write(name) else None
+
+    def may_write(self, name: str) -> bool:
+        member = self.get(name)
+        health = member.pulse.health if member is not None else None
+        if health is None or not health.connected or self._problem(name, health):
+            return False
+        return self.known_identity(name) == health.identity
+
+    def known_identity(self, name: str) -> str:
+        cluster = self._clusters.get(Key("", name))
+        return annotation(cluster, words.IDENTITY) if cluster is not None else ""
+
+    def removed_up_to(self, name: str, workload: str) -> int | None:
+        cluster = self._clusters.get(Key("", name))
+        found = removals_of(cluster) if cluster is not None else ()
+        return next((one.epoch for one in found if one.workload == workload), None)
+
+    def trouble(self, name: str) -> str:
+        """Why it takes nothing now, for people."""
+        cluster = self._clusters.get(Key("", name))
+        if cluster is None:
+            return "there is no such MultiKueueCluster"
+        draft = Draft(cluster, 0)
+        return "it was not reached yet" if draft.is_true("Active") else draft.message("Active") or "not reached yet"
+
+    def until_lost(self, name: str) -> float | None:
+        """Seconds; None: it is not silent, or all are. A cluster that was taken away is lost at once."""
+        if not self.exists(name):
+            return 0.0
+        standings = []
+        for cluster in self._clusters.list():
+            draft = Draft(cluster, 0)
+            if draft.condition("Active") is not None:
+                standings.append(Standing(cluster["metadata"]["name"], draft.is_true("Active"), draft.since("Active")))
+        return seconds_until_lost(name, standings, self._clock.now(), self._settings.lost_seconds)
+
+    async def remember_removal(self, name: str, workload: Json) -> bool:
+        """Store that its copies must go from this cluster once it answers. False: there is no room to remember more."""
+        cluster = self._clusters.get(Key("", name))
+        if cluster is None:
+            return True  # nobody is left to ask
+        known = removals_of(cluster)
+        more = with_removal(known, Removal(workload["metadata"]["uid"], record_of(workload).epoch))
+        if len(more) > MOST_REMOVALS:
+            return False
+        await self._annotate(cluster, words.REMOVALS, stored_removals(more))
+        return True
+
+    # --- keeping them
+
+    async def reconcile(self, name: str) -> float | None:
+        """One MultiKueueCluster: a member for its credential, and what is shown of it."""
+        cluster = self._clusters.get(Key("", name))
+        if cluster is None or cluster["metadata"].get("deletionTimestamp"):
+            self._drop(name)
+            if cluster is None:
+                self._tell(name)
+            return None
+        health = self._keep(cluster)
+        cluster = await self._identify(cluster, health)
+        if health is not None:
+            await self._show(cluster, health)
+        await self._clear_removals(name)
+        usable = self.usable(name) is not None
+        if usable != self._was_usable.get(name):
+            self._was_usable[name] = usable
+            self._tell(name)
+        busy = health is None or not usable or self._has_removals(name)
+        return self._settings.probe_seconds if busy else None
+
+    def _has_removals(self, name: str) -> bool:
+        return bool(removals_of(self._clusters.get(Key("", name)) or {"metadata": {}}))
+
+    def stop(self) -> None:
+        for name in [*self._held]:
+            self._drop(name)
+
+    def _keep(self, cluster: Json) -> Health | None:
+        """Make the member, anew for another credential. What is wrong with the credential, or else its pulse."""
+        name = cluster["metadata"]["name"]
+        try:
+            content = self._credential(cluster)
+            digest = hashlib.sha256(content).hexdigest()
+            held = self._held.get(name)
+            if held is None or held.credential != digest:
+                transport = self._connect(content, f"kubeconfig of MultiKueueCluster {name}")
+                self._drop(name)
+                held = self._held[name] = self._start(name, digest, transport)
+            return held.member.pulse.health
+        except Insecure as error:
+            self._drop(name)
+            return Health(False, "InsecureKubeConfig", str(error))
+        except BadInput as error:
+            self._drop(name)
+            return Health(False, "BadKubeConfig", str(error))
+
+    def _credential(self, cluster: Json) -> bytes:
+        name = secret_name(cluster)
+        if not name:
+            raise BadInput("spec.clusterSource.kubeConfig must name a Secret: paths and cluster profiles are not read")
+        secret = self._hub.secret(name, self._settings.namespace)
+        if secret is None:
+            raise BadInput(f"Secret {self._settings.namespace}/{name} does not exist: put the kubeconfig there")
+        return content_of(secret)
+
+    def _start(self, name: str, digest: str, transport: Transport) -> _Held:
+        member = Member(
+            name,
+            transport,
+            self.origin,
+            self._hub,
+            self,
+            self._settings,
+            self._clock,
+            self._heard,
+            lambda: self._changed(name),
+        )
+        return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
+
+    async def _run(self, member: Member) -> None:
+        """This task owns one member: whatever ends it, the others go on, and it is made anew."""
+        try:
+            await member.run()
+        except Exception as error:
+            log.error("cluster %s failed and starts again", member.name, exc_info=error)
+        await self._clock.sleep(RESTART_PAUSE)
+        if self.get(member.name) is member:
+            del self._held[member.name]
+            self._changed(member.name)
+
+    def _drop(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is not None:
+            held.task.cancel()
+
+    def _problem(self, name: str, health: Health) -> str:
+        """Why this is not the cluster that it should be."""
+        known = self.known_identity(name)
+        if known and health.identity != known:
+            shown = health.identity or "one that may not be read"
+            return f"another cluster answers under this name: its kube-system has UID {shown}, known is {known}"
+        if health.identity and health.identity == self.hub_identity:
+            return "it is this cluster itself: name another one"
+        for other in self._clusters.list():
+            twin = other["metadata"]["name"]
+            if health.identity and twin != name and annotation(other, words.IDENTITY) == health.identity:
+                return f"it is the same cluster as {twin}: remove one of them"
+        return ""
+
+    async def _identify(self, cluster: Json, health: Health | None) -> Json:
+        name = cluster["metadata"]["name"]
+        if health is None or not health.connected or not health.identity or annotation(cluster, words.IDENTITY):
+            return cluster
+        return (
+            cluster if self._problem(name, health) else await self._annotate(cluster, words.IDENTITY, health.identity)
+        )
+
+    async def _show(self, cluster: Json, health: Health) -> None:
+        name, draft = cluster["metadata"]["name"], Draft(cluster, self._clock.now())
+        problem = self._problem(name, health) if health.connected else ""
+        if problem:
+            draft.put("Active", False, "AnotherCluster", problem)
+        elif _says_more(draft, health):
+            draft.put("Active", health.connected, health.reason, health.message)
+        member = self.usable(name)
+        unknown = member.unknown() if member is not None else []
+        if unknown:
+            more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+            text = ", ".join(unknown[:SHOWN])
+            said = f"it holds what this hub does not remember making: {text}{more}; delete what is not wanted"
+            draft.put("UnknownCopies", True, "NotRemembered", said)
+        elif member is not None:
+            draft.drop("UnknownCopies")
+        if draft.change:
+            try:
+                stored = await self._writer.patch(
+                    kinds.MULTIKUEUE_CLUSTER, cluster, {"status": draft.change}, subresource="status"
+                )
+            except NotFound:
+                return
+            self._clusters.note_write(stored)
+            log.info("cluster %s: %s", name, draft.message("Active"))
+
+    async def _clear_removals(self, name: str) -> None:
+        """Forget what is gone: looked up only after everything that was there has arrived here."""
+        cluster, member = self._clusters.get(Key("", name)), self.usable(name)
+        if cluster is None or member is None or not removals_of(cluster):
+            return
+        for key in member.known():
+            member.queue.enqueue(key)
+        try:
+            async with asyncio.timeout(self._settings.request_seconds):
+                await member.caught_up()
+        except (TimeoutError, KubeError):
+            self._changed(name)
+            return
+        left = tuple(one for one in removals_of(cluster) if member.holds(one.workload, one.epoch))
+        if left != removals_of(cluster):
+            await self._annotate(cluster, words.REMOVALS, stored_removals(left))
+
+    async def _annotate(self, cluster: Json, name: str, value: str | None) -> Json:
+        stored = await self._writer.patch(
+            kinds.MULTIKUEUE_CLUSTER, cluster, {"metadata": {"annotations": {name: value}}}
+        )
+        self._clusters.note_write(stored)
+        return stored
+
+    def _tell(self, name: str) -> None:
+        """Everybody whom this cluster may concern looks again."""
+        member = self.get(name)
+        keys = {key_of(one) for one in self._hub.workloads.by_index("on", name)}
+        if member is not None:
+            keys |= member.known()
+            for key in keys:
+                member.queue.enqueue(key)
+        for check in self._hub.checks.list():
+            if name in (self._hub.clusters_of(check["metadata"]["name"]) or ()):
+                keys |= {key_of(one) for one in self._hub.workloads.by_index("check", check["metadata"]["name"])}
+        for key in keys:
+            self._heard(key)
+
+
+def _says_more(draft: Draft, health: Health) -> bool:
+    """The end of a message tells how the last request failed: that alone is no news."""
+    before = (draft.is_true("Active"), draft.reason("Active"), draft.message("Active").partition(":")[0])
+    return before != (health.connected, health.reason, health.message.partition(":")[0])

@@ -1,0 +1,71 @@
+"""What a hub remembers of one gang: the round of its dispatch, the clusters that may hold a copy, the job made there.
+
+Stored in one annotation of the Workload, before the first copy is made and until the last one is known to be gone.
+Rounds are numbered by the time they begin, so that a hub restored from a backup never gives a number twice. Pure.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.controllers.clusters import words
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    epoch: int = 0
+    on: tuple[str, ...] = ()
+    """Clusters that may hold a copy."""
+    job: str = ""
+    """UID of the job in the chosen cluster, once it was seen there."""
+    ends: bool = False
+    """It is taken back although it holds quota: its queue gives nothing to other clusters any more."""
+
+    def next(self, now: int, clusters: tuple[str, ...]) -> Record:
+        """The next round."""
+        return Record(epoch=max(self.epoch + 1, now), on=clusters)
+
+    def without(self, *clusters: str) -> Record:
+        return msgspec.structs.replace(self, on=tuple(one for one in self.on if one not in clusters))
+
+
+def record_of(workload: Json) -> Record:
+    """An annotation that somebody has spoilt counts as none: what it named is found by its marks and removed."""
+    text = (workload["metadata"].get("annotations") or {}).get(words.RECORD) or "{}"
+    try:
+        return msgspec.json.decode(text, type=Record)
+    except msgspec.MsgspecError:
+        return Record()
+
+
+def stored(record: Record) -> str:
+    return msgspec.json.encode(record).decode()
+
+
+class Removal(msgspec.Struct, frozen=True, array_like=True):
+    """Copies of this hub Workload, up to this round, must go."""
+
+    workload: str
+    epoch: int
+
+
+MOST_REMOVALS = 3000
+"""What fits into an annotation with room to spare."""
+
+
+def removals_of(cluster: Json) -> tuple[Removal, ...]:
+    text = (cluster["metadata"].get("annotations") or {}).get(words.REMOVALS) or "[]"
+    try:
+        return msgspec.json.decode(text, type=tuple[Removal, ...])
+    except msgspec.MsgspecError:
+        return ()
+
+
+def with_removal(removals: tuple[Removal, ...], one: Removal) -> tuple[Removal, ...]:
+    kept = tuple(known for known in removals if known.workload != one.workload)
+    epoch = max([one.epoch, *(known.epoch for known in removals if known.workload == one.workload)])
+    return (*kept, Removal(one.workload, epoch))
+
+
+def stored_removals(removals: tuple[Removal, ...]) -> str | None:
+    return msgspec.json.encode(removals).decode() if removals else None

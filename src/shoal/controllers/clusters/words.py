@@ -1,0 +1,33 @@
+"""The names that people and other controllers read on what goes from one cluster to another."""
+
+from __future__ import annotations
+
+from shoal.api.kueue import MULTIKUEUE_CONTROLLER
+from shoal.controllers.queues.elsewhere import EPOCH, HELD
+
+CHECK = MULTIKUEUE_CONTROLLER
+"""`controllerName` of the admission checks that give gangs to other clusters; also `managedBy` of their jobs."""
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+"""Label of every copy: which hub it belongs to. What has another value, or none, is never touched."""
+RECORD = "shoal.dev/dispatch"
+"""Annotation of a hub's Workload: in which clusters something of it may be."""
+HUB_WORKLOAD = "shoal.dev/hub-workload"
+"""Annotation of every copy: UID of the Workload at the hub."""
+HUB_NAMESPACE = "shoal.dev/hub-namespace"
+"""Annotation of a member's namespace: UID of the one namespace at the hub from which it takes gangs."""
+IDENTITY = "shoal.dev/cluster-uid"
+"""Annotation of a MultiKueueCluster: UID of the `kube-system` namespace that answered first."""
+REMOVALS = "shoal.dev/removals"
+"""Annotation of a MultiKueueCluster: what must go there once it answers again."""
+
+__all__ = [
+    "CHECK",
+    "EPOCH",
+    "HELD",
+    "HUB_NAMESPACE",
+    "HUB_WORKLOAD",
+    "IDENTITY",
+    "ORIGIN",
+    "RECORD",
+    "REMOVALS",
+]
