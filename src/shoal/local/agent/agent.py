@@ -16,6 +16,7 @@ from functools import partial
 from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP, NODE, POD, SECRET, SERVICE
 from shoal.api.meta import Json
+from shoal.api.times import seconds_text
 from shoal.errors import ShoalError
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -23,14 +24,14 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
+from shoal.local.agent.admission import Refusal, Room, failed_status
+from shoal.local.agent.names import Names
 from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper
 from shoal.local.runtime import RunningPod, Runtime
 from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_lines
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.services import ServiceView, link_variables, service_views
 from shoal.local.runtime.simulated import SimulatedRuntime
 from shoal.local.shapes import NodeShape
 
@@ -60,20 +61,18 @@ class Agent:
         self._recorder = Recorder(client, "kubelet", clock=self._clock)
         self.pods: Cache[Json] = Cache(client, POD, dict, clock=self._clock, share=True)
         self._services: Cache[Json] = Cache(client, SERVICE, dict, clock=self._clock)
+        processes = [one for one in self._runtimes.values() if isinstance(one, ProcessRuntime)]
+        self._names = Names(self.pods, self._services, processes, self._clock)
         self._written_from = {
-            kind.kind: Cache(client, kind, dict, clock=self._clock)
-            for kind in (CONFIG_MAP, SECRET)
-            if any(isinstance(runtime, ProcessRuntime) for runtime in self._runtimes.values())
+            kind.kind: Cache(client, kind, dict, clock=self._clock) for kind in (CONFIG_MAP, SECRET) if processes
         }
         self._nodes: Cache[Json] = Cache(client, NODE, dict, label_selector=f"{MANAGED}={name}", clock=self._clock)
         self._controller: Controller[Key] = Controller("agent", self._reconcile, workers=workers, clock=self._clock)
         self._runs: dict[Key, RunningPod] = {}
         self._written: dict[str, Json] = {}
         self._stopping: set[Key] = set()
+        self._room = Room()
         self._refreshing: set[asyncio.Task[None]] = set()
-        self._names_stale = asyncio.Event()
-        self._lines: ServiceLines | None = None
-        self._seen: list[ServiceView] | None = None
         self._closing = False
         self.ready = asyncio.Event()
 
@@ -84,11 +83,11 @@ class Agent:
         for runtime in self._runtimes.values():
             await runtime.start()
             if isinstance(runtime, ProcessRuntime):
-                runtime.hosts_text = self._hosts_text
-                runtime.host.links = self._links
-                runtime.host.sandbox.lookup = self._look_up
+                runtime.hosts_text = self._names.hosts_text
+                runtime.host.links = self._names.links
+                runtime.host.sandbox.lookup = self._names.look_up
             elif isinstance(runtime, SimulatedRuntime):
-                runtime.lookup = self._look_up
+                runtime.lookup = self._names.look_up
         try:
             async with asyncio.TaskGroup() as tasks:
                 for cache in (self._nodes, self._services, self.pods):
@@ -102,10 +101,9 @@ class Agent:
                 for kind, cache in self._written_from.items():
                     tasks.create_task(cache.run())
                     cache.subscribe(partial(self._source_changed, kind))
-                self._services.subscribe(lambda change: self._names_stale.set())
                 self.pods.subscribe(self._pod_changed)
-                self._names_stale.set()
-                tasks.create_task(self._keep_names())
+                self._admit_in_order()
+                tasks.create_task(self._names.keep())
                 tasks.create_task(self.keeper.beat())
                 tasks.create_task(self._controller.run())
                 self.ready.set()
@@ -115,6 +113,7 @@ class Agent:
             self._runs.clear()  # a next run of this agent finds its pods as after a restart
             self._stopping.clear()
             self._written.clear()
+            self._room = Room()
             await self._recorder.close()
 
     async def stop_pods(self, grace: float) -> None:
@@ -186,11 +185,31 @@ class Agent:
         if run is None:
             if (pod.get("status") or {}).get("phase") in TERMINAL:
                 return None
+            if refusal := self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].capacity):
+                return await self._refuse(pod, refusal)
             run = self._begin(key, pod)
             if run is None:
                 return None
         await self._report(pod, run)
         return None
+
+    def _admit_in_order(self) -> None:
+        """Pods of an earlier agent keep their places, the oldest first, should their node be smaller now."""
+        ours = [pod for pod in self.pods.list() if self._is_ours(pod)]
+        for pod in sorted(ours, key=_age):
+            if (pod.get("status") or {}).get("phase") not in TERMINAL:
+                self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].capacity)
+
+    async def _refuse(self, pod: Json, refusal: Refusal) -> None:
+        """It does not fit on its node: failed, before anything of it started."""
+        metadata = pod["metadata"]
+        self.announce(pod, "Warning", refusal.reason, refusal.message)
+        body = {"metadata": {"uid": metadata["uid"]}, "status": failed_status(refusal, seconds_text(self._clock.now()))}
+        with contextlib.suppress(NotFound, Conflict):
+            written = await self._client.patch(
+                POD, metadata["name"], metadata["namespace"], body, subresource="status", patch_type="merge"
+            )
+            self.pods.note_write(written)
 
     def _begin(self, key: Key, pod: Json) -> RunningPod | None:
         try:
@@ -259,10 +278,11 @@ class Agent:
 
     def _pod_changed(self, change: Change) -> None:
         pod = change.new or change.old
+        if change.old is not None and not _holds_room(change.new, change.old["metadata"]["uid"]):
+            self._room.release(change.old["metadata"]["uid"])  # in the order in which the scheduler learns it
         if self._is_ours(pod) or change.key in self._runs:
             self._controller.enqueue(change.key)
-        if _named(change.old) != _named(change.new):
-            self._names_stale.set()
+        self._names.pod_changed(change)
 
     def _source_changed(self, kind: str, change: Change) -> None:
         """A config map or secret: files of running pods that are written from it follow."""
@@ -304,66 +324,15 @@ class Agent:
         wanted = self.keeper.shapes[pod["spec"]["nodeName"]].runtime
         return self._runtimes.get(wanted) or next(iter(self._runtimes.values()))
 
-    def _hosts_text(self, pod: Json, own: str) -> str:
-        return hosts_text(own, pod["metadata"].get("namespace", ""), self._service_lines(), self._named_pods())
 
-    def _look_up(self, name: str) -> list[str] | None:
-        return lookup(name, self._service_lines(), self._named_pods())
-
-    def _service_lines(self) -> ServiceLines:
-        if self._lines is None:
-            self._lines = service_lines(self._views(), self._service_addresses())
-        return self._lines
-
-    def _views(self) -> list[ServiceView]:
-        if self._seen is None:
-            self._seen = service_views(self._services.list(), self.pods.list())
-        return self._seen
-
-    def _service_addresses(self) -> dict[str, str]:
-        process = self._runtimes.get("process")
-        return process.host.sandbox.service_addresses if isinstance(process, ProcessRuntime) else {}
-
-    def _links(self, namespace: str) -> dict[str, str]:
-        return link_variables(self._views(), namespace, self._service_addresses())
-
-    def _named_pods(self) -> list[Json]:
-        return [pod for pod in self.pods.list() if pod["spec"].get("subdomain")]
-
-    async def _keep_names(self) -> None:
-        """Rewrite hosts files soon after a change, once for many changes."""
-        while True:
-            await self._names_stale.wait()
-            await self._clock.sleep(0.05)
-            self._names_stale.clear()
-            self._seen = None
-            for runtime in self._runtimes.values():
-                if isinstance(runtime, ProcessRuntime) and runtime.pods:
-                    try:
-                        await runtime.host.sandbox.publish(self._views())
-                    except (ShoalError, OSError) as error:
-                        log.warning("Services cannot be served at addresses of their own: %s", error)
-            self._lines = None
-            for runtime in self._runtimes.values():
-                if isinstance(runtime, ProcessRuntime):
-                    runtime.refresh_names()
+def _age(pod: Json) -> tuple[str, str]:
+    """To sort by: the oldest first, and always in the same order."""
+    return pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]
 
 
-def _named(pod: Json | None) -> object:
-    """What of a pod decides the names that others see."""
-    if pod is None:
-        return None
-    status = pod.get("status") or {}
-    if not status.get("podIP"):
-        return None
-    ready = [c["status"] for c in status.get("conditions") or () if c["type"] == "Ready"]
-    return (
-        status["podIP"],
-        status.get("phase"),
-        ready,
-        pod["metadata"].get("labels"),
-        "deletionTimestamp" in pod["metadata"],
-    )
+def _holds_room(pod: Json | None, uid: str) -> bool:
+    """Whether this is still that pod, and still counts on its node."""
+    return pod is not None and pod["metadata"]["uid"] == uid and (pod.get("status") or {}).get("phase") not in TERMINAL
 
 
 def _with_others(pod: Json, status: Json) -> Json:

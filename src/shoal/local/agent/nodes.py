@@ -20,6 +20,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import would_change
+from shoal.local.agent import declared
 from shoal.local.runtime.identity import boot_id
 from shoal.local.shapes import NodeShape
 
@@ -139,7 +140,10 @@ class NodeKeeper:
         self.shapes: dict[str, NodeShape] = {}
 
     async def register(self, shapes: Iterable[NodeShape], annotations: dict[str, str] | None = None) -> None:
-        """Create the Node objects, or bring those of an earlier start up to date; a cordon stays."""
+        """Create the Node objects, or bring those of an earlier start to what is declared now.
+
+        What users changed by hand stays: a cordon, labels and taints that the declaration does not speak of.
+        """
         wanted = list(shapes)
         limit = asyncio.Semaphore(32)
 
@@ -151,17 +155,19 @@ class NodeKeeper:
 
     async def _register(self, shape: NodeShape, annotations: dict[str, str]) -> None:
         body = node_object(shape, self.agent, self.address, self._clock, self.port)
-        if annotations:
-            body["metadata"]["annotations"] = annotations
-        status = {"status": body["status"]}
+        body["metadata"]["annotations"] = {**annotations, declared.ANNOTATION: declared.note(body)}
+        status: Json = {"status": body["status"]}
         try:
             found = await self._client.create(NODE, body)
         except AlreadyExists:
             found = await self._client.get(NODE, shape.name)
-            labels = {"metadata": {"labels": body["metadata"]["labels"]}}
-            if would_change(found, labels):
-                await self._client.patch(NODE, shape.name, None, labels)
+            change = declared.change(found, body, always=(MANAGED, RUNTIME))
+            gone = declared.gone_resources(found, body)
+            if would_change(found, change):
+                await self._client.patch(NODE, shape.name, None, change)
             _keep_transitions(found, body)
+            for part in ("capacity", "allocatable"):
+                status["status"][part] |= gone
         if would_change(found, status):
             await self._client.patch(NODE, shape.name, None, status, subresource="status", patch_type="strategic")
         self.shapes[shape.name] = shape
