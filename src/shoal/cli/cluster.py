@@ -30,7 +30,7 @@ from shoal.local.apiserver import Server
 from shoal.local.apiserver.admission import Judge
 from shoal.local.home import DEFAULT_NODE, Home
 from shoal.local.images import ImageTable
-from shoal.local.load import base_load_pods
+from shoal.local.load import BASE_LOAD, base_load_pods
 from shoal.local.runtime.limits import find_limits
 from shoal.local.sandbox import Sandbox, outside
 from shoal.local.sandbox.choose import choose_sandbox
@@ -194,14 +194,24 @@ class LocalCluster:
         await asyncio.gather(*(one(definition) for definition in load_crds()))
 
     async def _place_base_load(self) -> None:
+        """The pods of the base load as they are declared now, and none of an earlier start."""
         nodes = sorted(self.keeper.shapes)
-        for pod in base_load_pods(self.settings.base_load, nodes[0] if nodes else ""):
-            try:
+        wanted = {pod["metadata"]["name"]: pod for pod in base_load_pods(self.settings.base_load, nodes[:1])}
+        try:
+            for found in await self.client.list(POD, "kube-system", label_selector=f"{BASE_LOAD}=true"):
+                name = found["metadata"]["name"]
+                if name in wanted and contains(found["spec"], wanted[name]["spec"]) and not is_over(found):
+                    del wanted[name]
+                else:
+                    await self.client.delete(POD, name, "kube-system", grace_seconds=0)
+            for pod in wanted.values():
                 await self.client.create(POD, pod, "kube-system")
-            except AlreadyExists:
-                continue
-            except KubeError as error:
-                raise ShoalError(f"the base load cannot be placed: {error}") from error
+        except KubeError as error:
+            raise ShoalError(f"the base load cannot be placed: {error}") from error
+
+
+def is_over(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) -> dict[str, Part]:

@@ -135,11 +135,13 @@ async def _add(home: Home, texts: tuple[str, ...]) -> None:
     transport = load(home.kubeconfig)
     try:
         client = Client(transport, manager="shoal-node")
-        known = {node["metadata"]["name"] for node in await client.list(NODE)}
+        nodes = await client.list(NODE)
+        known = {node["metadata"]["name"] for node in nodes}
+        runtime = home.remembered_runtime()
         address = next(
             (
                 entry["address"]
-                for node in await client.list(NODE)
+                for node in nodes
                 for entry in node["status"].get("addresses", ())
                 if entry["type"] == "InternalIP"
             ),
@@ -148,10 +150,10 @@ async def _add(home: Home, texts: tuple[str, ...]) -> None:
         shapes = []
         for text in texts:
             taken = sum(1 for one in known if one.startswith("node-"))
-            made = parse_node(text, taken=taken)
+            made = parse_node(text, runtime, taken)
             while any(shape.name in known for shape in made) and "name=" not in text:
                 taken += 1
-                made = parse_node(text, taken=taken)
+                made = parse_node(text, runtime, taken)
             if clash := next((shape.name for shape in made if shape.name in known), None):
                 raise ShoalError(f"there is a node {clash} already; choose another name")
             known |= {shape.name for shape in made}

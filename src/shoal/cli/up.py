@@ -21,11 +21,13 @@ from shoal.cli import choices
 from shoal.cli.choices import flag, set_option
 from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
-from shoal.local.home import DEFAULT_NAME, Home
+from shoal.local.home import DEFAULT_NAME, DEFAULT_NODE, Home
 from shoal.local.images import parse_mapping
+from shoal.local.load import check_base_load
 from shoal.local.sandbox import ownspace
 from shoal.local.sandbox.ownspace import OwnSpace
-from shoal.local.settings import Settings, check_names, parse_base_load, parse_node, parse_pool, read_file
+from shoal.local.settings import Pool, Settings, check_names, parse_base_load, parse_node, parse_pool, read_file
+from shoal.local.shapes import NodeShape
 
 STOP_GRACE = 10.0
 START_PATIENCE = 60.0
@@ -211,8 +213,9 @@ def _settings(
     with flag("--pool"):
         more = (*chosen.pools, *(parse_pool(text, kind) for text in pools))  # type: ignore[arg-type]
         check_names(msgspec.structs.replace(chosen, pools=more))
-    with flag("--base-load"):
+    with flag("--base-load" if base_load else "--config"):
         load = parse_base_load(base_load) if base_load else chosen.base_load
+        check_base_load(load, _first_node(shapes, more))
     with flag("--image"):
         mapped = {**chosen.images, **dict(parse_mapping(text) for text in images)}
     return msgspec.structs.replace(
@@ -224,6 +227,13 @@ def _settings(
         sandbox=sandbox or chosen.sandbox,
         images=mapped,
     )
+
+
+def _first_node(shapes: list[NodeShape], pools: tuple[Pool, ...]) -> NodeShape | None:
+    """The node that takes the base load; None when there is none at the start."""
+    if shapes or pools:
+        return min(shapes, key=lambda shape: shape.name, default=None)
+    return NodeShape(name=DEFAULT_NODE, capacity=machine.capacity())
 
 
 def _warn_if_larger(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shoal.errors import BadInput, ShoalError
 from shoal.local.runtime.identity import ProcessIdentity, alive, boot_id, start_time
+from shoal.local.shapes import RuntimeName
 
 DEFAULT_NAME = "local"
 DEFAULT_NODE = "node-0"
@@ -102,6 +103,11 @@ class Home:
             return []
         names = [str(node["name"]) for node in settings.get("nodes") or ()]
         return names if names or settings.get("pools") else [DEFAULT_NODE]
+
+    def remembered_runtime(self) -> RuntimeName:
+        """What pods are on this cluster's nodes unless a node says otherwise."""
+        settings = self.remembered().get("settings")
+        return "simulated" if isinstance(settings, dict) and settings.get("runtime") == "simulated" else "process"
 
     def remember(self, **facts: object) -> None:
         partial = self.directory / ".remembered.partial"

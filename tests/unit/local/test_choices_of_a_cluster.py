@@ -34,6 +34,7 @@ def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("--pool", "name=a,cpu=1,memory=1Gi,min=3,max=1", "max=1 is below min=3"),
         ("--base-load", "cpu=lots", "cpu: 'lots' is not a quantity"),
         ("--base-load", "limits.cores=1", "there is no field 'cores'"),
+        ("--base-load", "cpu=100k", "cpu=100k is more than the first node offers"),
         ("--name", "My Cluster", "must be lower-case letters, digits and dashes"),
         ("--config", "/nonexistent/cluster.yaml", "No such file or directory"),
         ("--port", "70000", "is not in the range"),
@@ -47,6 +48,12 @@ def test_a_bad_flag_is_named_and_ends_with_2(flag: str, text: str, words: str) -
     assert done.exit_code == 2, done.output
     assert f"Invalid value for '{flag}'" in done.output
     assert words in done.output
+
+
+def test_a_base_load_needs_a_node() -> None:
+    pool = ["--pool", "name=a,cpu=1,memory=1Gi"]
+    done = CliRunner().invoke(shoal, ["up", *pool, "--base-load", "cpu=1"])
+    assert done.exit_code == 2 and "there is no node to put the base load on" in done.output
 
 
 def test_two_of_one_name_are_refused() -> None:

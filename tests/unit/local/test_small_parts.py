@@ -169,7 +169,7 @@ def test_a_configuration_file_says_the_same_as_flags(tmp_path: Path) -> None:
 
 def test_the_base_load_sums_up_exactly_even_when_limits_are_below_requests() -> None:
     load = parse_base_load("cpu=3050m,memory=2918400Ki,limits.cpu=2200m,limits.memory=3020800Ki")
-    pods = base_load_pods(load, "node-0")
+    pods = base_load_pods(load, ["node-0"])
     sums: dict[tuple[str, str], int] = {}
     for pod in pods:
         resources = pod["spec"]["containers"][0]["resources"]

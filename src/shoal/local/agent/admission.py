@@ -15,8 +15,6 @@ from shoal.api.meta import Json
 from shoal.engine.facts import pod_requests
 from shoal.errors import BadInput
 
-MOST_PODS = "110"
-
 
 class Refusal(msgspec.Struct, frozen=True):
     reason: str
@@ -30,7 +28,7 @@ class Room:
         self._used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._held: dict[str, tuple[str, dict[str, int]]] = {}
 
-    def admit(self, pod: Json, capacity: dict[str, str]) -> Refusal | None:
+    def admit(self, pod: Json, offers: dict[str, str]) -> Refusal | None:
         """Take its part, unless it has it; or why the node is too small."""
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         if uid in self._held:
@@ -38,7 +36,7 @@ class Room:
         wanted = _wanted(pod)
         used = self._used[node]
         for resource, amount in wanted.items():
-            offered = _amount(resource, capacity.get(resource, MOST_PODS if resource == "pods" else "0"))
+            offered = _amount(resource, offers.get(resource, "0"))
             if used[resource] + amount > offered:
                 lack = f"requested: {amount}, used: {used[resource]}, capacity: {offered}"
                 return Refusal(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {lack}")

@@ -185,7 +185,7 @@ class Agent:
         if run is None:
             if (pod.get("status") or {}).get("phase") in TERMINAL:
                 return None
-            if refusal := self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].capacity):
+            if refusal := self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].offers):
                 return await self._refuse(pod, refusal)
             run = self._begin(key, pod)
             if run is None:
@@ -198,7 +198,7 @@ class Agent:
         ours = [pod for pod in self.pods.list() if self._is_ours(pod)]
         for pod in sorted(ours, key=_age):
             if (pod.get("status") or {}).get("phase") not in TERMINAL:
-                self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].capacity)
+                self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].offers)
 
     async def _refuse(self, pod: Json, refusal: Refusal) -> None:
         """It does not fit on its node: failed, before anything of it started."""

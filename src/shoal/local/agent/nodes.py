@@ -62,13 +62,7 @@ def node_object(shape: NodeShape, agent: str, address: str, clock: Clock, port: 
 
 
 def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str, port: int = 0) -> Json:
-    capacity = {
-        "pods": "110",
-        "hugepages-1Gi": "0",
-        "hugepages-2Mi": "0",
-        "ephemeral-storage": "100Gi",
-        **shape.capacity,
-    }
+    capacity = shape.offers
     now = seconds_text(clock.now())
     calm = [
         ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
