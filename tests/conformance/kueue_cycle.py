@@ -98,6 +98,8 @@ def _events(decisions: Decisions, names: dict[str, str], given: Case) -> Counter
         events[names[entry.gang], "QuotaReserved", "Normal"] += 1
         if entry.gang not in checked:
             events[names[entry.gang], "Admitted", "Normal"] += 1
+        if entry.replaces:
+            events[names[entry.replaces], "WorkloadSliceReplaced", "Normal"] += 1
     for victim in decisions.evicted:
         events[names[victim.gang], "EvictedDueToPreempted", "Normal"] += 1
         events[names[victim.gang], "Preempted", "Normal"] += 1

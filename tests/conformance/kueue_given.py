@@ -28,6 +28,7 @@ GATES_WITHOUT_EFFECT = {
     "SchedulerLibraryIntegration": None,
     "MultiKueueOrchestratedPreemption": None,
     "PriorityBoost": None,
+    "ElasticJobsViaWorkloadSlices": None,
 }
 
 
@@ -45,6 +46,7 @@ def settings_of(given: Case, **more: Any) -> Settings:
     chosen = {GATES_AS_SETTINGS[name]: value for name, value in gates.items() if name in GATES_AS_SETTINGS}
     if given.get("preemptionStrategies"):
         chosen["share_strategies"] = tuple(given["preemptionStrategies"])
+    chosen["slices"] = gates.get("ElasticJobsViaWorkloadSlices", True)
     return Settings(fair_sharing=bool(given.get("fairSharing")), **chosen, **more)
 
 

@@ -23,7 +23,7 @@ from .assignment import (
     Shortage,
 )
 from .demand import Member
-from .eligible import objection
+from .eligible import kept_elsewhere, objection
 from .facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings, Usage
 from .tree import Node
 from .wish import grouped, totals_of
@@ -89,6 +89,7 @@ class Search:
             for resource, amount in parts[index].requests.items():
                 wanted[resource] = wanted.get(resource, 0) + amount
         settled: set[str] = set()
+        severities: list[str] = []
         for resource in sorted(wanted):
             if resource in settled:
                 continue
@@ -103,8 +104,10 @@ class Search:
             settled.update(covered)
             scan = _Scan(self, indexes, group, covered, usage)
             scan.run(resource)
+            severities.append(scan.severity)
             if scan.best is None:
-                _fail(indexes, parts, scan.reasons, scan.severity, scan.shortages)
+                severity = max(severities, key=lambda reason: SEVERITY.get(reason, 0))
+                _fail(indexes, parts, scan.reasons, severity, scan.shortages)
                 return
             for index in indexes:
                 part = parts[index]
@@ -184,22 +187,32 @@ class _Scan:
         return False
 
     def _judge(self, name: str) -> tuple[dict[str, Choice] | None, Mode, int]:
-        """All resources on one flavor: the choices, and the mode and height of the worst of them."""
+        """All resources on one flavor: the choices, and the mode and height of the worst of them. One that is not
+        enough is no reason to say nothing of the others."""
         prefer = self.search.queue.fungibility.prefer_preempting
         worst, worst_height = Mode.FIT, 0
         worst_reason = ""
         choices: dict[str, Choice] = {}
         for resource, amount in self.wanted.items():
-            mode, height, reason = self._quota(FlavorResource(name, resource), amount)
+            mode, height, reason = self._kept(name, resource) or self._quota(FlavorResource(name, resource), amount)
             if reason and SEVERITY[reason] > SEVERITY.get(worst_reason, 0):
                 worst_reason = reason
             if _better(worst, worst_height, mode, height, prefer):
                 worst, worst_height = mode, height
-            if mode is Mode.NO_FIT:
-                self._milder(worst_reason)
-                return None, Mode.NO_FIT, height
             choices[resource] = Choice(name, mode, height)
+        if worst is Mode.NO_FIT:
+            self._milder(worst_reason)
+            return None, worst, worst_height
         return choices, worst, worst_height
+
+    def _kept(self, name: str, resource: str) -> tuple[Mode, int, str] | None:
+        """A slice of a job that runs stays on that job's flavors. None: nothing is in the way."""
+        for index in self.indexes:
+            text = kept_elsewhere(self.search.member.demands[index], resource, name)
+            if text:
+                self.reasons.append(text)
+                return Mode.NO_FIT, 0, NO_MATCHING_FLAVOR
+        return None
 
     def _quota(self, at: FlavorResource, amount: int) -> tuple[Mode, int, str]:
         search, node = self.search, self.search.node

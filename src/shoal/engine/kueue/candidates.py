@@ -96,7 +96,7 @@ def users(request: Request, record: QueueRecord, policy: Policy) -> Iterable[Mem
     """Gangs in one queue that use a place in need and that the policy allows."""
     places = request.places
     for member in record.reserved.values():
-        if not allowed(request, member, policy) or member.uid in request.gone:
+        if not allowed(request, member, policy) or member.uid in request.gone or member is request.member.replaced:
             continue
         if not member.evicted and member.uid in request.spared:
             continue

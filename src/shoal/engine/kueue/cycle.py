@@ -13,7 +13,7 @@ from shoal.engine.model import PodSetAssignment
 
 from . import entry as back
 from .assign import Search
-from .assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
+from .assignment import WAITING_FOR_QUOTA, Assignment, Outcome, PodSetChoice, shortfalls_of
 from .candidates import Victim
 from .decisions import WAITING_FOR_PREEMPTED, Decisions, Evict, Reserve, Wait, bounded, eviction_message
 from .demand import Member
@@ -198,7 +198,8 @@ class Cycle:
     def _serve(self, entry: Entry) -> None:
         """Serve one entry against everything earlier entries of this cycle took."""
         overlaps = any(victim.member.uid in self.taken for victim in entry.victims)
-        if overlaps and not self._recompute(entry):
+        recomputes = self.settings.recompute_on_overlap
+        if overlaps and recomputes and self._fits_after_others(entry):
             return
         if entry.outcome is Outcome.NO_FIT:
             return
@@ -207,16 +208,17 @@ class Cycle:
             if entry.record.fact.preemption.reclaim_within_cohort != "Any" and self._stays_first(entry):
                 self._until_end(entry.record.node, self._waited_for(entry))
             return
-        if not self._still_fits(entry):
-            entry.hold(
-                "Workload no longer fits after processing another workload", WAITING_FOR_QUOTA, back.AFTER_NOMINATION
-            )
-            if entry.outcome is Outcome.PREEMPT:
-                self._skip(entry)
-            return
         if entry.outcome is Outcome.PREEMPT and entry.member.terms.gated:
-            entry.hold("Workload requires preemption, but it's gated", "AdmissionGated", back.AFTER_NOMINATION)
-        elif entry.outcome is Outcome.PREEMPT:
+            entry.member.forget()
+            entry.hold("Workload requires preemption, but it's gated", "AdmissionGated", back.GATED)
+            return
+        if overlaps and not recomputes:
+            self._skip(entry, "Workload has overlapping preemption targets with another workload")
+            return
+        if not self._still_fits(entry):
+            self._skip(entry, "Workload no longer fits after processing another workload")
+            return
+        if entry.outcome is Outcome.PREEMPT:
             self._preempt(entry)
         elif self.settings.wait_for_pods_ready and self.state.unready:
             message = "waiting for all admitted workloads to be in PodsReady condition"
@@ -229,16 +231,9 @@ class Cycle:
         holds for one cycle only and makes decisions depend on who was looked at when."""
         return self.settings.exact or entry.record.waiting.strict
 
-    def _recompute(self, entry: Entry) -> bool:
-        """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before.
-
-        True when serving goes on; False when the entry is done.
-        """
-        if not self.settings.recompute_on_overlap:
-            message = "Workload has overlapping preemption targets with another workload"
-            entry.hold(message, WAITING_FOR_QUOTA, back.AFTER_NOMINATION)
-            self._skip(entry)
-            return False
+    def _fits_after_others(self, entry: Entry) -> bool:
+        """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before; if it
+        fits then it only has to wait."""
         assert entry.assignment is not None
         nominated: list[dict[str, str]] = [{} for _ in entry.member.demands]
         for index, part in enumerate(entry.assignment.pod_sets):
@@ -249,14 +244,14 @@ class Cycle:
         for victim in self.taken.values():
             victim.come_back()
         if entry.outcome is not Outcome.FIT:
-            return True
+            return False
         message = (
             "Workload has overlapping preemption targets with another workload,"
             " but will fit after these preemptions complete"
         )
         entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
         self._until_end(entry.record.node, entry.usage)
-        return False
+        return True
 
     def _still_fits(self, entry: Entry) -> bool:
         leaving = [*self.taken.values(), *entry.victims]
@@ -285,8 +280,11 @@ class Cycle:
         node.add(usage)
         self.borrowed_room.append((node, usage))
 
-    def _skip(self, entry: Entry) -> None:
-        self.skipped[entry.record.name] = self.skipped.get(entry.record.name, 0) + 1
+    def _skip(self, entry: Entry, message: str) -> None:
+        """Earlier entries were faster."""
+        entry.hold(message, WAITING_FOR_QUOTA, back.AFTER_NOMINATION)
+        if entry.outcome is Outcome.PREEMPT:
+            self.skipped[entry.record.name] = self.skipped.get(entry.record.name, 0) + 1
 
     def _preempt(self, entry: Entry) -> None:
         member = entry.member
@@ -316,19 +314,19 @@ class Cycle:
 
     def _admit(self, entry: Entry) -> None:
         assert entry.assignment is not None
-        assignment = tuple(
-            PodSetAssignment(
-                name=part.name,
-                count=part.count,
-                flavors={name: choice.flavor for name, choice in sorted(part.choices.items())},
-                usage={name: part.requests[name] for name in sorted(part.choices)},
-            )
-            for part in entry.assignment.pod_sets
-        )
+        replaced = entry.member.replaced
+        there = {part.name: part for part in replaced.assignment} if replaced is not None else {}
+        assignment = tuple([_assigned(part, there.get(part.name)) for part in entry.assignment.pod_sets])
         entry.admitted = True
         self.state.note_reservation(entry, assignment, self.now)
         self.reserved.append(
-            Reserve(gang=entry.member.key, uid=entry.member.uid, cluster_queue=entry.record.name, assignment=assignment)
+            Reserve(
+                gang=entry.member.key,
+                uid=entry.member.uid,
+                cluster_queue=entry.record.name,
+                assignment=assignment,
+                replaces=replaced.key if replaced is not None else "",
+            )
         )
 
     def _wait(self, entry: Entry) -> Wait:
@@ -343,10 +341,24 @@ class Cycle:
         )
 
 
-def send_back(entry: Entry, record: QueueRecord, wish: Wish | None) -> None:
+def _assigned(part: PodSetChoice, there: PodSetAssignment | None) -> PodSetAssignment:
+    """What a pod set was given, with what the slice it replaces has."""
+    usage = {name: part.requests[name] for name in sorted(part.choices)}
+    if there is not None:
+        usage = {name: amount + there.usage.get(name, 0) for name, amount in usage.items()}
+    return PodSetAssignment(
+        name=part.name,
+        count=part.count + (there.count if there is not None else 0),
+        flavors={name: choice.flavor for name, choice in sorted(part.choices.items())},
+        usage=usage,
+    )
+
+
+def send_back(entry: Entry, record: QueueRecord, wish: Wish | None, *, exact: bool) -> None:
     """Return a head that was not admitted to its queue: to the heap, or aside until something changes.
 
-    `wish`: what its shape asks for, so that it is tried again only when that may be there; None: always.
+    `wish`: what its shape asks for, so that it is tried again only when that may be there; None: always. `exact`: as
+    Kueue, whoever once evicted others stays first until it is admitted, even if it has to wait for other reasons.
     """
     waiting, member = record.waiting, entry.member
     if record.waiting.strict:
@@ -355,7 +367,7 @@ def send_back(entry: Entry, record: QueueRecord, wish: Wish | None) -> None:
         at_once = entry.back in (back.AFTER_NOMINATION, back.PENDING_PREEMPTION)
         if entry.back == back.PENDING_PREEMPTION:
             waiting.sticky = member.uid
-        elif waiting.sticky == member.uid and entry.back not in (back.AFTER_NOMINATION, back.NO_CANDIDATES):
+        elif waiting.sticky == member.uid and not (exact or entry.back in (back.AFTER_NOMINATION, back.NO_CANDIDATES)):
             waiting.sticky = ""
     if at_once or member.flavors_remain:
         waiting.push(member)

@@ -33,6 +33,8 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     cluster_queue: str
     assignment: tuple[PodSetAssignment, ...]
+    replaces: str = ""
+    """Key of the slice whose place it takes, and which has to be ended now."""
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):

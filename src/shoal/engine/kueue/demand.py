@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.engine.model import Gang, PodSet, Toleration
+from shoal.engine.model import Gang, PodSet, PodSetAssignment, Toleration
 from shoal.engine.selectors import NodeTerm, parse_node_terms
 from shoal.errors import BadInput
 
@@ -36,6 +36,10 @@ class PodDemand(msgspec.Struct, frozen=True):
     constraints: Constraints
     group: str = ""
     """Pod sets of one group share a flavor."""
+    there: int = 0
+    """Pods that the slice it replaces is charged for already; they are not in `count`."""
+    kept: dict[str, str] = {}
+    """Resource name to the flavor which that slice has, and this one must have, too."""
 
     def total(self, count: int) -> dict[str, int]:
         return {resource: max(0, each * count) for resource, each in self.requests.items()}
@@ -50,10 +54,10 @@ class Member:
 
     __slots__ = (
         "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation",
-        "order", "priority", "problem", "queue", "reserved_at", "shape", "terms", "time", "uid", "usage",
+        "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms", "time", "uid", "usage",
     )  # fmt: skip
 
-    def __init__(self, gang: Gang, queue: str) -> None:
+    def __init__(self, gang: Gang, queue: str, replaced: Member | None = None) -> None:
         terms = terms_of(gang)
         self.gang = gang
         self.key = gang.key
@@ -70,6 +74,10 @@ class Member:
             self.demands = tuple(_demand(pod_set, terms) for pod_set in gang.pod_sets)
         except BadInput as fault:
             self.problem = self.problem or f"resources validation failed: {fault}"
+        grown = _grown(self.demands, replaced) if replaced is not None else None
+        self.replaced = replaced if grown is not None else None
+        """The slice of the same job whose place it takes: it asks only for what it has more."""
+        self.demands = self.demands if grown is None else grown
         self.shape = _shape(gang, self.demands)
         self.holds = gang.state in ("reserved", "admitted", "stopping")
         """It has quota: usage counts in its cluster queue."""
@@ -105,6 +113,20 @@ def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
     return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group))
 
 
+def _grown(demands: tuple[PodDemand, ...], replaced: Member) -> tuple[PodDemand, ...] | None:
+    """What is asked beyond a slice that runs; None when more than the number of pods has changed."""
+    there = {part.name: part for part in replaced.assignment}
+    asked = {pod_set.name: pod_set.requests for pod_set in replaced.gang.pod_sets}
+    found = []
+    for demand in demands:
+        part = there.get(demand.name)
+        if part is None or asked.get(demand.name) != demand.requests or part.count > demand.count:
+            return None
+        more = demand.count - part.count
+        found.append(msgspec.structs.replace(demand, count=more, least=more, there=part.count, kept=part.flavors))
+    return tuple(found) if len(found) == len(there) else None
+
+
 def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> str:
     """Equal for gangs that get the same answer: priority, sizes, requests, constraints. Kueue's equivalence classes.
     Equal ones are the same object: there are many gangs of a shape, and they are asked for it often."""
@@ -113,23 +135,31 @@ def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> str:
     parts: list[Any] = [gang.priority]
     for demand, pod_set in zip(demands, gang.pod_sets, strict=True):
         parts.append((demand.name, demand.count, demand.least, demand.requests, pod_set.node_selector,
-                      pod_set.affinity, pod_set.tolerations, pod_set.topology_request))  # fmt: skip
+                      pod_set.affinity, pod_set.tolerations, pod_set.topology_request, demand.kept))  # fmt: skip
     return intern(msgspec.json.encode(parts, order="deterministic").decode())
 
 
 def _usage(gang: Gang, terms: Terms) -> Usage:
     """What an admission is charged, less the pods whose quota was given back since."""
     sizes = {pod_set.name: pod_set.count for pod_set in gang.pod_sets}
+    left = {
+        part.name: max(0, min(part.count, sizes.get(part.name, part.count) - terms.reclaimable.get(part.name, 0)))
+        for part in gang.assignment
+    }
+    return charge_of(gang.assignment, left)
+
+
+def charge_of(assignment: tuple[PodSetAssignment, ...], left: dict[str, int] | None = None) -> Usage:
+    """What an assignment takes at each place; `left`: how many pods of each set still count."""
     usage: Usage = {}
-    for part in gang.assignment:
-        left = sizes.get(part.name, part.count) - terms.reclaimable.get(part.name, 0)
-        kept = max(0, min(part.count, left))
+    for part in assignment:
+        counted = part.count if left is None else left[part.name]
         for resource, amount in part.usage.items():
             flavor = part.flavors.get(resource)
             if flavor is None or amount <= 0:
                 continue
-            if kept < part.count:
-                amount = amount // part.count * kept
+            if counted < part.count:
+                amount = amount // part.count * counted
             at = FlavorResource(flavor, resource)
             usage[at] = usage.get(at, 0) + amount
     return usage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shoal.engine.model import Taint
 from shoal.engine.selectors import NodeTerm, untolerated
 
-from .demand import Constraints
+from .demand import Constraints, PodDemand
 from .facts import Flavor
 
 
@@ -22,6 +22,14 @@ def objection(constraints: Constraints, flavor: Flavor) -> str:
     if not _labels_match(constraints, flavor.labels):
         return f"flavor {flavor.name} doesn't match node affinity"
     return ""
+
+
+def kept_elsewhere(demand: PodDemand, resource: str, flavor: str) -> str:
+    """Why another flavor is out of the question for a slice of a job that runs; empty when it is not."""
+    kept = demand.kept.get(resource, flavor)
+    if kept == flavor:
+        return ""
+    return f"could not assign {flavor} flavor since the original workload is assigned: {kept}"
 
 
 def _labels_match(constraints: Constraints, labels: dict[str, str]) -> bool:

@@ -13,6 +13,7 @@ NO_FIT = "no fit"
 NO_CANDIDATES = "no preemption candidates"
 PENDING_PREEMPTION = "pending preemption"
 AFTER_NOMINATION = "failed after nomination"
+GATED = "may not evict for now"
 NAMESPACE_MISMATCH = "namespace mismatch"
 GENERIC = "generic"
 

@@ -150,6 +150,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     pods_ready: bool = True
     gated: bool = False
     """It may not evict others for now."""
+    replaces: str = ""
+    """Key of the slice of the same elastic job whose place it takes; see `Settings.slices`."""
 
 
 NO_TERMS = Terms()
@@ -171,6 +173,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Fair sharing: those who stay within their own quota go before borrowers."""
     share_reclaims_nominal: bool = True
     """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
+    slices: bool = False
+    """A larger slice of an elastic job takes the place of the one that runs: it asks for the difference only, on the
+    same flavors. Whoever switches this on must end the smaller slice once the larger has quota (`Reserve.replaces`)."""
     exact: bool = False
     """Decide as Kueue in every step, even where that goes in circles; for comparison. Otherwise room freed by a
     preemption is kept for the preemptor, nobody evicts a gang that evicted it, or one it evicted before, until

@@ -165,8 +165,9 @@ class Planner:
             if entry.admitted:
                 continue
             record, member = entry.record, entry.member
-            exact = state.settings.exact or entry.assignment is None
-            send_back(entry, record, None if exact else record.wish(member, state.flavors, state.settings))
+            exact = state.settings.exact
+            known = None if exact or entry.assignment is None else record.wish(member, state.flavors, state.settings)
+            send_back(entry, record, known, exact=exact)
             if member.uid in state.rooms:
                 if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or member.flavors_remain:
                     record.waiting.sticky = member.uid  # whatever the strategy: its room must not wait long

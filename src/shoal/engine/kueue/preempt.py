@@ -48,7 +48,7 @@ class Preemptor:
             return []
         if reach is None:
             reach = Reach(self.records, self.settings)
-        if any(wanted.get(at, 0) > reach.most(record, at, member.priority) for at in places):
+        if any(wanted.get(at, 0) > reach.most(record, at, member.priority, places) for at in places):
             return []
         request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)

@@ -7,8 +7,8 @@ no, never the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from functools import cache, partial
 from typing import NamedTuple
 
 from .assignment import Assignment
@@ -17,6 +17,8 @@ from .facts import Flavor, FlavorResource, Policy, Settings
 from .record import QueueRecord
 from .tree import Node
 from .wish import Frame, Free, Reachable, Wish
+
+Places = frozenset[FlavorResource]
 
 
 class _Bound(NamedTuple):
@@ -37,16 +39,17 @@ class Reach:
     def __init__(self, records: dict[str, QueueRecord], settings: Settings) -> None:
         self.records = records
         self.settings = settings
-        self._borrowers: dict[tuple[Node, FlavorResource], list[tuple[QueueRecord, int]]] = {}
+        self._borrowers: dict[tuple[Node, Places], list[tuple[QueueRecord, FlavorResource | None]]] = {}
         self._free: dict[Node, Free] = {}
-        self._given: dict[tuple[Node, FlavorResource, Policy, int], tuple[int, dict[str, int]]] = {}
+        self._given: dict[tuple[Node, FlavorResource, Places, Policy, int], tuple[int, dict[str, int]]] = {}
         """What other queues could be made to give, in all and by queue."""
         self._surveys: dict[tuple[str, Frame, int], Reachable] = {}
-        self._bounds: dict[tuple[str, FlavorResource, int], _Bound] = {}
+        self._bounds: dict[tuple[str, FlavorResource, Places, int], _Bound] = {}
 
-    def most(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
-        """The largest amount that a gang of this priority in this queue could have at this place."""
-        return self._bound(record, at, priority).most
+    def most(self, record: QueueRecord, at: FlavorResource, priority: int, places: Places | None = None) -> int:
+        """The largest amount that a gang of this priority in this queue could have at this place; at `places` somebody
+        has to leave for it, here only if they are not given."""
+        return self._bound(record, at, places or _only(at), priority).most
 
     def fit(self, record: QueueRecord, wish: Wish, priority: int) -> Assignment | None:
         """The flavors that gangs of this priority get if they fit as things are; see `Wish.fit`.
@@ -90,8 +93,10 @@ class Reach:
                 tuple([max(group) for group in groups]),
             )
         if known is None:
-            bounds = [self._bound(record, at, priority) for at in frame.places]
-            over = [[self._bound(record, at, priority) for at in places] for places in frame.totals]
+            bounds = [self._bound(record, at, frame.together_with(at), priority) for at in frame.places]
+            over = [
+                [self._bound(record, at, frame.together_with(at), priority) for at in places] for places in frame.totals
+            ]
             nearby: tuple[int, ...] | None = None
             if self._owes_nothing(record):
                 nearby = tuple([bound.nearby for bound in bounds])
@@ -104,9 +109,9 @@ class Reach:
             )
         return known
 
-    def over(self, record: QueueRecord, places: Iterable[FlavorResource], priority: int) -> tuple[int, int]:
-        """Over these places: all that is free or could be made so, and the most at one of them."""
-        bounds = [self._bound(record, at, priority) for at in places]
+    def over(self, record: QueueRecord, frame: Frame, priority: int) -> tuple[int, int]:
+        """Over the places of the frame's first resource: all that is free or could be made so, and the most at one."""
+        bounds = [self._bound(record, at, frame.together_with(at), priority) for at in frame.totals[0]]
         return sum([bound.everything for bound in bounds]), max([bound.most for bound in bounds])
 
     def _owes_nothing(self, record: QueueRecord) -> bool:
@@ -115,20 +120,20 @@ class Reach:
         flat = parent is None or parent.parent is None
         return flat and not self.settings.fair_sharing and not record.fact.preemption.may_borrow
 
-    def _bound(self, record: QueueRecord, at: FlavorResource, priority: int) -> _Bound:
-        key = (record.name, at, priority)
+    def _bound(self, record: QueueRecord, at: FlavorResource, places: Places, priority: int) -> _Bound:
+        key = (record.name, at, places, priority)
         known = self._bounds.get(key)
         if known is None:
-            known = self._bounds[key] = self._work_out(record, at, priority)
+            known = self._bounds[key] = self._work_out(record, at, places, priority)
         return known
 
-    def _work_out(self, record: QueueRecord, at: FlavorResource, priority: int) -> _Bound:
+    def _work_out(self, record: QueueRecord, at: FlavorResource, places: Places, priority: int) -> _Bound:
         node, preemption = record.node, record.fact.preemption
         free = self.free(record)[at]
         if not preemption.may_evict:
             return _Bound(free, free, free, free)
         own = _below(record, at, preemption.within_cluster_queue, priority)
-        foreign = self._foreign(record, at, priority)
+        foreign = self._foreign(record, at, places, priority)
         nearby, everything = free + own, free + own + foreign
         unborrowed = node.nominal(at) - node.usage.get(at, 0) + own
         if not foreign or self.settings.fair_sharing or preemption.may_borrow:
@@ -137,31 +142,36 @@ class Reach:
         kept = max(unborrowed, _owned(node, at))
         return _Bound(max(nearby, min(everything, kept)), everything, nearby, unborrowed)
 
-    def _foreign(self, record: QueueRecord, at: FlavorResource, priority: int) -> int:
+    def _foreign(self, record: QueueRecord, at: FlavorResource, places: Places, priority: int) -> int:
+        """What other queues could be made to give here: each that borrows at one of the places in need gives of all."""
         policy = record.fact.preemption.reclaim_within_cohort
         if policy == "Never" or record.node.parent is None:
             return 0
         root = record.node.root()
-        key = (root, at, policy, 0 if policy == "Any" else priority)
+        key = (root, at, places, policy, 0 if policy == "Any" else priority)
         known = self._given.get(key)
         if known is None:
             given = {}
-            for other, overhang in self._borrowing(root, at):
+            for other, only in self._borrowing(root, places):
                 held = _below(other, at, policy, priority)
-                # A queue gives only while it borrows; the last gang to leave may take it below.
-                given[other.name] = held if self.settings.fair_sharing else min(held, overhang + other.largest(at))
+                if only is at and not self.settings.fair_sharing:
+                    # A queue gives only while it borrows; the last gang to leave may take it below.
+                    held = min(held, _overhang(other.node, at) + other.largest(at))
+                given[other.name] = held
             known = self._given[key] = (sum(given.values()), given)
         return known[0] - known[1].get(record.name, 0)
 
-    def _borrowing(self, root: Node, at: FlavorResource) -> list[tuple[QueueRecord, int]]:
-        key = (root, at)
-        if key not in self._borrowers:
-            self._borrowers[key] = [
-                (self.records[node.name], overhang)
-                for node in root.queues()
-                if (overhang := node.usage.get(at, 0) - node.subtree.get(at, 0)) > 0 and node.name in self.records
-            ]
-        return self._borrowers[key]
+    def _borrowing(self, root: Node, places: Places) -> list[tuple[QueueRecord, FlavorResource | None]]:
+        """The queues that borrow at one of these places; which one, if it is the only one."""
+        key = (root, places)
+        known = self._borrowers.get(key)
+        if known is None:
+            known = self._borrowers[key] = []
+            for node in root.queues():
+                where = [at for at in places if _overhang(node, at) > 0]
+                if where and node.name in self.records:
+                    known.append((self.records[node.name], where[0] if len(where) == 1 else None))
+        return known
 
 
 class QueueSurvey:
@@ -181,11 +191,10 @@ class QueueSurvey:
         """Of the first resource only: as a rule that settles it, and the others need not be worked out."""
         if not frame.totals:
             return None
-        places = frame.totals[0]
         if self.record.fact.preemption.may_evict:
-            return self.reach.over(self.record, places, priority)
+            return self.reach.over(self.record, frame, priority)
         free = self.reach.free(self.record)
-        amounts = [free[at] for at in places]
+        amounts = [free[at] for at in frame.totals[0]]
         return sum(amounts), max(amounts)
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
@@ -196,6 +205,15 @@ class QueueSurvey:
             return False
         reachable = self.reach.survey(self.record, wish.frame, priority)
         return reachable.tempts(wish) and reachable.allows(wish)
+
+
+def _overhang(node: Node, at: FlavorResource) -> int:
+    return node.usage.get(at, 0) - node.subtree.get(at, 0)
+
+
+@cache
+def _only(at: FlavorResource) -> Places:
+    return frozenset((at,))
 
 
 def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: int) -> int:

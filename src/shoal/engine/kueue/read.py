@@ -127,6 +127,7 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BOOST = "kueue.x-k8s.io/priority-boost"
+REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 DEFAULT_RULES = PodRules()
 
@@ -172,6 +173,10 @@ def _boost(metadata: Json) -> int:
         return 0
 
 
+def _annotation(stored: Json, name: str) -> str:
+    return str((stored["metadata"].get("annotations") or {}).get(name) or "")
+
+
 def _is_gated(stored: Json) -> bool:
     """Does a preemption gate of the workload still stand closed?"""
     wanted = {entry["name"] for entry in (stored.get("spec") or {}).get("preemptionGates") or []}
@@ -192,6 +197,7 @@ def _terms(stored: Json, conditions: dict[str, Json], rules: PodRules) -> Terms:
         evicted_at=_moment(evicted.get("lastTransitionTime")) if is_evicted and evicted is not None else None,
         evicted_reason="" if reason == "PodsReadyTimeout" and rules.requeue_by_creation else reason,
         gated=rules.preemption_gates and _is_gated(stored),
+        replaces=f"Workload/{replaces}" if (replaces := _annotation(stored, REPLACES)) else "",
         checks_failed=any(state in ("Retry", "Rejected") for state in checks),
         requeue_at=_moment((status.get("requeueState") or {}).get("requeueAt")),
         backing_off=requeued is not None and requeued.get("status") == "False",
@@ -209,8 +215,8 @@ def _state(stored: Json, conditions: dict[str, Json], holds: bool) -> State:
         return "finished"
     if holds:
         return "stopping" if true("Evicted") else "admitted" if true("Admitted") else "reserved"
-    gated = (stored["metadata"].get("annotations") or {}).get(GATED_BY)
-    if (stored.get("spec") or {}).get("active") is False or gated or true("WaitingForReplacementPods"):
+    inactive = (stored.get("spec") or {}).get("active") is False
+    if inactive or _annotation(stored, GATED_BY) or true("WaitingForReplacementPods"):
         return "held"
     return "waiting"
 

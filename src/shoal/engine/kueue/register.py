@@ -45,6 +45,8 @@ class Register:
         self._sleepers: list[tuple[int, str]] = []
         self._ghosts: set[str] = set()
         """Cluster queues that were removed while gangs still held quota in them."""
+        self._successors: dict[str, str] = {}
+        """Key of a slice to that of the one that takes its place."""
         self._waiting_in: dict[str, str] = {}
         """UID of a waiting gang to its cluster queue."""
         self._shapes_stale = False
@@ -58,7 +60,7 @@ class Register:
         if gang.state == "finished":
             self.remove_gang(gang.key)
             return
-        member = Member(gang, self._target(gang))
+        member = self._member(gang)
         if old is None or old.uid != member.uid or old.shape != member.shape:
             self.state.outside_change()
         elif member.holds and old.holds:
@@ -78,6 +80,7 @@ class Register:
         self._put_in(member)
         if sticky and not member.holds and member.uid in self.state.records[member.queue].waiting:
             self.state.records[member.queue].waiting.sticky = member.uid
+        self._renew_successor(gang.key)
 
     def remove_gang(self, key: str) -> None:
         member = self.members.get(key)
@@ -86,6 +89,21 @@ class Register:
             del self.members[key]
             self.state.give_up_room(member.uid)
             self.state.outside_change()
+            self._renew_successor(key)
+
+    def _member(self, gang: Gang) -> Member:
+        """The gang as it stands: for a slice of an elastic job, beside the one whose place it takes."""
+        queue, replaces = self._target(gang), terms_of(gang).replaces
+        replaced = self.members.get(replaces) if replaces and self.state.settings.slices else None
+        beside = replaced is not None and replaced.holds and replaced.queue == queue and gang.state not in HOLDING
+        return Member(gang, queue, replaced if beside else None)
+
+    def _renew_successor(self, key: str) -> None:
+        """What a waiting slice asks for depends on the one that runs."""
+        successor = self.members.get(self._successors.get(key, ""))
+        if successor is not None and not successor.holds:
+            self._take_out(successor)
+            self._put_in(self._member(successor.gang))
 
     def _confirm(self, member: Member) -> None:
         """The facts only say what the ledger knows already."""
@@ -113,9 +131,14 @@ class Register:
         self._by_local.setdefault((member.gang.namespace, member.gang.queue), set()).add(member.key)
         self._by_cluster.setdefault(member.queue, set()).add(member.key)
         record = self.state.records.get(member.queue)
+        if self.state.settings.slices and member.terms.replaces:
+            self._successors[member.terms.replaces] = member.key
         if member.holds:
-            if record is not None:
+            if record is not None and not self._is_replaced(member):
                 record.hold(member)
+                replaced = self.members.get(member.terms.replaces)
+                if self.state.settings.slices and replaced is not None and replaced.uid in record.reserved:
+                    record.release(replaced.uid)
                 self.state.forest.bump(record.node)
             if member.gang.stopping_for:
                 self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
@@ -154,6 +177,8 @@ class Register:
         _discard(self._by_local, (member.gang.namespace, member.gang.queue), member.key)
         _discard(self._by_cluster, member.queue, member.key)
         _discard(self.state.awaited, member.gang.stopping_for, member.uid)
+        if self._successors.get(member.terms.replaces) == member.key:
+            del self._successors[member.terms.replaces]
         record = self.state.records.get(member.queue)
         if record is None:
             return
@@ -161,6 +186,9 @@ class Register:
             record.waiting.sticky = ""
         if member.uid in record.reserved:
             record.release(member.uid)
+            replaced = self.members.get(member.terms.replaces) if self.state.settings.slices else None
+            if replaced is not None and replaced.holds and replaced.queue == record.name:
+                record.hold(replaced)  # it was not ended after all
             self._freed(record)
             if record.name in self._ghosts and not record.reserved:
                 self._drop(record)
@@ -170,6 +198,11 @@ class Register:
             self.hot.add(record.name)
             if record.waiting.strict:
                 self._freed(record)  # what the head of a strict queue waits for is kept from others
+
+    def _is_replaced(self, member: Member) -> bool:
+        """Does a larger slice of the same job hold quota for both?"""
+        successor = self.members.get(self._successors.get(member.key, ""))
+        return successor is not None and successor.holds and successor.queue == member.queue
 
     def is_asleep(self, member: Member) -> bool:
         return member.terms.backing_off or member.terms.requeue_at > self.now

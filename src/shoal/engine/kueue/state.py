@@ -13,7 +13,7 @@ from shoal.engine.model import PodSetAssignment
 
 from .assignment import Assignment
 from .candidates import NOBODY, Victim
-from .demand import Member
+from .demand import Member, charge_of
 from .entry import Entry
 from .facts import Flavor, Settings, Usage
 from .forest import Forest
@@ -65,8 +65,10 @@ class State:
 
     def note_reservation(self, entry: Entry, assignment: tuple[PodSetAssignment, ...], now: int) -> None:
         member, record = entry.member, entry.record
-        member.usage = {at: amount for at, amount in entry.usage.items() if amount > 0}
+        member.usage = charge_of(assignment)
         member.assignment = assignment
+        if member.replaced is not None:
+            record.release(member.replaced.uid)
         member.reserved_at = now
         member.holds = True
         member.forget()

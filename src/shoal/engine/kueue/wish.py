@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .assignment import Assignment, Choice, Mode, PodSetChoice
 from .demand import Member, PodDemand
-from .eligible import objection
+from .eligible import kept_elsewhere, objection
 from .facts import Flavor, FlavorResource, Fungibility, ResourceGroup, Settings, Usage
 from .tree import Node
 
@@ -30,11 +30,18 @@ Least = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
 class Frame:
     """Where something must be found: at `places`, and over each of `totals`. Equal ones are the same object."""
 
-    __slots__ = ("places", "totals")
+    __slots__ = ("_together", "places", "totals")
 
-    def __init__(self, places: tuple[FlavorResource, ...], totals: tuple[tuple[FlavorResource, ...], ...]) -> None:
+    def __init__(
+        self, places: tuple[FlavorResource, ...], totals: tuple[tuple[FlavorResource, ...], ...], *, at_once: bool
+    ) -> None:
         self.places = places
         self.totals = totals
+        self._together = {at: frozenset(places) if at_once else frozenset((at,)) for at in places}
+
+    def together_with(self, at: FlavorResource) -> frozenset[FlavorResource]:
+        """The places that a gang may need at once with this one."""
+        return self._together[at]
 
 
 class Reachable(NamedTuple):
@@ -145,6 +152,8 @@ class Wish:
                     flavor = flavors.get(quota.name)
                     if flavor is None or any(objection(demands[index].constraints, flavor) for index in indexes):
                         continue
+                    if any(kept_elsewhere(demands[index], name, quota.name) for index in indexes for name in covered):
+                        continue
                     named = [(name, FlavorResource(quota.name, name)) for name in covered]
                     wanted = [(name, at, _sum(indexes, full, name)) for name, at in named]
                     options.append((number, quota.name, tuple(wanted)))
@@ -167,8 +176,10 @@ class Wish:
         """By resource: what the pod set that asks for most needs at one place."""
         self.modesty = (self.together[0], self.largest[0]) if self.together else (0, 0)
         """Of the first resource: how much in all, and for the pod set that asks for most."""
-        key = (tuple(places), tuple([tuple([at for at in places if at.resource == name]) for name in names]))
-        self.frame = frames.setdefault(key, Frame(*key))
+        totals = tuple([tuple([at for at in places if at.resource == name]) for name in names])
+        at_once = len(names) > 1 or len(self._parts) > 1
+        key = (tuple(places), totals, at_once)
+        self.frame = frames.setdefault(key, Frame(tuple(places), totals, at_once=at_once))
 
     def fit(
         self, node: Node, free: Free, fungibility: Fungibility, most: Callable[[FlavorResource], int] | None
