@@ -6,6 +6,7 @@ Grammar: `template`, then any number of `.key` and `[n]`. Used by validation and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from shoal.api.meta import Json
@@ -21,6 +22,11 @@ def steps(path: str) -> list[str | int]:
     if match is None:
         raise BadInput(f"{path[:80]!r} is not a path such as template.spec.workerGroupSpecs[0].template")
     return [key if key else int(index) for key, index in _STEP.findall(match.group(1))]
+
+
+def written(path: Iterable[str | int]) -> str:
+    """The text of these steps below the template; `steps` reads it back."""
+    return "template" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
 
 
 def resolve(template: Json, path: str) -> Any:

@@ -29,6 +29,7 @@ def validate_app_wrapper(obj: Json, old: Json | None = None) -> list[FieldError]
     metadata = obj.get("metadata") or {}
     namespace = metadata.get("namespace", "")
     errors = _check_name("metadata.name", metadata.get("name"))
+    errors += _check_twins(spec)
     if "resources" in spec:
         return errors + _check_items(spec["resources"] or {}, namespace)
     errors += _check_components(spec["components"] or [], namespace)
@@ -91,6 +92,29 @@ def _check_items(resources: Json, namespace: str) -> list[FieldError]:
                 errors += check_amounts(f"{where}.limits", pods.get("limits"))
                 if not isinstance(pods.get("replicas", 0), int) or pods.get("replicas", 0) < 0:
                     errors.append(FieldError(f"{where}.replicas", "must be greater than or equal to 0"))
+    return errors
+
+
+def _check_twins(spec: Json) -> list[FieldError]:
+    """One object stands in the list twice: only one of them could ever be made, and nobody says which."""
+    errors, seen = [], set[tuple[str, str, str]]()
+    resources = spec.get("resources") or {}
+    lists = (
+        ("spec.resources.GenericItems", resources.get("GenericItems"), "generictemplate"),
+        ("spec.resources.Items", resources.get("Items"), "template"),
+        ("spec.components", spec.get("components"), "template"),
+    )
+    for path, items, field in lists:
+        for index, item in enumerate(items or ()):
+            template = item.get(field) if isinstance(item, dict) else None
+            metadata = template.get("metadata") if isinstance(template, dict) else None
+            if not isinstance(template, dict) or not isinstance(metadata, dict) or not metadata.get("name"):
+                continue
+            name = (str(template.get("apiVersion")), _kind(template), str(metadata["name"]))
+            if name in seen:
+                words = f"{name[1]} {name[2]!r} is wrapped twice; give each its own name"
+                errors.append(FieldError(f"{path}[{index}].{field}.metadata.name", words, "Duplicate"))
+            seen.add(name)
     return errors
 
 

@@ -48,6 +48,11 @@ def templates(obj: Json, workers: Workers = "replicas") -> tuple[Template, ...]:
     return tuple(template for template in found if isinstance(template.content, dict))
 
 
+def is_known(obj: Json) -> bool:
+    """Is this a kind of the table, so that its templates and counts are certain?"""
+    return (str(obj.get("apiVersion") or "").rpartition("/")[0], str(obj.get("kind") or "")) in _READERS
+
+
 def pods_at_start(obj: Json) -> int:
     """How many pods an object makes before any of them has to be ready: what the binding of a gang may wait for.
 

@@ -22,7 +22,18 @@ from shoal.kube.discovery import Discovery
 from shoal.kube.errors import ApiError, Forbidden, Invalid
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User
 from tests.cluster import Cluster
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, job, needs, pod, quota, trail
+from tests.unit.appwrapper.build import (
+    app_wrapper,
+    config_map,
+    dispatched,
+    has_state,
+    job,
+    needs,
+    pod,
+    quota,
+    ray_cluster,
+    trail,
+)
 from tests.unit.appwrapper.test_rights import RBAC, WRAPPERS, as_user, grant
 
 
@@ -47,6 +58,14 @@ def two_dialects() -> Json:
 
 def components(*parts: Json) -> Json:
     return {**app_wrapper("gang"), "spec": {"components": list(parts)}}
+
+
+def two_groups() -> Json:
+    """A RayCluster with a head and two workers."""
+    made = ray_cluster("ray")
+    head = made["spec"]["headGroupSpec"]["template"]
+    made["spec"]["workerGroupSpecs"] = [{"groupName": "w", "replicas": 2, "rayStartParams": {}, "template": head}]
+    return made
 
 
 def legacy(obj: Json) -> Json:
@@ -87,6 +106,21 @@ BAD: dict[str, tuple[Kind, Json, str]] = {
         kinds.APP_WRAPPER,
         components({"template": config_map("a"), "podSets": [{"path": "template.spec.template"}]}),
         "spec.components[0].podSets[0].path",
+    ),
+    "one object twice": (
+        kinds.APP_WRAPPER,
+        app_wrapper("gang", config_map("a", x="1"), config_map("a", x="2")),
+        "spec.resources.GenericItems[1].generictemplate.metadata.name: ConfigMap 'a' is wrapped twice",
+    ),
+    "fewer pods declared than made": (
+        kinds.APP_WRAPPER,
+        components({"template": job("a", 8, cpu="1"), "podSets": [{"path": "template.spec.template", "replicas": 2}]}),
+        "spec.components[0]: podSets: template.spec.template has 2 replicas here and 8 in the template",
+    ),
+    "a pod template that is not declared": (
+        kinds.APP_WRAPPER,
+        components({"template": two_groups(), "podSets": [{"path": "template.spec.headGroupSpec.template"}]}),
+        "spec.components[0]: podSets: template.spec.workerGroupSpecs.0.template makes pods, too, and is not declared",
     ),
     "a subtree without its tree": (
         kinds.QUOTA_SUBTREE,
@@ -200,6 +234,21 @@ async def test_created_as_the_user_roles_get_in(quiet: Cluster) -> None:
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", {**ROLE, "rules": []}))
     await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
     assert "loot" in await quiet.names(kinds.ROLE)
+
+
+@pytest.mark.parametrize("stated", [{"replicas": 2}, {"replicas": 5, "maxReplicas": 2}, {}], ids=str)
+async def test_pod_sets_that_say_what_the_template_says_get_in(guarded: Cluster, stated: Json) -> None:
+    """A group without a number is one pod, as published, whatever its operator will make of it."""
+    ray = two_groups()
+    group = ray["spec"]["workerGroupSpecs"][0]
+    del group["replicas"]
+    group.update(stated)
+    declared = [
+        {"path": "template.spec.headGroupSpec.template"},
+        {"path": "template.spec.workerGroupSpecs[0].template", "replicas": stated.get("replicas", 1)},
+    ]
+    await guarded.client.create(kinds.APP_WRAPPER, components({"template": ray, "podSets": declared}), "default")
+    assert await guarded.names(kinds.APP_WRAPPER) == ["gang"]
 
 
 async def test_components_carry_their_user_and_do_not_change(guarded: Cluster) -> None:

@@ -22,6 +22,26 @@ STATUS = ("workload.codeflare.dev", "appwrappers/status")
 ADMITTED = {"canrun": True, "state": "Pending", "queuejobstate": "HeadOfLine", "admission": '{"epoch":1}'}
 
 
+WIDGETS: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
 def believes_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reconciler, "_go_on", Reconciler._dispatch)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
@@ -124,6 +144,41 @@ async def test_f032_an_app_wrapper_that_cannot_go_holds_no_room(cluster: Cluster
     await cluster.client.delete(kinds.APP_WRAPPER, "old", "default", propagation="Foreground")
     await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
     assert (await cluster.get(kinds.APP_WRAPPER, "old"))["metadata"]["deletionTimestamp"]
+
+
+async def test_one_object_wrapped_twice_fails_where_nobody_refused_it(cluster: Cluster) -> None:
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("twin", a="1"), config_map("twin", a="2")))
+    failed = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
+    assert "GenericItems[1].generictemplate: ConfigMap twin is wrapped twice" in failed["status"]["message"]
+    assert "twin" not in await cluster.names(kinds.CONFIG_MAP)
+
+
+async def test_a_kind_installed_later_is_met_without_a_restart(cluster: Cluster) -> None:
+    container = {"name": "a", "resources": {"requests": {"cpu": "3"}}}
+    spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one"}, "spec": spec}
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("early", widget))
+    early = await cluster.until(kinds.APP_WRAPPER, "early", has_state("Failed"))
+    assert "the cluster serves no Widget in example.com/v1; install its CRD" in early["status"]["message"]
+    await cluster.create(kinds.CRD, WIDGETS)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("late", widget))
+    await cluster.until(kinds.APP_WRAPPER, "late", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", pod("next", cpu="2")))
+    await cluster.until(kinds.APP_WRAPPER, "next", waits)
+
+
+async def test_one_that_dies_with_its_namespace_keeps_nothing_from_others(cluster: Cluster) -> None:
+    held = {"name": "dying", "finalizers": ["example.com/later"]}
+    await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": held})
+    made = kept(app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="40")]))
+    made["metadata"]["namespace"] = "dying"
+    await cluster.create(kinds.APP_WRAPPER, made)
+    await cluster.until(kinds.APP_WRAPPER, "gang", waits, "dying")
+    await cluster.client.delete(kinds.NAMESPACE, "dying")
+    await cluster.until(kinds.APP_WRAPPER, "gang", lambda obj: bool(obj["metadata"].get("deletionTimestamp")), "dying")
+    await cluster.add_node("large", cpu="41")
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("other", pod("other", cpu="41")))
+    await cluster.until(kinds.APP_WRAPPER, "other", dispatched)
 
 
 NO_TEMPLATES: list[object] = [

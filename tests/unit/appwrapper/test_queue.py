@@ -75,6 +75,14 @@ async def test_first_come_first_served_and_priority_before_age(cluster: Cluster)
     assert await hand_over(cluster, ["a", "b", "c", "urgent"]) == ["urgent", "a", "b", "c"]
 
 
+async def test_the_priority_that_the_queue_goes_by_is_told(cluster: Cluster) -> None:
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="8")], priority=3))
+    first = await cluster.until(kinds.APP_WRAPPER, "gang", waits)
+    assert first["status"]["systempriority"] == 3
+    await cluster.client.patch(kinds.APP_WRAPPER, "gang", "default", {"spec": {"priority": 7}})
+    await cluster.until(kinds.APP_WRAPPER, "gang", lambda obj: obj["status"]["systempriority"] == 7)
+
+
 async def test_a_message_says_what_is_short_where_in_the_queue_and_who_holds_it(cluster: Cluster) -> None:
     await cluster.create(kinds.APP_WRAPPER, asks("holder", "3"))
     await cluster.until(kinds.APP_WRAPPER, "holder", dispatched)

@@ -15,6 +15,7 @@ from shoal.api.appwrapper import (
     ComponentStatus,
     PodSetPath,
 )
+from shoal.api.appwrapper_paths import written
 from shoal.api.codec import opened
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.appwrapper.demand import component_templates
@@ -140,8 +141,4 @@ def _inferred(component: Component) -> tuple[PodSetPath, ...] | None:
         found = component_templates(component)
     except BadInput:
         return None
-    return tuple(PodSetPath(path=_path(one.path), replicas=one.count) for one in found) or None
-
-
-def _path(steps: tuple[str | int, ...]) -> str:
-    return "template" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return tuple(PodSetPath(path=written(one.path), replicas=one.count) for one in found) or None

@@ -10,11 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper, Component, CustomPodResource, GenericItem, wrapped_items
-from shoal.api.appwrapper_paths import resolve, steps
+from shoal.api.appwrapper_paths import resolve, steps, written
 from shoal.api.codec import opened
+from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.controllers.appwrapper.pod_defaults import Defaults, completed
-from shoal.controllers.templates import LAUNCHER, SUBMITTER, Template, Workers, pods_at_start, templates
+from shoal.controllers.templates import LAUNCHER, SUBMITTER, Template, Workers, is_known, pods_at_start, templates
 from shoal.engine.facts import pod_set
 from shoal.engine.model import Amounts, PodSet
 from shoal.errors import BadInput
@@ -66,6 +67,7 @@ def component_pod_sets(wrapper: AppWrapper, defaults: Defaults = ()) -> tuple[Po
     found: list[PodSet] = []
     for index, component in enumerate(wrapper.spec.components or ()):
         try:
+            _check_declared(component)
             for template in (*component_templates(component), *_beside(component)):
                 if template.count:
                     content = completed(template.content, defaults)
@@ -88,6 +90,34 @@ def component_templates(component: Component) -> list[Template]:
         count = 1 if declared.replicas is None else declared.replicas
         found.append(Template(tuple(steps(declared.path)), count, content))
     return found
+
+
+def _check_declared(component: Component) -> None:
+    """Where the kind itself says how many pods it makes from which template, declared pod sets must say the same: else
+    a gang would run outside what it was given."""
+    template = opened(component.template)
+    if not component.pod_sets or not is_known(template):
+        return
+    made = {one.path: one for one in templates(template) if not _is_beside(one) and one.is_inside}
+    declared = {tuple(steps(one.path)): 1 if one.replicas is None else one.replicas for one in component.pod_sets}
+    for path, one in made.items():
+        if one.count and path not in declared:
+            raise BadInput(f"podSets: template.{one.name} makes pods, too, and is not declared")
+    for path, count in declared.items():
+        in_ray_group = "workerGroupSpecs" in path
+        if path not in made and not in_ray_group:
+            raise BadInput(f"podSets: {written(path)} is no pod template of a {template['kind']}")
+        right = [made[path].count] if path in made else []
+        if in_ray_group:  # as published, the number that is written there, or one
+            right.append(_stated(template, path))
+        if count not in right:
+            raise BadInput(f"podSets: {written(path)} has {count} replicas here and {right[0]} in the template")
+
+
+def _stated(template: Json, path: tuple[str | int, ...]) -> int:
+    group = resolve(template, written(path[:-1]))
+    stated = group.get("replicas") if isinstance(group, dict) else None
+    return stated if isinstance(stated, int) else 1
 
 
 def _beside(component: Component) -> list[Template]:

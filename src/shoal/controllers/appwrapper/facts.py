@@ -6,6 +6,7 @@ controller tells the engine exactly what the last one knew. Demand is read once 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -44,6 +45,8 @@ class Facts:
         self, settings: AppWrapperSettings, creator: Callable[[AppWrapper], Creator | None] = creator_of
     ) -> None:
         self.settings = settings
+        self.ages = settings.dynamic_priority or settings.policy == "priority-slope"
+        """Does a gang's own slope raise its priority while it waits?"""
         self.creator = creator
         self.defaults: Callable[[str], Defaults] = lambda namespace: ()
         """What pods of a namespace are given where they do not say what they need."""
@@ -90,6 +93,13 @@ class Facts:
             stopping_for=record.stopping_for,
             problem=problem,
         )
+
+    def priority(self, wrapper: AppWrapper, now: int) -> float:
+        """What the queue goes by: as MCAD, its own, and with dynamic priority its slope for every second of age."""
+        if not self.ages or not math.isfinite(wrapper.spec.priority_slope):
+            return float(wrapper.spec.priority)
+        age = max(0, now - _moment(wrapper.status.controller_first_timestamp, now))
+        return wrapper.spec.priority + wrapper.spec.priority_slope * age / 1_000_000
 
     def unstamped(self, wrapper: AppWrapper) -> str:
         """What to do about an AppWrapper of which nobody knows who created it; empty when that is known or trusted."""

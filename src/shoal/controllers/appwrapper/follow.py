@@ -72,8 +72,15 @@ class Follow:
             monitor.judge_minimum(wrapper, counts, self._enough_until.get(uid, 0), now),
         ]
         if supply_of(wrapper, self.house.settings) == "fit":
-            verdicts.append(monitor.judge_binding(wrapper, counts, self.house.settings.bind_seconds, now))
+            limit = self.house.settings.bind_seconds
+            verdicts.append(monitor.judge_binding(wrapper, counts, limit, now, self._admitted_pods(wrapper)))
         return verdicts
+
+    def _admitted_pods(self, wrapper: AppWrapper) -> int:
+        """As many as were declared or will be made at the start, whichever is more."""
+        gang = self.house.planner.engine.gang(gang_key(wrapper))
+        declared = sum(one.count for one in gang.pod_sets) if gang is not None else 0
+        return max(declared, gang_size(wrapper))
 
     async def _watched(self, wrapper: AppWrapper) -> list[Json | None]:
         """The live objects of items that name a completion status, as far as they are ours; None for all others."""

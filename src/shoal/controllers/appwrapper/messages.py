@@ -103,6 +103,7 @@ class Messages:
         namespace = wrapper.metadata.namespace
         stored = explain.told(found, namespace, self._uid_of, in_full=in_full)
         stored = replace(stored, at=now, asked=explain.question(wrapper))
+        status = statuses.ranked(status, self.house.facts.priority(wrapper, now))
         return replace(status, message=why_waiting(found, namespace), explanation=explain.write(stored))
 
     def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
@@ -112,6 +113,8 @@ class Messages:
         stored = explain.read(wrapper.status.explanation)
         if stored is None:  # a definition of another release may not keep it
             return wrapper.status.message != why_waiting(found, namespace)
+        if not self.house.facts.ages and wrapper.status.system_priority != wrapper.spec.priority:
+            return True
         if stored.asked != explain.question(wrapper) or (not stored.in_full and self._may_try()):
             return True
         return explain.as_brief(stored) != explain.as_brief(explain.told(found, namespace, self._uid_of, in_full=False))

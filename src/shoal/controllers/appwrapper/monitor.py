@@ -47,6 +47,11 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.pending + self.running
 
     @property
+    def bound(self) -> int:
+        """On a node, or done there."""
+        return self.live - self.unbound + self.succeeded
+
+    @property
     def only_pending(self) -> bool:
         """Pods are on their way, and nobody found anything wrong."""
         return not (self.running or self.succeeded or self.failed or self.unschedulable)
@@ -206,9 +211,12 @@ def judge_minimum(wrapper: AppWrapper, counts: PodCounts, enough_until: int, now
     return Verdict("requeue", "MinPodsNotRunning", message)
 
 
-def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int) -> Verdict:
-    """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason."""
-    if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound:
+def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int, size: int = 0) -> Verdict:
+    """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason.
+
+    `size` is what it was admitted with: once so many are bound, whoever finds no node is growth, and what runs stays.
+    """
+    if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound or 0 < size <= counts.bound:
         return Verdict()
     left = max(last_dispatch(wrapper.status), counts.unbound_since) + int(limit * SECOND) - now
     if left > 0:

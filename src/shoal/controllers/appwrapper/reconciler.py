@@ -135,7 +135,7 @@ class Reconciler:
         record = admission_of(admit, wrapper, now(), added_names(wrapper, house.settings))
         if not await house.store.has_status(kind):  # our own writes count as edits there
             record = msgspec.structs.replace(record, generation=0)
-        status = statuses.admitted(status, record, now)
+        status = statuses.admitted(statuses.ranked(status, house.facts.priority(wrapper, now())), record, now)
         try:
             stored = await house.store.status(kind, wrapper, status)
         except (Conflict, NotFound):

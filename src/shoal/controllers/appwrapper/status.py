@@ -34,9 +34,7 @@ replace = msgspec.structs.replace
 
 def first_seen(status: AppWrapperStatus, priority: int, now: Now) -> AppWrapperStatus:
     """Init and Queueing, persisted together."""
-    seen = replace(status, controller_first_timestamp=micro_text(now()))
-    if priority:
-        seen = replace(seen, system_priority=float(priority))
+    seen = replace(status, controller_first_timestamp=micro_text(now()), system_priority=float(priority))
     return queued(_with(seen, "Init", now), now)
 
 
@@ -57,6 +55,11 @@ def queued(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
         pending_pod_conditions=None,
     )
     return _with(waiting, "Queueing", now, "AwaitingHeadOfLine")
+
+
+def ranked(status: AppWrapperStatus, priority: float) -> AppWrapperStatus:
+    """The priority that the queue went by; a spec may be edited while it waits, and age may count."""
+    return replace(status, system_priority=priority)
 
 
 def head_of_line(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:

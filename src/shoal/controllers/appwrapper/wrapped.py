@@ -43,13 +43,17 @@ def wrapped_objects(wrapper: AppWrapper, *, bound_whole: bool = True) -> list[Js
     `bound_whole`: the pods say how many they are, and our scheduler binds all of them or none.
     """
     marks = marks_of(wrapper, gang_size(wrapper) if bound_whole else 0)
-    made = []
+    made: dict[tuple[str, str, str], Json] = {}
     for index, item in enumerate(wrapped_items(wrapper)):
         try:
-            made.append(_object(wrapper, item, marks))
+            obj = _object(wrapper, item, marks)
+            name = (obj["apiVersion"], obj["kind"], obj["metadata"]["name"])
+            if name in made:
+                raise BadInput(f"{name[1]} {name[2]} is wrapped twice; give each its own name")
+            made[name] = obj
         except BadInput as error:
             raise BadInput(f"spec.resources.GenericItems[{index}].generictemplate: {error}") from error
-    return made
+    return list(made.values())
 
 
 def templates_of(wrapper: AppWrapper) -> list[Json]:
