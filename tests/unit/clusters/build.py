@@ -86,18 +86,22 @@ class _Cuttable:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks, cut = aiter(self._inner), asyncio.ensure_future(self._cut.wait())
         try:
-            while True:
-                chunk = asyncio.ensure_future(anext(chunks, None))
-                await asyncio.wait({chunk, cut}, return_when=asyncio.FIRST_COMPLETED)
-                if cut.done():
-                    chunk.cancel()
-                    await asyncio.wait({chunk})
-                    raise Unsent("the connection was cut (injected)")
-                if chunk.result() is None:
-                    return
-                yield chunk.result()  # type: ignore[misc]
+            while (chunk := await self._next(chunks, cut)) is not None:
+                yield chunk
         finally:
             cut.cancel()
+
+    async def _next(self, chunks: AsyncIterator[bytes], cut: asyncio.Future[bool]) -> bytes | None:
+        chunk = asyncio.ensure_future(anext(chunks, None))
+        try:
+            await asyncio.wait({chunk, cut}, return_when=asyncio.FIRST_COMPLETED)
+            if cut.done():
+                raise Unsent("the connection was cut (injected)")
+            return chunk.result()
+        finally:
+            if not chunk.done():
+                chunk.cancel()
+                await asyncio.wait({chunk})
 
     async def read(self) -> bytes:
         return await self._inner.read()

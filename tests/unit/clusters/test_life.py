@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.api import kinds
-from tests.unit.clusters.build import is_on, is_placed, sent_job, town
-from tests.unit.queues.build import complete, make, name_of, pods_of, said, true
+from tests.unit.clusters.build import MANAGED, condition, is_on, is_placed, our_check, sent_job, town
+from tests.unit.queues.build import QUEUE, complete, job, make, name_of, pods_of, ray_job, said, true
 
 
 async def test_a_job_goes_whole_to_one_cluster_and_its_end_comes_back() -> None:
@@ -27,4 +27,94 @@ async def test_a_job_goes_whole_to_one_cluster_and_its_end_comes_back() -> None:
         assert said(ended, "Finished")[1] == "Succeeded"
         assert is_on(home)(ended)
         await there.until_gone(kinds.JOB, "train")
+        assert await t.where(kinds.WORKLOAD, name_of(made)) == []
+
+
+async def test_a_ray_job_goes_where_there_is_room_and_leaves_when_it_is_deleted() -> None:
+    async with town("a", "b") as t:
+        await make(t.members["a"], job("local", 6))  # 6 of 8 cores
+        await t.members["a"].until(kinds.JOB, "local", lambda one: one["spec"]["suspend"] is False)
+        t.start_hub()
+        await t.connected()
+        (made,) = await make(t.hub, ray_job("train", 4))
+        name = name_of(made, "RayJob", "ray.io")
+        await t.hub.until(kinds.WORKLOAD, name, is_on("b"))
+        copy = await t.members["b"].until(kinds.RAY_JOB, "train", lambda one: one["spec"]["suspend"] is False)
+        assert "managedBy" not in copy["spec"]
+        assert copy["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"].startswith("shoal-")
+        assert (await t.hub.get(kinds.RAY_JOB, "train"))["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
+        await t.members["a"].until_gone(kinds.WORKLOAD, name)
+        status = {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING", "rayClusterName": "train-x"}
+        await t.members["b"].client.patch(kinds.RAY_JOB, "train", "default", {"status": status}, subresource="status")
+        shown = await t.hub.until(kinds.RAY_JOB, "train", lambda one: (one.get("status") or {}).get("jobStatus"))
+        assert shown["status"]["rayClusterName"] == "train-x"
+        await t.hub.client.delete(kinds.RAY_JOB, "train", "default")
+        await t.hub.until_gone(kinds.RAY_JOB, "train")
+        await t.hub.until_gone(kinds.WORKLOAD, name)
+        assert await t.where(kinds.RAY_JOB, "train") == await t.where(kinds.WORKLOAD, name) == []
+
+
+async def test_a_gang_that_no_cluster_can_hold_waits_and_says_why_cluster_by_cluster() -> None:
+    async with town("a", "b") as t:
+        t.start_hub()
+        await t.connected()
+        (made,) = await make(t.hub, sent_job("wide", 3, cpu="4"))
+        waiting = await t.hub.until(
+            kinds.WORKLOAD, name_of(made), lambda one: our_check(one).get("message", "").count("quota") > 1
+        )
+        assert our_check(waiting)["state"] == "Pending"
+        for name in ("a", "b"):
+            assert f"{name}: couldn't assign flavors" in our_check(waiting)["message"]
+        assert await t.where(kinds.JOB, "wide") == []
+
+
+async def test_an_app_wrapper_goes_to_another_cluster_as_a_whole() -> None:
+    async with town("a") as t:
+        t.start_hub()
+        await t.connected()
+        wrapped = job("inner", 2)
+        del wrapped["metadata"]["labels"]
+        wrapped["spec"].pop("suspend")
+        wrapper = {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "whole", "namespace": "default", "labels": {QUEUE: "user-queue"}},
+            "spec": {"suspend": True, "managedBy": MANAGED, "components": [{"template": wrapped}]},
+        }
+        made = await t.hub.create(kinds.APP_WRAPPER_V1BETA2, wrapper)
+        name = name_of(made, "AppWrapper", "workload.codeflare.dev")
+        await t.hub.until(kinds.WORKLOAD, name, is_on("a"))
+        await pods_of(t.members["a"], "inner", 2)
+        await t.hub.until(
+            kinds.APP_WRAPPER_V1BETA2, "whole", lambda one: (one.get("status") or {}).get("phase") == "Running"
+        )
+        assert await t.hub.names(kinds.JOB) == []
+
+
+async def test_a_gang_evicted_in_its_cluster_is_offered_again() -> None:
+    async with town("a", "b") as t:
+        t.start_hub()
+        await t.connected()
+        (made,) = await make(t.hub, sent_job("train", 2))
+        name = name_of(made)
+        placed = await t.hub.until(kinds.WORKLOAD, name, is_placed)
+        home = placed["status"]["clusterName"]
+        await pods_of(t.members[home], "train", 2)
+        await t.members[home].client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+        back = await t.hub.until(kinds.WORKLOAD, name, lambda one: bool(condition(one, "Evicted")))
+        assert f'it was evicted on "{home}"' in said(back, "Evicted")[2]
+        again = await t.hub.until(kinds.WORKLOAD, name, lambda one: is_placed(one) and true("Admitted")(one))
+        home = again["status"]["clusterName"]
+        await pods_of(t.members[home], "train", 2)
+        assert await t.where(kinds.JOB, "train") == [home]
+
+
+async def test_a_job_that_other_controllers_would_run_is_refused() -> None:
+    """A Job cannot be claimed after its creation."""
+    async with town("a") as t:
+        t.start_hub()
+        await t.connected()
+        (made,) = await make(t.hub, job("here", 1))
+        found = await t.hub.until(kinds.WORKLOAD, name_of(made), lambda one: one["spec"].get("active") is False)
+        assert "spec.managedBy" in said(found, "Evicted")[2] or "spec.managedBy" in our_check(found)["message"]
         assert await t.where(kinds.WORKLOAD, name_of(made)) == []
