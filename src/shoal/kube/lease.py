@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from random import Random
 
 import msgspec
@@ -43,7 +43,8 @@ class LeaseSettings(msgspec.Struct, frozen=True):
 
     @property
     def look_every(self) -> float:
-        return self.duration * 0.1
+        """Twice in a take-over, once to see the last renewal and once past `wait`: all within the lease time."""
+        return self.duration * 0.07
 
 
 class Term:
@@ -54,6 +55,9 @@ class Term:
         self._deadline = deadline
         self._clock = clock
         self._ended = False
+        self._sending = 0
+        self._answered = asyncio.Event()
+        self._answered.set()
 
     @property
     def left(self) -> float:
@@ -78,6 +82,22 @@ class Term:
         """For good: not even a late renewal brings it back."""
         self._ended = True
 
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """One write of this term is on its way."""
+        self._sending += 1
+        self._answered.clear()
+        try:
+            yield
+        finally:
+            self._sending -= 1
+            if not self._sending:
+                self._answered.set()
+
+    async def answered(self) -> None:
+        """Until no write of this term is on its way. Each ends by the term's deadline at the latest."""
+        await self._answered.wait()
+
 
 class FencedTransport:
     """Writes of one term. Each is checked when it is asked for and again directly before its first byte goes out."""
@@ -91,7 +111,8 @@ class FencedTransport:
             return await self.inner.send(request, timeout=timeout)
         self.term.check()
         limit = min(timeout, self.term.left) if timeout is not None else self.term.left
-        return await self.inner.send(msgspec.structs.replace(request, guard=self.term.check), timeout=limit)
+        with self.term.sending():
+            return await self.inner.send(msgspec.structs.replace(request, guard=self.term.check), timeout=limit)
 
     def stream(self, request: Request, *, idle_timeout: float | None = None) -> AbstractAsyncContextManager[Stream]:
         return self.inner.stream(request, idle_timeout=idle_timeout)
@@ -159,7 +180,8 @@ class Leadership:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Term]:
-        """Wait for the lease and hold it; on leaving, the term ends first and the lease is given back."""
+        """Wait for the lease and hold it; on leaving, the term ends first, what it sent is answered, and the lease is
+        given back."""
         term = await self._acquire()
         self.term = term
         try:
@@ -167,6 +189,7 @@ class Leadership:
         finally:
             term.end()
             self.term = None
+            await term.answered()
             if not term.overdue:
                 await self._release(term)
 

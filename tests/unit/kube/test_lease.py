@@ -16,6 +16,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import Feed
 from shoal.kube.lease import Leadership, LeaseLost, LeaseSettings, Term
+from shoal.kube.transport import Request, Response, Transport
 from shoal.kube.writes import Writes
 from tests.embedded import Embedded
 from tests.faults import proven
@@ -81,20 +82,50 @@ async def test_a_leader_that_stops_in_order_hands_over_at_once(
     assert second.terms[0].number == 2
 
 
+@pytest.mark.parametrize("renewed_before", [0.01, 1.0, 2.9])
 async def test_a_dead_leader_is_followed_within_the_lease_time(
-    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start
+    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start, renewed_before: float
 ) -> None:
     first, second = pair
     start(first.leadership.run(first.lead))
     await clock.advance(1)
     start(second.leadership.run(second.lead))
-    await clock.advance(60)
+    await clock.advance(59 + renewed_before)  # it renews every three seconds
     first.network.rates = Rates(unsent=1.0)
     await clock.advance(LeaseSettings().duration)
     assert second.leads and not first.leads
     first.network.calm()
     await clock.advance(60)
     assert second.leads and not first.leads
+
+
+async def test_a_lease_is_given_back_when_the_last_write_has_been_answered(
+    pair: tuple[Replica, Replica], clock: VirtualClock, start: Start, server: Embedded
+) -> None:
+    first, second = pair
+    leading = start(first.leadership.run(first.lead))
+    await clock.advance(1)
+    fenced = first.leadership.fenced(first.terms[0])
+    fenced.transport.inner = slow = Slow(server.transport(), clock)  # type: ignore[attr-defined]
+    writing = start(fenced.create(CONFIG_MAP, config_map("last"), "team"))
+    start(second.leadership.run(second.lead))
+    await clock.advance(0.5)
+    leading.cancel()
+    await clock.advance(slow.seconds - 1)
+    assert not second.leads and server.snapshot(CONFIG_MAP) == {}
+    await clock.advance(2.2)
+    assert second.leads and writing.done() and len(server.snapshot(CONFIG_MAP)) == 1
+
+
+class Slow:
+    """A connection on which every request travels for some seconds."""
+
+    def __init__(self, inner: Transport, clock: VirtualClock, seconds: float = 4.0) -> None:
+        self._inner, self._clock, self.seconds = inner, clock, seconds
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        await self._clock.sleep(self.seconds)
+        return await self._inner.send(request, timeout=timeout)
 
 
 def _the_term_is_never_checked(patch: pytest.MonkeyPatch) -> None:
