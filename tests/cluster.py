@@ -25,9 +25,8 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.local.apiserver import Server
 from tests.checker import assert_holds, from_audit
+from tests.patience import PATIENCE
 from tests.stocked import start_with
-
-PATIENCE = 20.0
 
 
 class Cluster:

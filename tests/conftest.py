@@ -8,6 +8,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tests import patience
+
 FAULT_NAME = re.compile(r"test_f(\d{3})_")
 
 
@@ -17,6 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the fault tests with their protection removed and expect each to fail",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--faults-proof"):
+        patience.PATIENCE = patience.IN_VAIN
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

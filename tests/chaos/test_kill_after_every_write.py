@@ -119,7 +119,9 @@ async def differences(name: str, fate: Fate, how: type[Life] = Life) -> list[str
     async def one(at: int) -> str:
         async with places:
             state, life = await walk_once(name, at, fate, how)
-            return "" if state == calm else f"{fate} at write {at} of {number}: {life.first.writes[at - 1 : at]}"
+            other = {name: (calm.get(name), state.get(name)) for name in {*calm, *state}}
+            differs = {name: pair for name, pair in other.items() if pair[0] != pair[1]}
+            return f"{fate} at write {at} of {number}: {life.first.writes[at - 1 : at]}: {differs}" if differs else ""
 
     return [told for told in await asyncio.gather(*(one(at) for at in range(1, number + 1))) if told]
 

@@ -107,7 +107,14 @@ async def borrow(cluster: Cluster) -> None:
     await cluster.client.delete(kinds.APP_WRAPPER, "owner", "default")
     await cluster.until(kinds.APP_WRAPPER, "borrower", dispatched)
     await cluster.until_gone(kinds.POD, "owner")
-    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: "owner" not in str(one.get("status")))
+    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: _consumers(one) == ["borrower"])
+    await cluster.until(kinds.QUOTA_SUBTREE, "team-top", lambda one: "'cpu': '3'" in str(one.get("status")))
+
+
+def _consumers(tree: Json) -> list[str]:
+    """Who uses it as it was told last: that follows the start and the end of gangs at a distance."""
+    children = (tree.get("status") or {}).get("children") or ()
+    return [consumer.rpartition("/")[2] for child in children for consumer in child.get("consumers") or ()]
 
 
 async def expire(cluster: Cluster) -> None:
