@@ -27,6 +27,7 @@ class Machine:
         self.home = home
         self._launcher = launcher
         self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "KUBECONFIG": str(home / "kubeconfig")}
+        self.environment["KUBECACHEDIR"] = str(home / "kubectl-cache")  # another server may have had its port
         self._audit = home / "audit.log"
         self.kubectl_path = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
 
