@@ -32,9 +32,12 @@ from tests.unit.builtin.test_sets import (  # noqa: F401
 )
 from tests.unit.builtin.test_workloads import (  # noqa: F401
     test_a_deployment_rolls_from_one_template_to_the_next,
+    test_a_deployment_takes_in_a_set_that_fits,
     test_a_replica_set_adopts_what_fits_and_releases_what_does_not,
     test_a_replica_set_counts_what_is_ready,
     test_a_replica_set_keeps_its_number,
+    test_a_replication_controller_keeps_its_number,
+    test_a_set_says_that_its_pods_are_refused_until_they_are_not,
     test_deleting_a_deployment_takes_sets_and_pods_along,
 )
 

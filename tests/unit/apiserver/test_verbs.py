@@ -12,6 +12,7 @@ from shoal.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, For
 from shoal.kube.transport import Request
 from shoal.local.apiserver import Server
 from tests.unit.apiserver.builders import config_map, pod
+from tests.unit.apiserver.conftest import ManualClock
 
 
 async def test_created_object_gets_what_the_server_keeps(client: Client) -> None:
@@ -195,6 +196,21 @@ async def test_pages_show_one_state(client: Client) -> None:
     assert rest.metadata.resource_version == first.metadata.resource_version and not rest.metadata.continue_
 
 
+async def test_pages_expire_after_minutes(client: Client, clock: ManualClock) -> None:
+    for index in range(3):
+        await client.create(CONFIG_MAP, config_map(f"c{index}"), "default")
+    first = await client.list_raw(CONFIG_MAP, "default", limit=1)
+    for _ in range(5):
+        await clock.advance(60)
+    assert await client.list_raw(CONFIG_MAP, "default", continue_=first.metadata.continue_)
+    await client.delete(CONFIG_MAP, "c0", "default")
+    for _ in range(10):
+        await clock.advance(60)
+    with pytest.raises(Gone, match="continue parameter is too old") as caught:
+        await client.list_raw(CONFIG_MAP, "default", continue_=first.metadata.continue_)
+    assert caught.value.reason == "Expired"
+
+
 async def test_list_at_an_exact_revision(client: Client) -> None:
     made = await client.create(CONFIG_MAP, config_map("a", x="1"), "default")
     revision = made["metadata"]["resourceVersion"]
@@ -293,9 +309,22 @@ async def test_yaml_bodies_are_read(client: Client) -> None:
     assert b'"when":"2001-12-14"' in answer.body
 
 
-async def test_fields_given_twice_are_refused_when_strict(client: Client) -> None:
-    body = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}'
-    with pytest.raises(BadRequest, match='strict decoding error: duplicate field "x"'):
-        await client.request("POST", CONFIG_MAP.path("default"), query={"fieldValidation": "Strict"}, body=body)
-    await client.request("POST", CONFIG_MAP.path("default"), body=body)
+async def test_fields_given_twice_are_refused_when_strict_and_told_when_asked(client: Client) -> None:
+    body = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"},"datta":{}}'
+    maps = CONFIG_MAP.path("default")
+    words = 'unknown field "datta", duplicate field "data.x"'
+    with pytest.raises(BadRequest, match=f"strict decoding error: {words}"):
+        await client.request("POST", maps, query={"fieldValidation": "Strict"}, body=body)
+    warned = await client.request("POST", maps, query={"fieldValidation": "Warn", "dryRun": "All"}, body=body)
+    assert warned.headers["warning"].count("299") == 2
+    await client.request("POST", maps, body=body)
     assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "2"}
+    applied = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: '1'\n  x: '2'\n"
+    with pytest.raises(BadRequest, match='line 6: key "x" already set in map'):
+        await client.request(
+            "PATCH",
+            f"{maps}/a",
+            query={"fieldValidation": "Strict", "fieldManager": "m"},
+            content_type="application/apply-patch+yaml",
+            body=applied,
+        )

@@ -38,6 +38,8 @@ async def test_a_finalizer_holds_the_namespace_and_it_says_so(cluster):
     )
     await cluster.client.delete(kinds.NAMESPACE, "team")
     namespace = await cluster.until(kinds.NAMESPACE, "team", lambda o: o["status"].get("conditions"))
-    assert "configmaps has 1 resource instances" in namespace["status"]["conditions"][0]["message"]
+    said = {one["type"]: one["message"] for one in namespace["status"]["conditions"]}
+    assert "configmaps has 1 resource instances" in said["NamespaceContentRemaining"]
+    assert "test.example/hold in 1 resource instances" in said["NamespaceFinalizersRemaining"]
     await cluster.client.patch(kinds.CONFIG_MAP, "held", "team", {"metadata": {"finalizers": None}})
     await cluster.until_gone(kinds.NAMESPACE, "team")

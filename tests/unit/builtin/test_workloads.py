@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
-from shoal.local.builtin.rollout import Share, next_scale
+from shoal.local.builtin.rollout import Share, next_scale, rescaled
 from tests.unit.builtin.objects import container, pods_of, report_all, template, workload
 
 
@@ -51,6 +51,38 @@ async def test_a_replica_set_adopts_what_fits_and_releases_what_does_not(cluster
     await cluster.until(kinds.POD, "stray", lambda o: not o["metadata"].get("ownerReferences"))
     await cluster.settled()
     assert len(await pods_of(cluster, app="x")) == 1
+
+
+async def test_a_replication_controller_keeps_its_number(cluster):
+    spec = {"replicas": 2, "selector": {"app": "x"}, "template": template()}
+    body = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "x"}, "spec": spec}
+    await cluster.create(kinds.REPLICATION_CONTROLLER, body)
+    await cluster.until(kinds.REPLICATION_CONTROLLER, "x", lambda o: o["status"].get("replicas") == 2)
+    assert {pod["metadata"]["ownerReferences"][0]["kind"] for pod in await pods_of(cluster, app="x")} == {
+        "ReplicationController"
+    }
+
+
+async def test_a_set_says_that_its_pods_are_refused_until_they_are_not(cluster):
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
+    await cluster.create(kinds.RESOURCE_QUOTA, quota)
+    await cluster.until(kinds.RESOURCE_QUOTA, "q", lambda o: o.get("status", {}).get("used"))
+    await cluster.create(kinds.REPLICA_SET, workload(kinds.REPLICA_SET, replicas=2))
+    refused = await cluster.until(kinds.REPLICA_SET, "x", lambda o: o["status"].get("conditions"))
+    [condition] = refused["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("ReplicaFailure", "True", "FailedCreate")
+    assert "exceeded quota: q" in condition["message"]
+    await cluster.client.patch(kinds.REPLICA_SET, "x", "default", {"spec": {"replicas": 1}})
+    await cluster.until(kinds.REPLICA_SET, "x", lambda o: not o["status"].get("conditions"))
+
+
+async def test_a_deployment_takes_in_a_set_that_fits(cluster):
+    old = workload(kinds.REPLICA_SET, "old", replicas=1)
+    old["metadata"]["labels"] = {"app": "x"}
+    await cluster.create(kinds.REPLICA_SET, old)
+    made = await cluster.create(kinds.DEPLOYMENT, workload(kinds.DEPLOYMENT, "x", replicas=1))
+    taken = await cluster.until(kinds.REPLICA_SET, "old", lambda o: o["metadata"].get("ownerReferences"))
+    assert taken["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
 
 
 async def test_a_deployment_rolls_from_one_template_to_the_next(cluster):
@@ -118,9 +150,25 @@ RECREATE = {"replicas": 4, "strategy": {"type": "Recreate"}}
         (RECREATE, Share(0, 0), [Share(4, 4)], True, {0: 0}),
         (RECREATE, Share(0, 0), [Share(0, 0)], True, {}),
         (RECREATE, Share(0, 0), [Share(0, 0)], False, {None: 4}),
-        ({**ROLLING, "paused": True}, Share(0, 0), [Share(4, 4)], True, {}),
-        ({**ROLLING, "paused": True}, Share(2, 2), [], False, {None: 4}),
     ],
 )
 def test_each_step_of_a_rollout(spec, current, old, left, sizes):
     assert next_scale(spec, current, old, left) == sizes
+
+
+@pytest.mark.parametrize(
+    "spec, current, old, sizes",
+    [
+        (ROLLING, Share(2, 2), [], {None: 4}),
+        (ROLLING, None, [Share(0, 0), Share(2, 2)], {1: 4}),  # paused before the new set was made
+        (ROLLING, None, [Share(0, 0), Share(0, 0)], {1: 4}),  # the newest of those that have nothing
+        (ROLLING, Share(4, 4), [Share(2, 2)], {0: 0}),
+        ({**ROLLING, "replicas": 9}, Share(2, 0, 5), [Share(3, 3, 5)], {None: 4, 0: 6}),
+        ({**ROLLING, "replicas": 30}, Share(5, 0, 13), [Share(8, 8, 13)], {None: 12, 0: 19}),
+        ({**ROLLING, "replicas": 1}, Share(2, 0, 5), [Share(3, 3, 5)], {None: 1, 0: 1}),
+        ({**ROLLING, "replicas": 0}, Share(2, 0, 5), [Share(3, 3, 5)], {None: 0, 0: 0}),
+        (RECREATE, Share(2, 0), [Share(3, 3)], {}),
+    ],
+)
+def test_a_new_number_in_the_middle_of_a_rollout_is_shared_out(spec, current, old, sizes):
+    assert rescaled(spec, current, old, 5) == sizes

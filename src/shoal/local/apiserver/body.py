@@ -6,7 +6,6 @@ here and nowhere else. Never raises anything but `Refused`.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -63,22 +62,6 @@ def decode_json(data: bytes) -> Any:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from None
     if len(data) > 2 * DEEPEST:  # shorter ones cannot be deep
         check(found)
-    return found
-
-
-def repeated_fields(data: bytes) -> list[str]:
-    """Names that occur twice in one object of a JSON body: the last one counts, which is seldom meant."""
-    found: list[str] = []
-
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names):
-            found.extend(name for name in dict.fromkeys(names) if names.count(name) > 1)
-
-    try:
-        json.loads(data, object_pairs_hook=look)
-    except (ValueError, RecursionError):
-        return []  # not JSON: it was read as something else
     return found
 
 

@@ -1,4 +1,5 @@
-"""What every cluster has from the first moment: namespaces, system priorities, the usual roles, a list of its APIs."""
+"""What every cluster has from the first moment: namespaces, system priorities, the usual roles, a list of its APIs, and
+the Service that stands for the server itself, with its address behind it."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from shoal.api.meta import Json
 from shoal.local.apiserver import authorization
 from shoal.local.apiserver.admission import SYSTEM_PRIORITIES
 from shoal.local.apiserver.resources import Registry
+from shoal.local.apiserver.strategy import SERVICE_NETWORK
 
 
 def objects(registry: Registry) -> list[Json]:
@@ -24,9 +26,43 @@ def objects(registry: Registry) -> list[Json]:
         for name, value in SYSTEM_PRIORITIES.items()
     ]
     found += authorization.bootstrap()
+    found.append(own_service(registry))
     for group, versions in registry.groups().items():
         found += [api_service(group, version) for version in versions if not group.count(".") or _is_own(group)]
     return found
+
+
+def own_service(registry: Registry) -> Json:
+    """`kubernetes`, at the first address of the network unless another Service already has that."""
+    services = registry.find("", "services")
+    assert services is not None
+    first = str(next(SERVICE_NETWORK.hosts()))
+    port = {"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}
+    spec: Json = {"ports": [port], "type": "ClusterIP", "sessionAffinity": "None"}
+    if not any(first.encode() in record.raw for record in services.collection.all_heads()):
+        spec["clusterIP"] = first
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _own(), "spec": spec}
+
+
+def own_address(host: str, port: int) -> list[Json]:
+    """What stands behind that Service."""
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    slice_: Json = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": _own({"kubernetes.io/service-name": "kubernetes"}),
+        "addressType": "IPv6" if ":" in host else "IPv4",
+        "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+    mirrored = _own({"endpointslice.kubernetes.io/skip-mirror": "true"})
+    subsets = [{"addresses": [{"ip": host}], "ports": ports}]
+    return [slice_, {"apiVersion": "v1", "kind": "Endpoints", "metadata": mirrored, "subsets": subsets}]
+
+
+def _own(labels: dict[str, str] | None = None) -> Json:
+    plain = {"component": "apiserver", "provider": "kubernetes"}
+    return {"name": "kubernetes", "namespace": "default", "labels": labels if labels is not None else plain}
 
 
 def api_service(group: str, version: str) -> Json:

@@ -21,7 +21,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 class Call:
     """A resource request."""
 
-    __slots__ = ("owned_as", "request", "resource", "route", "user", "version", "warnings")
+    __slots__ = ("faults", "owned_as", "request", "resource", "route", "user", "version", "warnings")
 
     def __init__(self, request: Request, user: User, route: Route, resource: Resource, version: Version) -> None:
         self.request = request
@@ -30,6 +30,7 @@ class Call:
         self.resource = resource
         self.version = version
         self.warnings: list[str] = []
+        self.faults: list[str] = []  # of the body itself: what strict validation refuses and others are warned of
         self.owned_as = route.subresource  # the part of the object under which its fields are owned
 
     @property

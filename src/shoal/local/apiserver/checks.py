@@ -10,12 +10,12 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
 from shoal.local.apiserver import builtin_decode, defaults, managed_fields, validation
-from shoal.local.apiserver.body import repeated_fields
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.field_errors import FieldError
 from shoal.local.apiserver.field_errors import invalid as invalid_field
 from shoal.local.apiserver.objects import drop_unknown_metadata
 from shoal.local.apiserver.patch import PatchError
+from shoal.local.apiserver.repeats import repeated_fields
 from shoal.local.apiserver.route import truth
 from shoal.local.apiserver.status import Refused, bad_request, cause, invalid
 
@@ -24,15 +24,21 @@ class Checks:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def check_repeats(self, call: Call) -> None:
-        """With strict field validation, a field that is given twice is refused."""
+    def look_for_repeats(self, call: Call) -> None:
+        """Fields that are given twice are told or refused with those that are not known, for clients that ask."""
+        if call.request.query.get("fieldValidation") in ("Strict", "Warn"):
+            call.faults += repeated_fields(call.request.body)
+
+    def check_applied_repeats(self, call: Call) -> None:
+        """An applied configuration has words of its own for them."""
+        self.look_for_repeats(call)
+        if not call.faults:
+            return
+        words = "error converting YAML to JSON: yaml: unmarshal errors:\n  " + "\n  ".join(call.faults)
         if call.request.query.get("fieldValidation") == "Strict":
-            repeated = repeated_fields(call.request.body)
-            if repeated:
-                words = ", ".join(f'duplicate field "{name}"' for name in repeated)
-                kind = call.resource.kind
-                where = f'{kind} in version "{call.version.name}" cannot be handled as a {kind}'
-                raise bad_request(f"{where}: strict decoding error: {words}")
+            raise bad_request(f"error strict decoding YAML: {words}")
+        call.warnings.append(words)
+        call.faults.clear()
 
     def shape(self, call: Call, obj: Json) -> None:
         """Refuse values of the wrong type, drop what the kind does not know."""
@@ -44,8 +50,9 @@ class Checks:
                 unknown = builtin_decode.decode(call.version.kind, obj)
             except PatchError as error:
                 raise Refused(error.code, error.reason, error.message) from None
-        if unknown:
-            self._unknown(call, unknown)
+        faults = [*(f'unknown field "{path}"' for path in unknown), *call.faults]
+        if faults:
+            self._tell(call, faults)
 
     def default(self, call: Call, obj: Json) -> None:
         """Fill in what the kind promises."""
@@ -55,8 +62,7 @@ class Checks:
         else:
             defaults.default(call.version.kind, obj)
 
-    def _unknown(self, call: Call, unknown: list[str]) -> None:
-        words = [f'unknown field "{path}"' for path in unknown]
+    def _tell(self, call: Call, words: list[str]) -> None:
         match call.request.query.get("fieldValidation", "Warn"):
             case "Strict":
                 raise bad_request(

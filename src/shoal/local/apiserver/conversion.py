@@ -15,6 +15,7 @@ from shoal.api import kueue_convert
 from shoal.api.meta import Json
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.hooks import HookCaller, HookUnreachable
+from shoal.local.apiserver.resources import Version
 from shoal.local.apiserver.status import internal
 
 CONVERSION_SECONDS = 30.0
@@ -53,22 +54,23 @@ class Converter:
         self.caller = caller
 
     async def from_storage(self, call: Call, obj: Json) -> Json:
-        return (await self._many(call, [obj], call.version.kind.api_version))[0]
+        return (await self._shown(call, [obj]))[0]
 
     async def to_storage(self, call: Call, obj: Json) -> Json:
         if call.resource.group == "events.k8s.io":
             return event_to_core(obj)
         stored = call.resource.versions[call.resource.storage_version]
-        found = (await self._many(call, [obj], stored.kind.api_version))[0]
-        if stored.schema is not None and call.resource.group != kueue_convert.GROUP:
-            stored.schema.prune(found)  # what the stored version does not know cannot be kept
-            stored.schema.default(found)
-        return found
+        found = await self._many(call, [obj], stored.kind.api_version)
+        return _settled(stored, found)[0]  # what the stored version does not know cannot be kept
 
     async def encoded(self, call: Call, bodies: list[bytes]) -> list[bytes]:
         """Stored bytes as bytes of the call's version."""
-        found = await self._many(call, [msgspec.json.decode(body) for body in bodies], call.version.kind.api_version)
+        found = await self._shown(call, [msgspec.json.decode(body) for body in bodies])
         return [msgspec.json.encode(obj) for obj in found]
+
+    async def _shown(self, call: Call, found: list[Json]) -> list[Json]:
+        """Stored objects as the schema of the call's version has them today, whatever it was when they were written."""
+        return _settled(call.version, await self._many(call, found, call.version.kind.api_version))
 
     async def _many(self, call: Call, found: list[Json], api_version: str) -> list[Json]:
         if call.resource.group == "events.k8s.io":
@@ -119,3 +121,11 @@ class Converter:
             }
             after["metadata"] = {**kept, **changed}
         return objects
+
+
+def _settled(version: Version, found: list[Json]) -> list[Json]:
+    if version.kind.group != kueue_convert.GROUP and version.schema is not None:
+        for obj in found:
+            version.schema.prune(obj)
+            version.schema.default(obj)
+    return found

@@ -46,7 +46,7 @@ class CustomKinds:
         """Serve what is stored, and follow changes from now on."""
         for record in self.definitions.collection.records():
             try:
-                self._serve(decoded(record))
+                self._serve(decoded(record), record.revision)
             except (KeyError, TypeError, AttributeError, msgspec.MsgspecError):
                 log.exception("the stored definition %s cannot be served; correct or delete it", record.name)
         self.definitions.collection.listeners.append(self._changed)
@@ -57,10 +57,15 @@ class CustomKinds:
             spec = crd["spec"]
             self.registry.drop(spec["group"], spec["names"]["plural"])
         else:
-            self._serve(crd)
+            self._serve(crd, event.record.revision)
 
-    def _serve(self, crd: Json) -> None:
+    def _serve(self, crd: Json, revision: int) -> None:
         resource = as_resource(crd, self.storage)
+        before = self.registry.find(resource.group, resource.plural)
+        known = before is not None and before.stored_schema == resource.stored_schema
+        resource.since = before.since if before is not None and known else revision
+        if any(record.revision < resource.since for record in resource.collection.records()):
+            resource.mixed = True
         self.registry.add(resource)
         name = crd["metadata"]["name"]
         if crd["metadata"].get("deletionTimestamp") and name not in self._cleaning and self.empty is not None:

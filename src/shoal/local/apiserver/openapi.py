@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.local.apiserver import builtin_types, openapi_protobuf
 from shoal.local.apiserver.builtin_types import Field
+from shoal.local.apiserver.openapi_words import EVERY_OBJECT, OBJECT_META
 from shoal.local.apiserver.resources import Registry, Resource, Version
 from shoal.local.apiserver.status import not_acceptable
 
@@ -46,11 +47,6 @@ _V2_WORDS: dict[str, type | tuple[type, ...]] = {  # what OpenAPI v2 keeps of a 
 _JSON = "application/json"
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _PROTOBUF_OLD = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"  # what kubectl still asks for
-_TYPE_HELP = {
-    "apiVersion": "APIVersion defines the versioned schema of this representation of an object.",
-    "kind": "Kind is a string value representing the REST resource this object represents.",
-    "metadata": "Standard object's metadata.",
-}
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -200,7 +196,7 @@ def _describe(resource: Resource, version: Version, into: dict[str, Json], *, v3
             return
         _add_type(known, into, v3)
         schema = into[name]
-        texts = {field: {**_SCALARS["string"], "description": _TYPE_HELP[field]} for field in ("apiVersion", "kind")}
+        texts = {field: {**_SCALARS["string"], "description": EVERY_OBJECT[field]} for field in ("apiVersion", "kind")}
         schema["properties"] = {**texts, **schema["properties"]}
     schema["x-kubernetes-group-version-kind"] = mark
     into[name] = schema
@@ -228,8 +224,8 @@ def _object_fields(properties: Json | None, v3: bool) -> Json:
     """The properties of an object, with those that every object has."""
     found = dict(properties or {})
     for field in ("apiVersion", "kind"):
-        found[field] = {"description": _TYPE_HELP[field], **(found.get(field) or {}), "type": "string"}
-    found["metadata"] = {"description": _TYPE_HELP["metadata"], **_wrapped(_reference(f"{_META}.ObjectMeta", v3), v3)}
+        found[field] = {"description": EVERY_OBJECT[field], **(found.get(field) or {}), "type": "string"}
+    found["metadata"] = {"description": EVERY_OBJECT["metadata"], **_wrapped(_reference(f"{_META}.ObjectMeta", v3), v3)}
     return found
 
 
@@ -269,7 +265,11 @@ def _add_type(type_name: str, into: dict[str, Json], v3: bool) -> None:
     into[name] = schema
     fields = builtin_types.fields(type_name)
     if fields:  # an empty list of properties would mean that there may be none
-        schema["properties"] = {field.name: _field(field, into, v3) for field in fields.values()}
+        said = OBJECT_META if type_name == "meta.v1.ObjectMeta" else {}
+        schema["properties"] = {
+            field.name: ({"description": said[field.name]} if field.name in said else {}) | _field(field, into, v3)
+            for field in fields.values()
+        }
     needed = [field.name for field in fields.values() if field.required]
     if needed:
         schema["required"] = needed

@@ -141,7 +141,7 @@ class Reader:
                     "FieldValueForbidden",
                     'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
                 )
-            found = call.resource.collection.records_at(asked, namespace)
+            found = self._state_at(call, namespace, asked)
             if found is None:
                 raise gone(f"The resourceVersion for the provided list is too old: {asked}")
             return found, asked
@@ -154,9 +154,7 @@ class Reader:
         if token.fresh:
             snapshot, revision = call.resource.collection.records(namespace), self.storage.committed
         else:
-            snapshot = self._snapshots.get((f"{call.resource.name}/{namespace or ''}", revision))
-            if snapshot is None:
-                snapshot = call.resource.collection.records_at(revision, namespace)
+            snapshot = self._state_at(call, namespace, revision)
         if snapshot is None:
             raise Refused(
                 410,
@@ -170,6 +168,13 @@ class Reader:
             )
         last = (token.namespace, token.name)
         return [record for record in snapshot if (record.namespace, record.name) > last], revision
+
+    def _state_at(self, call: Call, namespace: str | None, revision: int) -> list[Record] | None:
+        """The state at an older revision, or None where it is gone."""
+        if revision < self.storage.compacted:
+            return None
+        snapshot = self._snapshots.get((f"{call.resource.name}/{namespace or ''}", revision))
+        return snapshot if snapshot is not None else call.resource.collection.records_at(revision, namespace)
 
     def _keep(self, key: tuple[str, int], call: Call, namespace: str | None, token: Token | None) -> None:
         """Remember the state a paged list began with, so that its later pages agree with the first."""

@@ -116,10 +116,15 @@ class Resource:
         self.list_kind = list_kind or self.kind + "List"
         self.conversion = conversion or {}
         self.mixed = mixed  # some objects may be stored in another version or shape than the storage version's
+        self.since = 0  # objects of a revision before this one were written under another schema
 
     @property
     def name(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def stored_schema(self) -> tuple[str, Json | None]:
+        return self.storage_version, self.versions[self.storage_version].raw_schema
 
     @property
     def has_status(self) -> bool:

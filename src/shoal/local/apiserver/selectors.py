@@ -81,6 +81,8 @@ _STORED_AT = {
     },
     "reportingController": "reportingComponent",
 }
+# Where a value is looked for when it is not there.
+_OTHERWISE_AT = {"source.component": "reportingComponent"}
 # Absent counts as this, as in the typed objects of Kubernetes.
 _ABSENT = {"spec.hostNetwork": "false", "spec.unschedulable": "false", "status.replicas": "0", "status.succeeded": "0"}
 
@@ -332,14 +334,20 @@ def _unescaped(value: str) -> str:
 def _reader(paths: tuple[str, ...]) -> Callable[[Record], list[str]]:
     """A function from a record to the texts at these paths; decodes nothing else."""
     stored = [_STORED_AT.get(path, path) for path in paths]
-    decoder = msgspec.json.Decoder(_shape([path.split(".") for path in stored if not path.startswith("metadata.")]))
+    second = [_OTHERWISE_AT.get(path, "") for path in stored]
+    read_of = {path for path in (*stored, *second) if path and not path.startswith("metadata.")}
+    decoder = msgspec.json.Decoder(_shape([path.split(".") for path in sorted(read_of)]))
 
     def read(record: Record) -> list[str]:
         try:
             top: Any = decoder.decode(record.raw)
         except msgspec.MsgspecError:
             top = None
-        return [_text(_at(record, top, path), path) for path in stored]
+        found = [_text(_at(record, top, path), path) for path in stored]
+        return [
+            value or (_text(_at(record, top, path), path) if path else "")
+            for value, path in zip(found, second, strict=True)
+        ]
 
     return read
 

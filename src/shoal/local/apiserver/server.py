@@ -141,7 +141,7 @@ class Server:
         self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
         self.set_port_forward(portforward.to_pod_address)
-        system = SystemWrites(self.registry, self.writer, self.deleter)
+        self._system = system = SystemWrites(self.registry, self.writer, self.deleter)
         self.custom_kinds.empty = system.delete_all
         self.custom_kinds.finish = system.release_definition
         self.custom_kinds.load()
@@ -158,6 +158,8 @@ class Server:
         found = await front.start(host, port, listener)
         self._fronts.append(front)
         self.address = (host, found)
+        for obj in bootstrap.own_address(_dialled(host), found):
+            await self._system.put(obj)
         return found
 
     async def stop(self) -> None:

@@ -77,6 +77,7 @@ class Storage:
         self.revision = 1  # last given out
         self.committed = 1  # last visible
         self.floor = 1
+        self.compacted = 0  # lists as of revisions before this one are no longer given
         self.broken = ""  # why writes are refused until a restart
         self._next_id = 1
         self._outbox: list[Write] = []

@@ -340,7 +340,8 @@ class Subresources:
     async def _log(self, call: Call) -> Answer:
         pod = self._stored(call)
         query = call.request.query
-        names = [one.get("name") for part in ("initContainers", "containers") for one in (pod["spec"].get(part) or ())]
+        groups = ("initContainers", "containers", "ephemeralContainers")
+        names = [one.get("name") for part in groups for one in (pod["spec"].get(part) or ())]
         container = query.get("container", "")
         if not container:
             plain = [one.get("name") for one in pod["spec"].get("containers") or ()]
@@ -353,7 +354,7 @@ class Subresources:
                 )
             container = container or (plain[0] if plain else "")
         if container not in names:
-            raise bad_request(_invalid_container(pod, container))
+            raise bad_request(f"container {container} is not valid for pod {pod['metadata']['name']}")
         if not pod["spec"].get("nodeName"):
             return Response(204, {}, b"")
         if self.log_source is None:
@@ -381,15 +382,6 @@ class Subresources:
             await terminal(pod, query, socket)
 
         return Upgrade(run, (PROTOCOL,) if call.route.subresource == "portforward" else PROTOCOLS)
-
-
-def _invalid_container(pod: Json, container: str) -> str:
-    """Why a container has no log: there is none of that name, or its node said what became of it."""
-    for one in (pod.get("status") or {}).get("ephemeralContainerStatuses") or ():
-        ended = (one.get("state") or {}).get("terminated") or {}
-        if one.get("name") == container and ended.get("message"):
-            return str(ended["message"])
-    return f"container {container} is not valid for pod {pod['metadata']['name']}"
 
 
 def _check_name(call: Call, body: Json, kind: str) -> None:

@@ -39,6 +39,20 @@ class SystemWrites:
         where = Route("create", group, version, resource.plural, metadata.get("namespace", ""))
         await self.writer.create(Call(request, SYSTEM, where, resource, resource.versions[version]))
 
+    async def put(self, obj: Json) -> None:
+        """Create an object, or make the one that is there say the same."""
+        group, _, version = obj["apiVersion"].rpartition("/")
+        resource = self.registry.by_kind(group, obj["kind"])
+        assert resource is not None
+        metadata = obj["metadata"]
+        where = Route("update", group, version, resource.plural, metadata["namespace"], metadata["name"])
+        call = Call(Request(method="PUT", path=""), SYSTEM, where, resource, resource.versions[version])
+
+        def produce(old: Json | None) -> Json:
+            return obj if old is None else {**old, **obj, "metadata": old["metadata"] | metadata}
+
+        await self.writer.change(call, produce, create=True)
+
     async def write_quota_status(self, namespace: str, name: str, status: Json) -> None:
         resource = self.registry.find("", "resourcequotas")
         assert resource is not None

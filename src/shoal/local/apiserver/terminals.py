@@ -61,9 +61,11 @@ class _Size(msgspec.Struct, rename={"width": "Width", "height": "Height"}):
 
 def options(pod: Json, query: dict[str, str], attaching: bool = False) -> ExecOptions:
     """From the query of the request; refuses what names no container, or no command where one is to run."""
-    names = [one["name"] for one in pod["spec"].get("containers") or ()]
+    spec = pod["spec"]
+    names = [one["name"] for one in spec.get("containers") or ()]
+    others = [one["name"] for part in ("initContainers", "ephemeralContainers") for one in spec.get(part) or ()]
     container = query.get("container") or (names[0] if names else "")
-    if container not in names:
+    if container not in (*names, *others):
         raise bad_request(f"container {container} is not valid for pod {pod['metadata']['name']}")
     command = tuple(word for word in query.get("command", "").split(SEPARATOR) if word)
     if not command and not attaching:

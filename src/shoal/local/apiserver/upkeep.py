@@ -21,6 +21,7 @@ from shoal.local.apiserver.storage import Storage, WriteFailed
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 60.0
+COMPACT_ROUNDS = 5  # as Kubernetes: every five minutes, what is older than the last time
 EVENT_LIFE = 3600 * 1_000_000  # as Kubernetes' --event-ttl
 MOST_EVENTS = 20_000
 
@@ -42,6 +43,8 @@ class Upkeep:
         self.clock = clock
         self._task: asyncio.Task[None] | None = None
         self.failures = 0
+        self._rounds = 0
+        self._noted = 0
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -61,7 +64,13 @@ class Upkeep:
                 log.warning("upkeep failed, next try in %d s: %s", EVERY_SECONDS, error)
 
     async def round(self) -> None:
-        """Remove events past their life, the oldest first when there are too many; give free pages back."""
+        """Remove events past their life, the oldest first when there are too many; give free pages back.
+
+        Lists can be continued for five to ten minutes; after that their revision is too old.
+        """
+        self._rounds += 1
+        if self._rounds % COMPACT_ROUNDS == 0:
+            self.storage.compacted, self._noted = self._noted, self.storage.committed
         events = self.registry.find("", "events")
         assert events is not None
         for record in self._expired(events.collection.records()):

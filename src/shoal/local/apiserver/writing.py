@@ -99,7 +99,7 @@ class Writer:
     async def create(self, call: Call) -> Answer:
         self.checks.check_options(call)
         obj = decode_object(call.request.body, call.request.headers.get("content-type", ""))
-        self.checks.check_repeats(call)
+        self.checks.look_for_repeats(call)
         objects.check_identity(obj, call.version)
         return await self.create_object(call, obj)
 
@@ -151,7 +151,7 @@ class Writer:
     async def update(self, call: Call) -> Answer:
         self.checks.check_options(call)
         body = decode_object(call.request.body, call.request.headers.get("content-type", ""))
-        self.checks.check_repeats(call)
+        self.checks.look_for_repeats(call)
         objects.check_identity(body, call.version)
         metadata = objects.check_metadata(body, call.resource.kind)
         given = metadata.get("name")
@@ -331,6 +331,7 @@ class Writer:
                 [cause("FieldValueRequired", "Required value: is required for apply patch", "fieldManager")],
             )
         body = decode_object(call.request.body, "application/apply-patch+yaml")
+        self.checks.check_applied_repeats(call)
         for name in ("kind", "apiVersion"):
             if not body.get(name):
                 raise bad_request(

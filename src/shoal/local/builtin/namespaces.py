@@ -7,6 +7,10 @@ its content deleted, kind by kind, and is released when the server itself says t
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from typing import NamedTuple
+
+import msgspec
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
@@ -15,11 +19,19 @@ from shoal.api.times import seconds_text
 from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from shoal.kube.runtime import Controller
-from shoal.local.builtin.census import Census
+from shoal.local.builtin.census import Census, Head
 
 ROOT_CA = "kube-root-ca.crt"
 FINALIZER = "kubernetes"
 LOOK_AGAIN = 15.0  # should an event be lost; what is removed brings us back at once
+MOST_READ = 500  # of one kind, to see which finalizers hold them
+
+
+class Left(NamedTuple):
+    """What is still there of one kind."""
+
+    count: int
+    finalizers: Counter[str]
 
 
 class Namespaces:
@@ -75,14 +87,18 @@ class Namespaces:
                 continue  # there already, or the namespace is on its way out
 
     async def _empty(self, namespace: Json) -> float | None:
-        """Delete what is there; release the namespace when nothing is left."""
+        """Delete what is there, pods before all else, so that nothing they use goes before them; release the namespace
+        when nothing is left."""
         name = namespace["metadata"]["name"]
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
             return None
         left = [kind for kind in self._census.kinds() if kind.namespaced and self._census.in_namespace(kind, name)]
-        if left:
-            await asyncio.gather(*(self._delete_all(kind, name) for kind in left))
+        if kinds.POD in left:
+            await self._delete_all(kinds.POD, name)
         remaining = await self._remaining(name)
+        if kinds.POD not in remaining and (left or remaining):
+            await asyncio.gather(*(self._delete_all(kind, name) for kind in {*left, *remaining}))
+            remaining = await self._remaining(name)
         if remaining:
             await self._tell(namespace, remaining)
             return LOOK_AGAIN
@@ -103,35 +119,55 @@ class Namespaces:
             if error.code not in (404, 405):
                 raise
 
-    async def _remaining(self, namespace: str) -> dict[Kind, int]:
+    async def _remaining(self, namespace: str) -> dict[Kind, Left]:
         """Asked of the server itself, for a cache may lag: an object made a moment ago must not be left behind."""
-        found: dict[Kind, int] = {}
+        found: dict[Kind, Left] = {}
         for kind in [kind for kind in self._census.kinds() if kind.namespaced]:
             try:
-                page = await self._client.list_raw(kind, namespace, limit=1)
+                page = await self._client.list_raw(kind, namespace, limit=MOST_READ)
             except NotFound:
                 continue
             if page.items:
-                found[kind] = len(page.items) + (page.metadata.remaining_item_count or 0)
+                heads = [msgspec.json.decode(item, type=Head) for item in page.items]
+                finalizers = Counter(one for head in heads for one in head.metadata.finalizers or ())
+                found[kind] = Left(len(heads) + (page.metadata.remaining_item_count or 0), finalizers)
         return found
 
-    async def _tell(self, namespace: Json, remaining: dict[Kind, int]) -> None:
-        now = seconds_text(self._census.clock.now())
-        words = ", ".join(
-            f"{kind.resource} has {count} resource instances" for kind, count in sorted(remaining.items())
-        )
-        wanted: Json = {"type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain",
-                        "message": f"Some resources are remaining: {words}"}  # fmt: skip
-        conditions = [dict(c) for c in (namespace.get("status") or {}).get("conditions") or ()]
-        held = next((c for c in conditions if c["type"] == wanted["type"]), None)
-        if held is not None and held.get("message") == wanted["message"]:
+    async def _tell(self, namespace: Json, remaining: dict[Kind, Left]) -> None:
+        """The five conditions that Kubernetes writes, so that whoever waits sees for what."""
+        content = ", ".join(f"{kind.resource} has {left.count} resource instances" for kind, left in
+                            sorted(remaining.items()))  # fmt: skip
+        finalizers: Counter[str] = sum((left.finalizers for left in remaining.values()), Counter())
+        held_by = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(finalizers.items()))
+        wanted = [
+            _condition("DeletionDiscoveryFailure", False, "ResourcesDiscovered",
+                       "All resources successfully discovered"),
+            _condition("DeletionGroupVersionParsingFailure", False, "ParsedGroupVersions",
+                       "All legacy kube types successfully parsed"),
+            _condition("DeletionContentFailure", False, "ContentDeleted",
+                       "All content successfully deleted, may be waiting on finalization"),
+            _condition("ContentRemaining", True, "SomeResourcesRemain", f"Some resources are remaining: {content}"),
+            _condition("FinalizersRemaining", True, "SomeFinalizersRemain",
+                       f"Some content in the namespace has finalizers remaining: {held_by}") if held_by else
+            _condition("FinalizersRemaining", False, "ContentHasNoFinalizers",
+                       "All content-preserving finalizers finished"),
+        ]  # fmt: skip
+        held = {one["type"]: one for one in (namespace.get("status") or {}).get("conditions") or ()}
+        if all(one.items() <= held.get(one["type"], {}).items() for one in wanted):
             return
-        since = held["lastTransitionTime"] if held else now
-        kept = [c for c in conditions if c["type"] != wanted["type"]]
-        change = {"status": {"conditions": [*kept, {**wanted, "lastTransitionTime": since}]}}
+        now = seconds_text(self._census.clock.now())
+        for one in wanted:
+            before = held.pop(one["type"], None)
+            same = before is not None and before.get("status") == one["status"]
+            one["lastTransitionTime"] = before["lastTransitionTime"] if before is not None and same else now
+        change = {"status": {"conditions": [*held.values(), *wanted]}}
         name = namespace["metadata"]["name"]
         try:
             told = await self._client.patch(kinds.NAMESPACE, name, None, change, subresource="status")
         except (Conflict, NotFound):
             return
         self._namespaces.note_write(told)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
+    return {"type": f"Namespace{kind}", "status": str(holds), "reason": reason, "message": message}
