@@ -5,6 +5,7 @@ Order of variables, flags and volumes is not; quoting and white space of a comma
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
@@ -309,7 +310,8 @@ def submit_words(script: str) -> tuple[list[str], str]:
     split = words.index("--")
     rest = words[split + 1 :]
     if rest[:2] == ["bash", "-c"]:
-        return words[:split], re.sub(r"\\([\\$`])", r"\1", rest[2])
+        encoded = re.match(r"source <\(echo (\S+) \| base64 -d\) #", rest[2])
+        return words[:split], base64.b64decode(encoded[1]).decode() if encoded else rest[2]
     return words[:split], subprocess.list2cmdline(rest)  # as Ray's command line joins them
 
 

@@ -49,6 +49,25 @@ async def passes(stage: Stage, seconds: float):
     return (await read(stage))["status"]
 
 
+def submitters_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: object) -> None:
+        return None
+
+    monkeypatch.setattr(attempt.Attempt, "end_submitter", nothing)
+
+
+@proven(without=submitters_are_left_alone)
+async def test_f083_a_submitter_does_not_wait_for_ever_for_a_cluster_that_is_gone(stage):
+    """F83: a deadline passes and the cluster goes while the submitter runs; it would be started again and wait for a
+    dashboard that never comes. Holds: it has a minute for the rest of its log."""
+    await started(stage, "K8sJobMode", activeDeadlineSeconds=600, shutdownAfterJobFinishes=True)
+    assert (await passes(stage, 601))["reason"] == "DeadlineExceeded"
+    submitter = await stage.client.get(kinds.JOB, "train", "default")
+    assert 600 <= submitter["spec"]["activeDeadlineSeconds"] - attempt.SUBMITTER_FAREWELL <= 602
+    await passes(stage, 30)
+    assert (await stage.client.get(kinds.JOB, "train", "default"))["spec"] == submitter["spec"]
+
+
 # --- the head dies
 
 

@@ -9,6 +9,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.api.times import parse_time
 from shoal.controllers.ray import auth, names, observed, pods, submission, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.dashboard import DashboardError, Target, checked_address
@@ -21,6 +22,8 @@ from shoal.kube.errors import NotFound
 from shoal.kube.events import Recorder
 
 MOST_RESTARTS = 2
+SUBMITTER_FAREWELL = 60
+"""Seconds."""
 
 
 class Submitter(msgspec.Struct, frozen=True):
@@ -98,6 +101,21 @@ class Attempt:
         held = self.caches.submitters.get(key_of(job))
         if held is not None and owned_by(held, job) and ended(held) is None:
             await self.writes.patch(kinds.JOB, held, {"spec": {"suspend": True}}, self.caches.submitters)
+
+    async def end_submitter(self, job: Json, now: int) -> None:
+        """One that runs on after its job's end gets a moment to tell the rest of the log, and no more."""
+        held = self.caches.submitters.get(key_of(job))
+        if (
+            held is None
+            or not deletable(held, job)
+            or ended(held) is not None
+            or view.spec(held).get("suspend") is True
+        ):
+            return
+        began = str((held.get("status") or {}).get("startTime") or view.metadata(held).get("creationTimestamp") or "")
+        limit = SUBMITTER_FAREWELL + (max(0, now - parse_time(began)) // 1_000_000 if began else 0)
+        if int(view.spec(held).get("activeDeadlineSeconds") or limit + 1) > limit:
+            await self.writes.patch(kinds.JOB, held, {"spec": {"activeDeadlineSeconds": limit}}, self.caches.submitters)
 
     async def _token(self, cluster: Json) -> str:
         try:

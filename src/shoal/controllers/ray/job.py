@@ -268,6 +268,7 @@ class JobReconciler:
     async def _clean_up(self, job: Json) -> float | None:
         """Complete or Failed: what the deletion rules say, one step per pass."""
         self._poller.forget(key_of(job))
+        await self._attempt.end_submitter(job, self._clock.now())
         cluster = self._attempt.cluster(job)
         if cluster is not None:
             self._attempt.forget(cluster)

@@ -26,6 +26,9 @@ MODES = (K8S_JOB, HTTP, SIDECAR, INTERACTIVE)
 _METADATA_SINCE = (2, 6, 0)
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:\d{1,5}", re.ASCII)
+_READ_IN_DOUBLE_QUOTES = re.compile(r"[$`\\\"!]")
+_NOT_REMARKABLE = re.compile(r"[^A-Za-z0-9_@%+=:,./-]+")
+_LONGEST_REMARK = 200
 _SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -257,8 +260,9 @@ def _flags(job: Json, address: str, *, wait: bool) -> list[str]:
 def _entrypoint_words(text: str) -> str:
     """Words for the submitter's shell from which `ray job submit` puts the user's text together again.
 
-    Ray joins its arguments with double quotes around those with spaces. A simple command goes word by word; anything
-    with shell syntax goes as the argument of one `bash -c`, escaped so that only the head's inner shell reads it.
+    Ray joins its arguments with double quotes around those with spaces, newer ones with single quotes. A simple command
+    goes word by word, any other text as the argument of one `bash -c`; what the two kinds of quotes treat differently
+    goes encoded, with a remark for those who look at the list of jobs.
     """
     text = text.strip()
     if not text:
@@ -266,15 +270,10 @@ def _entrypoint_words(text: str) -> str:
     words = _simple_command(text)
     if words and all(map(_survives_joining, words)):
         return " ".join(map(shlex.quote, words))
-    if '\\"' in text or text.endswith("\\") or not re.search(r"[ \t]", text):
+    if not re.search(r"[ \t]", text) or _READ_IN_DOUBLE_QUOTES.search(text):
         encoded = base64.b64encode(text.encode()).decode()
-        inner = f'eval "$(echo {encoded} | base64 -d)"'
-        return " ".join(map(shlex.quote, ["bash", "-c", _escaped(inner)]))
-    return " ".join(map(shlex.quote, ["bash", "-c", _escaped(text)]))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("$", "\\$").replace("`", "\\`")
+        text = f"source <(echo {encoded} | base64 -d) # {_NOT_REMARKABLE.sub(' ', text)[:_LONGEST_REMARK].strip()}"
+    return " ".join(map(shlex.quote, ["bash", "-c", text]))
 
 
 def _simple_command(text: str) -> list[str]:
