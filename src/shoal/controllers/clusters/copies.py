@@ -92,8 +92,8 @@ def judge(obj: Json, workload: Json | None, removed_up_to: int | None) -> Verdic
         return "stale"
     if workload is None or workload["metadata"]["uid"] != uid:
         return "unknown"
-    known = record_of(workload).epoch
-    return "current" if epoch == known else "stale" if epoch < known else "unknown"
+    record = record_of(workload)
+    return "current" if epoch == record.epoch else "stale" if record.is_past(epoch) else "unknown"
 
 
 # --- making

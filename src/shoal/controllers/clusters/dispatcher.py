@@ -106,6 +106,8 @@ class Dispatcher:
             said = f"cluster {keeping[0]} holds a copy that this hub does not remember making; delete it there"
             await self._answer(workload, check, "Pending", said)
             return self._settings.refused_seconds
+        if not record.on and any(self._members.is_unsure(name) for name in names):
+            return self._settings.probe_seconds  # after a start: who may hold something of it is asked first
         if not usable and not record.on:
             await self._answer(workload, check, "Pending", self._told(workload, names, usable))
             return None
@@ -289,7 +291,7 @@ class Dispatcher:
         finished = Draft(workload, 0).is_true("Finished")
         if found is not None and not finished and not found[0].is_on_hold(found[1]) and found[0].end(found[1]) is None:
             await self._show(*found, RESTING[found[0].kind])
-        await self._store(workload, Record(epoch=record.epoch), held=False)
+        await self._store(workload, record.over(), held=False)
         for name in record.on:
             if member := self._members.get(name):
                 member.forget(workload)

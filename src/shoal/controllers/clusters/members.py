@@ -90,6 +90,14 @@ class Members:
         member = self.get(name)
         return member if member is not None and member.synced and self.may_write(name) else None
 
+    def is_unsure(self, name: str) -> bool:
+        """Is it not known yet whether it answers, or what it holds?"""
+        member = self.get(name)
+        health = member.pulse.health if member is not None else None
+        if member is None:
+            return self.exists(name) and Draft(self._clusters.get(Key("", name)) or {}, 0).condition("Active") is None
+        return health is None or (health.connected and not member.synced)
+
     def may_write(self, name: str) -> bool:
         member = self.get(name)
         health = member.pulse.health if member is not None else None

@@ -11,6 +11,8 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.controllers.clusters import words
 
+MOST_PAST = 20
+
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
@@ -21,9 +23,20 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ends: bool = False
     """It is taken back although it holds quota: its queue gives nothing to other clusters any more."""
 
+    past: tuple[int, ...] = ()
+    """Rounds before this one, the newest last. A copy of a round that is not named here was made by nobody we know."""
+
     def next(self, now: int, clusters: tuple[str, ...]) -> Record:
         """The next round."""
-        return Record(epoch=max(self.epoch + 1, now), on=clusters)
+        past = (*self.past, self.epoch)[-MOST_PAST:] if self.epoch else ()
+        return Record(epoch=max(self.epoch + 1, now), on=clusters, past=past)
+
+    def over(self) -> Record:
+        """The round is over, and nothing of it is anywhere."""
+        return Record(epoch=self.epoch, past=self.past)
+
+    def is_past(self, epoch: int) -> bool:
+        return epoch in self.past or (len(self.past) == MOST_PAST and epoch < self.past[0])
 
     def without(self, *clusters: str) -> Record:
         return msgspec.structs.replace(self, on=tuple(one for one in self.on if one not in clusters))
