@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.machine import Machine
-from tests.integration.local.conftest import apply, gpu_pod, until
+from tests.integration.local.conftest import ON_FAR, History, apply, gpu_pod, revision, until
 
 pytestmark = pytest.mark.usefixtures("at_zero")
 
@@ -27,21 +27,21 @@ def state(machine: Machine, name: str, wanted: str) -> None:
 
 
 def test_a_gang_that_would_fit_on_new_nodes_asks_for_them_once_and_starts_whole(machine: Machine) -> None:
+    stories = {kind: History(machine, kind) for kind in ("appwrappers", "provisioningrequests", "pods")}
     apply(machine, wrapper("train", 3))
-    until(lambda: machine.names("provisioningrequests"))
-    (request,) = machine.get("provisioningrequests")["items"]
-    uid = machine.get("appwrapper", "train")["metadata"]["uid"]
-    assert request["metadata"]["name"] == f"shoal-{uid}-1"
-    assert request["metadata"]["ownerReferences"][0]["uid"] == uid
-    assert sum(one["count"] for one in request["spec"]["podSets"]) == 3
-    said = "waits for 3 node(s) of pool gpu to come"
-    until(lambda: said in machine.get("appwrapper", "train")["status"]["message"])
-    assert machine.names("pods") == []
     state(machine, "train", "Running")
     machine.wait("pods", "condition=Ready", "--all", seconds=60)
     where = sorted(pod["spec"]["nodeName"] for pod in machine.get("pods")["items"])
     assert where == ["gpu-0", "gpu-1", "gpu-2"]
     until(lambda: machine.names("provisioningrequests,podtemplates") == [])
+    uid = machine.get("appwrapper", "train")["metadata"]["uid"]
+    requests = stories["provisioningrequests"].seen()
+    assert {one["metadata"]["name"] for one in requests} == {f"shoal-{uid}-1"}
+    assert requests[0]["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert sum(one["count"] for one in requests[0]["spec"]["podSets"]) == 3
+    said = "waits for 3 node(s) of pool gpu to come"
+    waiting = [one for one in stories["appwrappers"].seen() if said in (one.get("status") or {}).get("message", "")]
+    assert waiting and revision(waiting[-1]) < revision(stories["pods"].seen()[0])
 
 
 def test_two_gangs_never_count_on_the_same_nodes(machine: Machine) -> None:
@@ -56,7 +56,9 @@ def test_two_gangs_never_count_on_the_same_nodes(machine: Machine) -> None:
 
 
 def test_a_deleted_gang_takes_its_request_along(machine: Machine) -> None:
-    apply(machine, wrapper("brief", 4))
+    brief = wrapper("brief", 1)
+    brief["spec"]["resources"]["GenericItems"][0]["generictemplate"]["spec"].update(ON_FAR)
+    apply(machine, brief)
     until(lambda: machine.names("provisioningrequests"))
     machine.kubectl("delete", "appwrapper", "brief")
     until(lambda: machine.names("provisioningrequests,podtemplates") == [])

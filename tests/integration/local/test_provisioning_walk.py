@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from tests.e2e.machine import Machine
-from tests.integration.local.conftest import apply, gpu_pod
+from tests.integration.local.conftest import History, apply, gpu_pod, until
 
 pytestmark = pytest.mark.usefixtures("at_zero")
 
@@ -41,28 +38,6 @@ def request(name: str, count: int, kind: str, version: str = "v1", **parameters:
     return [template, body]
 
 
-@contextmanager
-def watching(machine: Machine) -> Iterator[IO[str]]:
-    """What `kubectl get provisioningrequest --watch` prints."""
-    words = [machine.kubectl_path, "get", "provisioningrequest", "--watch", "--no-headers"]
-    process = subprocess.Popen(words, env=machine.environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout
-    finally:
-        process.kill()
-        process.wait()
-
-
-def lines_until(lines: IO[str], last: list[str]) -> list[list[str]]:
-    """The lines up to this one, without ages."""
-    found: list[list[str]] = []
-    while not found or found[-1] != last:
-        found.append(lines.readline().split()[:-1])
-        assert found[-1], f"the watch ended after {found}"
-    return found
-
-
 def row(machine: Machine, name: str) -> list[str]:
     """The line that kubectl prints, without the age."""
     header, line = machine.kubectl("get", "provisioningrequest", name).splitlines()
@@ -78,10 +53,12 @@ def test_a_request_is_accepted_then_provisioned_and_its_pods_land_there(
     machine: Machine, kind: str, version: str
 ) -> None:
     assert machine.names("nodes") == ["cpu-0"]
-    with watching(machine) as lines:
-        apply(machine, *request("train", 2, kind, version))
-        printed = lines_until(lines, ["train", "True", "True", "False"])
-    assert ["train", "True", "False", "False"] in printed  # accepted: all three conditions at once
+    story = History(machine, "provisioningrequests")
+    apply(machine, *request("train", 2, kind, version))
+    machine.wait("provisioningrequest/train", "condition=Provisioned", seconds=60)
+    first = next(one for one in story.seen() if (one.get("status") or {}).get("conditions"))
+    told = {one["type"]: one["status"] for one in first["status"]["conditions"]}
+    assert told == {"Accepted": "True", "Provisioned": "False", "Failed": "False"}  # all three at once
     assert row(machine, "train") == ["train", "True", "True", "False"]
     new = machine.get("nodes", "-l", "cloud.example/accelerator=l4")["items"]
     assert len(new) == 2
@@ -98,7 +75,7 @@ def test_capacity_is_only_checked_and_then_kept(machine: Machine) -> None:
     checks = "check-capacity.autoscaling.x-k8s.io"
     apply(machine, *request("look", 1, checks), *request("once", 1, checks, noRetry="true"))
     machine.wait("provisioningrequest/once", "condition=Failed", seconds=60)
-    assert row(machine, "look") == ["look", "True", "False", "False"]
+    until(lambda: row(machine, "look") == ["look", "True", "False", "False"])
     apply(machine, *request("node", 1, "queued-provisioning.gke.io"))
     machine.wait("provisioningrequest/node", "condition=Provisioned", seconds=60)
     machine.kubectl("delete", "provisioningrequest", "node")

@@ -76,7 +76,7 @@ def test_an_interactive_job_waits_for_its_user_and_then_completes(machine: Machi
     body = json.dumps({"entrypoint": "python notebook.py", "submission_id": "by-hand"}).encode()
     url = f"http://{pods[0]['status']['podIP']}:8265/api/jobs/"
     asked = urllib.request.Request(url, body, {"content-type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    with urllib.request.urlopen(asked, timeout=60) as answer:
         assert json.load(answer)["submission_id"] == "by-hand"
     machine.kubectl("patch", "rayjob", "hand", "--type=merge", "-p", '{"spec":{"jobId":"by-hand"}}')
     assert ends(machine, "hand", "Complete")["jobStatus"] == "SUCCEEDED"
@@ -88,8 +88,8 @@ def test_a_running_job_has_logs_and_can_be_stopped(machine: Machine) -> None:
     status = machine.get("rayjob", "long")["status"]
     head = machine.get("pods", "-l", "ray.io/node-type=head")["items"][0]["status"]["podIP"]
     job = f"http://{head}:8265/api/jobs/{status['jobId']}"
-    with urllib.request.urlopen(f"{job}/logs", timeout=10) as answer:
+    with urllib.request.urlopen(f"{job}/logs", timeout=60) as answer:
         assert "simulated" in json.load(answer)["logs"]
-    with urllib.request.urlopen(urllib.request.Request(f"{job}/stop", b"", method="POST"), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(f"{job}/stop", b"", method="POST"), timeout=60) as answer:
         assert json.load(answer) == {"stopped": True}
     until(lambda: machine.get("rayjob", "long")["status"].get("jobStatus") == "STOPPED")

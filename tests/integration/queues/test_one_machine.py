@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from tests.e2e.machine import Machine
-from tests.integration.local.conftest import POOL, apply, until
+from tests.integration.local.conftest import ON_FAR, History, apply, revision, start_machine, true, until
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 Json = dict[str, Any]
@@ -20,12 +19,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    found = Machine("queues", tmp_path_factory.mktemp("home"))
-    config = tmp_path_factory.mktemp("config") / "shoal.yaml"
-    config.write_text("idleSeconds: 1\n")
-    found.up(
-        "--config", str(config), "--runtime", "simulated", "--node", "name=cpu-0,cpu=4,memory=16Gi", "--pool", POOL
-    )
+    found = start_machine("queues", tmp_path_factory)
     apply(found, *yaml.safe_load_all((SAMPLES / "kueue" / "provisioned-queue.yaml").read_text()))
     yield found
     found.down("--purge")
@@ -37,48 +31,18 @@ def create(machine: Machine, sample: str, name: str, **labels: str) -> None:
     machine.kubectl("create", "-f", "-", stdin=json.dumps(body))
 
 
-class History:
-    """Every revision of every object of a kind, as a client sees them that only watches."""
-
-    def __init__(self, machine: Machine, kind: str, folder: Path) -> None:
-        self._path = folder / f"{kind}.json"
-        words = [machine.kubectl_path, "get", kind, "--watch", "-o", "json"]
-        with self._path.open("w") as out:
-            self._watch = subprocess.Popen(words, env=machine.environment, stdout=out, text=True)
-
-    def seen(self) -> list[Json]:
-        self._watch.terminate()
-        self._watch.wait()
-        text, decoder, found = self._path.read_text().strip(), json.JSONDecoder(), []
-        while text:
-            obj, end = decoder.raw_decode(text)
-            found.append(obj)
-            text = text[end:].lstrip()
-        return found
-
-
-def true(obj: Json, kind: str) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == kind and one["status"] == "True" for one in conditions)
-
-
 def workload_of(machine: Machine, name: str) -> Json:
     found = machine.get("workloads")["items"]
     return next((one for one in found if one["metadata"]["name"].startswith(f"rayjob-{name}-")), {})
 
 
-def test_a_ray_job_waits_for_its_nodes_and_starts_whole(machine: Machine, tmp_path: Path) -> None:
-    watches = {kind: History(machine, kind, tmp_path) for kind in ("workloads", "rayjobs", "provisioningrequests")}
+def test_a_ray_job_waits_for_its_nodes_and_starts_whole(machine: Machine) -> None:
+    watches = {kind: History(machine, kind) for kind in ("workloads", "rayjobs", "provisioningrequests", "pods")}
     create(machine, "rayjob-gpu.yaml", "train")
-    until(lambda: true(workload_of(machine, "train"), "QuotaReserved"))
-    name = workload_of(machine, "train")["metadata"]["name"]
-    said = machine.shoal("why", "rayjob/train", "--name", "queues")
-    assert "is quotareserved" in said and "waits for gpu-nodes" in said
-    assert machine.get("rayjob", "train")["spec"]["suspend"] is True
-    assert machine.get("pods")["items"] == []
     machine.wait("rayjob/train", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=60)
     until(lambda: true(workload_of(machine, "train"), "Finished"))
     until(lambda: machine.get("provisioningrequests")["items"] == [])
+    name = workload_of(machine, "train")["metadata"]["name"]
     stories = {kind: watch.seen() for kind, watch in watches.items()}
     states = []
     for one in stories["workloads"]:
@@ -93,27 +57,41 @@ def test_a_ray_job_waits_for_its_nodes_and_starts_whole(machine: Machine, tmp_pa
     accepted = [one for one in requests if true(one, "Accepted") and not true(one, "Provisioned")]
     provided = next(one for one in requests if true(one, "Provisioned"))
     started = next(one for one in stories["rayjobs"] if one["spec"]["suspend"] is False)
-    assert accepted and int(provided["metadata"]["resourceVersion"]) < int(started["metadata"]["resourceVersion"])
+    assert accepted and revision(provided) < revision(started)
+    assert all(revision(pod) > revision(started) for pod in stories["pods"])
     worker = started["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]
     marks = worker["metadata"]["annotations"]
     assert marks["autoscaling.x-k8s.io/consume-provisioning-request"] == f"{name}-gpu-nodes-1"
     columns, line = machine.kubectl("get", "workload", name).splitlines()
     assert columns.split() == ["NAME", "QUEUE", "RESERVED", "IN", "ADMITTED", "FINISHED", "AGE"]
     assert line.split()[:-1] == [name, "user-queue", "shared", "True", "True"]
-    events = machine.get("events")["items"]
-    told = {(one["involvedObject"]["kind"], one["reason"]) for one in events}
-    assert {("RayJob", "CreatedWorkload"), ("RayJob", "Started"), ("RayJob", "FinishedWorkload")} <= told
-    assert {("Workload", reason) for reason in ("QuotaReserved", "ProvisioningRequestCreated", "Admitted")} <= told
+    wanted = {("RayJob", reason) for reason in ("CreatedWorkload", "Started", "FinishedWorkload")}
+    wanted |= {("Workload", reason) for reason in ("QuotaReserved", "ProvisioningRequestCreated", "Admitted")}
+    until(lambda: wanted <= {(one["involvedObject"]["kind"], one["reason"]) for one in machine.get("events")["items"]})
     machine.kubectl("delete", "rayjobs", "--all")
 
 
-def test_what_never_fits_never_has_a_pod(machine: Machine, tmp_path: Path) -> None:
+def test_why_tells_of_the_nodes_that_a_job_waits_for(machine: Machine) -> None:
+    body = yaml.safe_load((SAMPLES / "ray" / "rayjob-one-gpu.yaml").read_text())
+    body["metadata"] = {"name": "patient", "labels": body["metadata"]["labels"]}
+    body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"].update(ON_FAR)
+    apply(machine, body)
+    until(lambda: true(workload_of(machine, "patient"), "QuotaReserved"))
+    said = machine.shoal("why", "rayjob/patient", "--name", "queues")
+    assert "is quotareserved" in said and "waits for gpu-nodes" in said
+    assert machine.get("rayjob", "patient")["spec"]["suspend"] is True
+    assert machine.get("pods")["items"] == []
+    machine.kubectl("delete", "rayjob", "patient")
+    until(lambda: machine.get("workloads,provisioningrequests")["items"] == [])
+
+
+def test_what_never_fits_never_has_a_pod(machine: Machine) -> None:
     """Five GPUs, four at most: the request fails, the job waits, and not one pod of it was ever there."""
     body = yaml.safe_load((SAMPLES / "ray" / "rayjob-gpu.yaml").read_text())
     body["metadata"] = {"name": "giant", "labels": body["metadata"]["labels"]}
     group = body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     group.update(replicas=5, minReplicas=5, maxReplicas=5)
-    pods = History(machine, "pods", tmp_path)
+    pods = History(machine, "pods")
     machine.kubectl("create", "-f", "-", stdin=json.dumps(body))
     until(lambda: true(workload_of(machine, "giant"), "Evicted"))
     assert machine.get("rayjob", "giant")["spec"]["suspend"] is True
