@@ -11,6 +11,7 @@ from tests.unit.builtin.test_collector import (  # noqa: F401
     test_dependants_follow_their_owner,
     test_foreground_waits_for_what_blocks,
     test_orphans_live_on,
+    test_three_that_own_each_other_in_a_ring_go_together,
 )
 from tests.unit.builtin.test_jobs import (  # noqa: F401
     test_a_deleted_pod_is_replaced_and_counted_once,

@@ -142,6 +142,20 @@ async def test_objects_of_an_older_storage_version_are_shown_in_the_newer(client
     assert (await client.get(CRD, "widgets.example.com"))["status"]["storedVersions"] == ["v1", "v2"]
 
 
+async def test_defaults_that_come_later_are_seen_on_objects_that_were_there(client: Client) -> None:
+    """As Kubernetes: what is stored is shown as the schema has it today."""
+    plain = {"type": "object", "properties": {"size": {"type": "integer"}, "old": {"type": "string"}}}
+    definition = await client.create(CRD, widget_definition(spec=plain))
+    await client.create(WIDGET, widget("a", old="x"), "default")
+    fresh = {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = fresh
+    await client.update(CRD, definition, "widgets.example.com")
+    assert (await client.get(WIDGET, "a", "default"))["spec"] == {"size": 3}
+    assert [one["spec"] for one in await client.list(WIDGET, "default")] == [{"size": 3}]
+    changed = await client.patch(WIDGET, "a", "default", {"metadata": {"labels": {"x": "y"}}})
+    assert changed["spec"] == {"size": 3}
+
+
 async def test_objects_go_before_their_definition(client: Client) -> None:
     await client.create(CRD, widget_definition())
     await client.create(WIDGET, {**widget("w"), "metadata": {"name": "w", "finalizers": ["example.com/x"]}}, "default")

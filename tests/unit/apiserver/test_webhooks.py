@@ -14,12 +14,12 @@ import pytest
 from aiohttp import web
 
 from shoal.api.kind import Kind
-from shoal.api.kinds import CONFIG_MAP, CRD, ENDPOINTS, MUTATING_WEBHOOK, NAMESPACE, SERVICE, VALIDATING_WEBHOOK
+from shoal.api.kinds import CONFIG_MAP, CRD, ENDPOINTS, MUTATING_WEBHOOK, NAMESPACE, POD, SERVICE, VALIDATING_WEBHOOK
 from shoal.api.meta import Json
 from shoal.kube.certificates import make_authority, make_leaf
 from shoal.kube.client import Client
 from shoal.kube.errors import Conflict, Forbidden, ServerError
-from tests.unit.apiserver.builders import WIDGET, config_map, widget, widget_definition
+from tests.unit.apiserver.builders import WIDGET, config_map, pod, widget, widget_definition
 
 Answer = Callable[[Json], Json]
 
@@ -151,6 +151,19 @@ async def test_what_a_webhook_makes_is_validated_too(client: Client, hook: Hook)
     await client.create(MUTATING_WEBHOOK, hook.configuration())
     with pytest.raises(Exception, match=r"changed metadata\.name, which it may not"):
         await client.create(CONFIG_MAP, config_map("a"), "default")
+
+
+async def test_what_a_webhook_makes_gets_its_defaults_and_loses_what_is_not_known(client: Client, hook: Hook) -> None:
+    hook.answer = patching({"op": "add", "path": "/spec/initContainers", "value": [{"name": "first", "image": "i"}]})
+    await client.create(MUTATING_WEBHOOK, hook.configuration("p", resources=("pods",)))
+    [first] = (await client.create(POD, pod("a"), "default"))["spec"]["initContainers"]
+    assert first["imagePullPolicy"] == "Always" and first["terminationMessagePath"] == "/dev/termination-log"
+    await client.delete(MUTATING_WEBHOOK, "p")
+    known = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    await client.create(CRD, widget_definition(spec=known))
+    hook.answer = patching({"op": "add", "path": "/spec/unknown", "value": "x"})
+    await client.create(MUTATING_WEBHOOK, hook.configuration("w", resources=("widgets",), group="*"))
+    assert "unknown" not in (await client.create(WIDGET, widget("a"), "default"))["spec"]
 
 
 async def test_failure_policy_decides_when_a_webhook_cannot_be_reached(client: Client, hook: Hook) -> None:

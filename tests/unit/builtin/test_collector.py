@@ -63,6 +63,17 @@ async def test_foreground_waits_for_what_blocks(cluster):
     await cluster.until_gone(kinds.CONFIG_MAP, "owner")
 
 
+async def test_three_that_own_each_other_in_a_ring_go_together(cluster):
+    made = [await cluster.create(kinds.CONFIG_MAP, config(name)) for name in ("a", "b", "c")]
+    for obj, owner in zip(made, [made[2], made[0], made[1]], strict=True):
+        change = {"metadata": {"ownerReferences": [owned_by(owner, blocks=True)]}}
+        await cluster.client.patch(kinds.CONFIG_MAP, obj["metadata"]["name"], "default", change)
+    await cluster.settled()
+    await cluster.client.delete(kinds.CONFIG_MAP, "a", "default", propagation="Foreground")
+    for name in ("a", "b", "c"):
+        await cluster.until_gone(kinds.CONFIG_MAP, name)
+
+
 async def test_orphans_live_on(cluster):
     owner = await cluster.create(kinds.CONFIG_MAP, config("owner"))
     await cluster.create(kinds.CONFIG_MAP, config("child", owned_by(owner)))

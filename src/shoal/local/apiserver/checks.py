@@ -42,17 +42,23 @@ class Checks:
 
     def shape(self, call: Call, obj: Json) -> None:
         """Refuse values of the wrong type, drop what the kind does not know."""
-        schema = call.version.schema
-        if schema is not None:
-            unknown = schema.prune(obj) + drop_unknown_metadata(obj["metadata"])
-        else:
-            try:
-                unknown = builtin_decode.decode(call.version.kind, obj)
-            except PatchError as error:
-                raise Refused(error.code, error.reason, error.message) from None
-        faults = [*(f'unknown field "{path}"' for path in unknown), *call.faults]
+        faults = [*(f'unknown field "{path}"' for path in self._drop_unknown(call, obj)), *call.faults]
         if faults:
             self._tell(call, faults)
+
+    def settle(self, call: Call, obj: Json) -> None:
+        """Once more, for what a webhook made of an object: nobody is told, for no client wrote that."""
+        self._drop_unknown(call, obj)
+        self.default(call, obj)
+
+    def _drop_unknown(self, call: Call, obj: Json) -> list[str]:
+        schema = call.version.schema
+        if schema is not None:
+            return schema.prune(obj) + drop_unknown_metadata(obj["metadata"])
+        try:
+            return builtin_decode.decode(call.version.kind, obj)
+        except PatchError as error:
+            raise Refused(error.code, error.reason, error.message) from None
 
     def default(self, call: Call, obj: Json) -> None:
         """Fill in what the kind promises."""

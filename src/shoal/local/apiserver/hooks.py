@@ -59,7 +59,7 @@ class HookCaller:
                 timeout=limit,
                 allow_redirects=False,
                 server_hostname=name,
-                headers={"Content-Type": "application/json"},
+                headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
             ) as answer:
                 data = await answer.content.read(MOST_ANSWER)
                 if answer.status != 200:

@@ -31,8 +31,8 @@ class Wanted(msgspec.Struct, frozen=True):
 PLAIN = Wanted("json")
 
 
-def negotiate(accept: str) -> Wanted:
-    """The first of the client's wishes that can be met."""
+def negotiate(accept: str, *, kept: bool = True) -> Wanted:
+    """The first of the client's wishes that can be met. What is not `kept` has no metadata, and no table."""
     if accept in ("", "*/*", "application/json"):
         return PLAIN
     for wish in accept.split(","):
@@ -43,7 +43,12 @@ def negotiate(accept: str) -> Wanted:
             continue
         if not kind:
             return Wanted("yaml") if media == "application/yaml" else PLAIN
-        if given.get("g") != "meta.k8s.io" or given.get("v") not in ("v1", "v1beta1") or media == "application/yaml":
+        if (
+            not kept
+            or given.get("g") != "meta.k8s.io"
+            or given.get("v") not in ("v1", "v1beta1")
+            or media == "application/yaml"
+        ):
             continue
         if kind == "Table":
             return Wanted("table", given["v"])

@@ -121,7 +121,8 @@ class Server:
         self.tokens = Tokens(self.registry, self.clock, self.identity.token_key)
         self.authenticator = Authenticator(self.tokens, self.identity.admin_token)
         self.hook_caller = HookCaller(self.registry)
-        self.webhooks = Webhooks(self.registry, self.hook_caller)
+        checks = Checks(self.clock)
+        self.webhooks = Webhooks(self.registry, self.hook_caller, checks.settle)
         self.converter = Converter(self.hook_caller)
         self.custom_kinds = CustomKinds(self.storage, self.registry, self.clock)
         self.admission = Admission(
@@ -133,7 +134,7 @@ class Server:
             extended_resource_toleration=self._extended_resource_toleration,
         )
         self.reader = Reader(self.storage, self.clock, self.converter.encoded)
-        self.writer = Writer(self.storage, self.clock, self.chance, self.admission, Checks(self.clock), self.converter)
+        self.writer = Writer(self.storage, self.clock, self.chance, self.admission, checks, self.converter)
         self.deleter = Deleter(self.storage, self.clock, self.admission, self.converter)
         self.subresources = Subresources(self.registry, self.clock, self.writer, self.deleter, self.tokens)
         self.reviews = Reviews(self.authorizer, self.authenticator)
@@ -272,7 +273,7 @@ class Server:
         version = resource.versions.get(route.version) if resource is not None else None
         if resource is None or version is None or not version.served:
             raise self._unknown(route)
-        wanted = negotiate(request.headers.get("accept", ""))
+        wanted = negotiate(request.headers.get("accept", ""), kept="get" in resource.verbs)
         call = Call(request, user, route, resource, version)
         self._check_route(call)
         answer = await self._dispatch(call)

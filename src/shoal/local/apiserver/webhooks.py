@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -47,9 +48,10 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class Webhooks:
-    def __init__(self, registry: Registry, caller: HookCaller) -> None:
+    def __init__(self, registry: Registry, caller: HookCaller, settle: Callable[[Call, Json], None]) -> None:
         self.registry = registry
         self.caller = caller
+        self.settle = settle  # makes what a webhook wrote an object of its kind again
         self._sets: dict[bool, tuple[int, tuple[Hook, ...]]] = {}
         self._collections: dict[bool, Collection] = {}
         for mutating, plural in ((True, "mutatingwebhookconfigurations"), (False, "validatingwebhookconfigurations")):
@@ -96,7 +98,11 @@ class Webhooks:
         if not self._applies(hook, call, operation, obj, old):
             return None
         answer = await self._ask(hook, call, operation, obj, old)
-        return _patched(hook, obj, answer) if answer is not None and answer.get("patch") else obj
+        if answer is None or not answer.get("patch"):
+            return obj
+        changed = _patched(hook, obj, answer)
+        self.settle(call, changed)
+        return changed
 
     async def validate(self, call: Call, obj: Json | None, old: Json | None) -> None:
         operation: Operation = "DELETE" if obj is None else "CREATE" if old is None else "UPDATE"

@@ -9,6 +9,7 @@ before anything is deleted.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from shoal.api.kind import Kind
 from shoal.api.meta import Json, OwnerReference
@@ -46,17 +47,20 @@ class Collector:
     # --- the graph
 
     def _on_change(self, kind: Kind, change: Change) -> None:
-        if change.old is not None:
-            self._forget(thing_of(kind, change.key, change.old))
+        before = thing_of(kind, change.key, change.old) if change.old is not None else None
+        if before is not None:
+            self._forget(before)
         if change.new is not None:
             thing = thing_of(kind, change.key, change.new)
+            if before is not None and before.owners != thing.owners:
+                self._look_above(before)  # an owner may have waited for a reference that blocks no more
             self._things[thing.uid] = thing
             for owner in thing.owners:
                 self._dependants.setdefault(owner.uid, {})[thing.uid] = None
             if self._census.ready.is_set():
                 self._consider(thing)
-        elif change.old is not None:
-            self._removed(thing_of(kind, change.key, change.old))
+        elif before is not None:
+            self._removed(before)
 
     def _forget(self, thing: Thing) -> None:
         self._things.pop(thing.uid, None)
@@ -73,7 +77,10 @@ class Collector:
             self._gone.popitem(last=False)
         for uid in self._dependants.get(thing.uid, ()):
             self.controller.enqueue(uid)
-        for owner in thing.owners:  # one less to wait for
+        self._look_above(thing)  # one less to wait for
+
+    def _look_above(self, thing: Thing) -> None:
+        for owner in thing.owners:
             above = self._things.get(owner.uid)
             if above is not None and above.deleting:
                 self.controller.enqueue(owner.uid)
@@ -146,8 +153,10 @@ class Collector:
             return None
         if thing.deleting:
             return None
-        has_dependants = bool(self._dependants.get(thing.uid))
-        await self._delete(thing, "Foreground" if waiting and has_dependants else _policy(thing.finalizers))
+        dependants = [self._things[uid] for uid in self._dependants.get(thing.uid, ()) if uid in self._things]
+        if waiting and any(one.deleting and FOREGROUND in one.finalizers for one in dependants):
+            await self._unblock(thing)  # it waits for its owner and its owner for it: someone must go first
+        await self._delete(thing, "Foreground" if waiting and dependants else _policy(thing.finalizers))
         return None
 
     async def _exists(self, thing: Thing, owner: OwnerReference) -> bool | None:
@@ -165,21 +174,31 @@ class Collector:
         return found is not None and found["metadata"]["uid"] == owner.uid
 
     async def _cut(self, thing: Thing, uids: set[str]) -> None:
+        """Take these owners off."""
+        await self._change_owners(thing, lambda owners: [owner for owner in owners if owner.get("uid") not in uids])
+
+    async def _unblock(self, thing: Thing) -> None:
+        """Let no owner wait for this one any longer."""
+        await self._change_owners(thing, lambda owners: [{**owner, "blockOwnerDeletion": False} for owner in owners])
+
+    async def _change_owners(self, thing: Thing, change: Callable[[list[Json]], list[Json]]) -> None:
         for _ in range(10):
             obj = await live(self._client, thing.kind, thing.key)
             if obj is None or obj["metadata"]["uid"] != thing.uid:
                 return
             owners = obj["metadata"].get("ownerReferences") or []
-            kept = [owner for owner in owners if owner.get("uid") not in uids]
-            if len(kept) == len(owners):
+            wanted = change(owners)
+            if wanted == owners:
                 return
-            change: Json = {
+            metadata: Json = {
                 "uid": thing.uid,
                 "resourceVersion": obj["metadata"]["resourceVersion"],
-                "ownerReferences": kept,
+                "ownerReferences": wanted,
             }
             try:
-                await self._client.patch(thing.kind, thing.key.name, thing.key.namespace or None, {"metadata": change})
+                await self._client.patch(
+                    thing.kind, thing.key.name, thing.key.namespace or None, {"metadata": metadata}
+                )
                 return
             except Conflict:
                 continue

@@ -100,15 +100,18 @@ class Deployments:
         selector.setdefault("matchLabels", {})[HASH] = digest
         metadata = deployment["metadata"]
         annotations = _annotations(deployment, _next_revision(old)) | _sizes(deployment)
+        replicas = self._next_sizes(deployment, Share(0, 0), old).get(None, 0)
         body: Json = {
             "apiVersion": kinds.REPLICA_SET.api_version, "kind": "ReplicaSet",
             "metadata": {"name": f"{metadata['name']}-{digest}", "namespace": metadata["namespace"], "labels": labels,
                          "annotations": annotations, "ownerReferences": [reference_to(kinds.DEPLOYMENT, deployment)]},
-            "spec": {"replicas": 0, "selector": selector, "template": template,
+            "spec": {"replicas": replicas, "selector": selector, "template": template,
                      "minReadySeconds": number(deployment["spec"].get("minReadySeconds"))},
         }  # fmt: skip
         try:
-            return await self._bench.create(kinds.REPLICA_SET, body)
+            made = await self._bench.create(kinds.REPLICA_SET, body)
+            self._tell_size(deployment, made, 0, replicas)
+            return made
         except AlreadyExists:
             # Ours from before the cache saw it, or a stranger's of the same name: only the server can tell.
             found = await self._bench.client.get(kinds.REPLICA_SET, body["metadata"]["name"], metadata["namespace"])
@@ -126,11 +129,12 @@ class Deployments:
 
     async def _step(self, deployment: Json, current: Json, old: list[Json]) -> None:
         """One step of the exchange; the sets' own changes bring us back for the next."""
-        spec = deployment["spec"]
-        old_pods_left = any(self._bench.owned_pods(one) for one in old)
-        shares = [_share(one) for one in old]
-        for place, replicas in next_scale(spec, _share(current), shares, old_pods_left).items():
+        for place, replicas in self._next_sizes(deployment, _share(current), old).items():
             await self._resize(deployment, current if place is None else old[place], replicas)
+
+    def _next_sizes(self, deployment: Json, current: Share, old: list[Json]) -> dict[int | None, int]:
+        old_pods_left = any(self._bench.owned_pods(one) for one in old)
+        return next_scale(deployment["spec"], current, [_share(one) for one in old], old_pods_left)
 
     async def _rescale(self, deployment: Json, current: Json | None, old: list[Json]) -> None:
         """Whoever changes the number in the middle of an exchange, or while it is paused, gets that number."""
@@ -149,6 +153,9 @@ class Deployments:
             return
         change = {"metadata": {"annotations": _sizes(deployment)}, "spec": {"replicas": replicas}}
         await self._bench.patch(kinds.REPLICA_SET, replica_set, change)
+        self._tell_size(deployment, replica_set, before, replicas)
+
+    def _tell_size(self, deployment: Json, replica_set: Json, before: int, replicas: int) -> None:
         if before == replicas:
             return
         way = "up" if replicas > before else "down"
