@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE`: any setting of AppWrappers, or of queues as `queues.NAME`, for every command that starts them.
+"""`--set NAME=VALUE`: any setting of AppWrappers, of queues as `queues.NAME`, of several clusters as `clusters.NAME`.
 
 Read once at the entry point; a name that does not exist, or a value that does not fit, is refused with what would.
 """
@@ -15,11 +15,13 @@ from shoal.errors import BadInput
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.clusters import ClusterSettings
     from shoal.controllers.queues import QueueSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 QUEUES = "queues."
+CLUSTERS = "clusters."
 
 
 @contextmanager
@@ -41,7 +43,7 @@ def set_option(command: F) -> F:
         metavar="NAME=VALUE",
         help="Any other setting of AppWrappers, such as bind_seconds=120, pod_groups=true, "
         "count_autoscaled_workers=maximum or patience.retry_limit=5, or of queues, such as queues.fair_sharing=true or "
-        "queues.pods_ready.timeout=600; repeat for more.",
+        "queues.pods_ready.timeout=600, or of several clusters, such as clusters.lost_seconds=300; repeat for more.",
     )(command)
 
 
@@ -50,6 +52,7 @@ def read(chosen: Iterable[str]) -> dict[str, str]:
     found = dict(_split(text) for text in chosen)
     wrapper_settings({}, found)
     queue_settings({}, found)
+    cluster_settings({}, found)
     return found
 
 
@@ -57,7 +60,7 @@ def wrapper_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> AppW
     """What an administrator chose: `base` from options of their own, `chosen` from --set. The latter wins."""
     from shoal.controllers.appwrapper import AppWrapperSettings
 
-    own = {name: value for name, value in chosen.items() if not name.startswith(QUEUES)}
+    own = {name: value for name, value in chosen.items() if not name.startswith((QUEUES, CLUSTERS))}
     return _settings(AppWrapperSettings, base, own, "")
 
 
@@ -67,6 +70,14 @@ def queue_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> QueueS
 
     own = {name.removeprefix(QUEUES): value for name, value in chosen.items() if name.startswith(QUEUES)}
     return _settings(QueueSettings, base, own, QUEUES)
+
+
+def cluster_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> ClusterSettings:
+    """What an administrator chose about several clusters: those of `chosen` that begin with `clusters.`."""
+    from shoal.controllers.clusters import ClusterSettings
+
+    own = {name.removeprefix(CLUSTERS): value for name, value in chosen.items() if name.startswith(CLUSTERS)}
+    return _settings(ClusterSettings, base, own, CLUSTERS)
 
 
 def _settings(type: type[T], base: Mapping[str, Any], chosen: Mapping[str, str], prefix: str) -> T:

@@ -40,6 +40,7 @@ from shoal.local.settings import Settings
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.clusters import ClusterSettings
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import Settings as RaySettings
 
@@ -225,6 +226,7 @@ def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) 
         "ray": lambda: ray.run(client, ray_settings()),
         "gangs": lambda: run_gangs(client, gangs, choices.queue_settings({"device_tolerations": True}, settings.gangs)),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
+        "clusters": lambda: run_clusters(client, choices.cluster_settings({}, settings.gangs)),
     }
 
 
@@ -236,9 +238,22 @@ async def run_gangs(client: Client, settings: AppWrapperSettings, queues: QueueS
     await AppWrapperController(client, settings, guest=QueueController(client, queues)).run()
 
 
+async def run_clusters(client: Client, settings: ClusterSettings) -> None:
+    """Gives queued gangs to other clusters, once one is named; until then it watches for that alone."""
+    from shoal.controllers.clusters import ClusterController
+
+    await ClusterController(client, settings).run()
+
+
 def wrapper_settings(settings: Settings) -> AppWrapperSettings:
     """What was chosen about AppWrappers."""
-    chosen = {"supply": settings.supply, "policy": settings.policy, "preemption": settings.preemption, "obtain": True}
+    chosen = {
+        "supply": settings.supply,
+        "policy": settings.policy,
+        "preemption": settings.preemption,
+        "obtain": True,
+        "device_tolerations": True,
+    }
     return choices.wrapper_settings(chosen, settings.gangs)
 
 

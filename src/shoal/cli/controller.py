@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("shoal")
 
 PARTS = ("appwrapper", "queues", "ray")
+ON_REQUEST = ("clusters",)
+"""Run only where they are named: the hub of several clusters reads the kubeconfigs of the others."""
 Part = Callable[[Client], Coroutine[Any, Any, None]]
 
 
@@ -46,7 +48,8 @@ Part = Callable[[Client], Coroutine[Any, Any, None]]
     default=",".join(PARTS),
     show_default=True,
     metavar="PART,…",
-    help="Which controllers to run; leave out ray where KubeRay runs, and queues where Kueue runs.",
+    help="Which controllers to run; leave out ray where KubeRay runs, and queues where Kueue runs. "
+    "Add clusters to give queued gangs to other clusters.",
 )
 @click.option(
     "--supply",
@@ -104,15 +107,21 @@ def command(
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     parts = _parts(names, wrappers, choices.queue_settings({}, choices.read(chosen)), health)
+    if "clusters" in names:
+        from shoal.controllers.clusters import ClusterController
+
+        hub = choices.cluster_settings({"namespace": namespace}, choices.read(chosen))
+        parts["clusters"] = lambda client: ClusterController(client, hub).run()
     asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
 
 
 def chosen_parts(only: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    unknown = [name for name in names if name not in PARTS]
+    known = (*PARTS, *ON_REQUEST)
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise BadInput(
-            f"--only {only}: there is no controller {', '.join(unknown) or 'named'}; choose from {', '.join(PARTS)}"
+            f"--only {only}: there is no controller {', '.join(unknown) or 'named'}; choose from {', '.join(known)}"
         )
     return names
 

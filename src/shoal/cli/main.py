@@ -15,6 +15,7 @@ COMMANDS = {
     "up": ("shoal.cli.up", "Start a cluster on this machine."),
     "down": ("shoal.cli.down", "Stop a cluster and everything that it runs."),
     "node": ("shoal.cli.node", "Add, remove or serve nodes."),
+    "cluster": ("shoal.cli.clusters", "Add, list or remove clusters that take gangs from this one."),
     "kubeconfig": ("shoal.cli.kubeconfig", "Print the path of a cluster's kubeconfig."),
     "doctor": ("shoal.cli.doctor", "Check what this machine allows, and say what to do."),
     "get": ("shoal.cli.get", "List all gangs, whatever their kind, with the reason they wait."),

@@ -194,6 +194,39 @@ def transport(target: Target, *, clock: Clock | None = None) -> HttpTransport:
     )
 
 
+def inlined(target: Target) -> bytes:
+    """The same context as a kubeconfig of its own, with the content of the files that it names. JSON, which is YAML."""
+    cluster, user = target.cluster, target.user
+    authority = _bytes(cluster.certificate_authority_data, cluster.certificate_authority, target.cluster_directory,
+                       f"certificate-authority of {target.source}")  # fmt: skip
+    certificate = _bytes(user.client_certificate_data, user.client_certificate, target.user_directory,
+                         f"client-certificate of {target.source}")  # fmt: skip
+    key = _bytes(user.client_key_data, user.client_key, target.user_directory, f"client-key of {target.source}")
+    token = user.token or _bytes("", user.token_file, target.user_directory, "token file").decode().strip()
+    clusters = {
+        "server": cluster.server,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        "tls-server-name": cluster.tls_server_name,
+    }
+    users = {
+        "client-certificate-data": base64.b64encode(certificate).decode(),
+        "client-key-data": base64.b64encode(key).decode(),
+        "token": token,
+        "username": user.username,
+        "password": user.password,
+    }
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "member",
+            "contexts": [{"name": "member", "context": {"cluster": "member", "user": "member"}}],
+            "clusters": [{"name": "member", "cluster": {name: value for name, value in clusters.items() if value}}],
+            "users": [{"name": "member", "user": {name: value for name, value in users.items() if value}}],
+        }
+    )
+
+
 def _present(context: ssl.SSLContext | None, certificate: bytes, key: bytes, source: str) -> None:
     """Use a plug-in's certificate for connections from now on."""
     if context is not None:

@@ -118,3 +118,19 @@ async def test_a_job_that_other_controllers_would_run_is_refused() -> None:
         found = await t.hub.until(kinds.WORKLOAD, name_of(made), lambda one: one["spec"].get("active") is False)
         assert "spec.managedBy" in said(found, "Evicted")[2] or "spec.managedBy" in our_check(found)["message"]
         assert await t.where(kinds.WORKLOAD, name_of(made)) == []
+
+
+async def test_a_cluster_that_is_taken_away_gives_its_gangs_back_first() -> None:
+    async with town("a", "b") as t:
+        t.start_hub()
+        await t.connected()
+        (made,) = await make(t.hub, sent_job("train", 2))
+        found = await t.hub.until(kinds.WORKLOAD, name_of(made), is_placed)
+        home = found["status"]["clusterName"]
+        (other,) = {"a", "b"} - {home}
+        await pods_of(t.members[home], "train", 2)
+        await t.hub.client.delete(kinds.MULTIKUEUE_CLUSTER, home)
+        await t.hub.until_gone(kinds.MULTIKUEUE_CLUSTER, home)
+        assert await t.members[home].names(kinds.JOB) == await t.members[home].names(kinds.WORKLOAD) == []
+        await t.hub.until(kinds.WORKLOAD, name_of(made), is_on(other))
+        await pods_of(t.members[other], "train", 2)

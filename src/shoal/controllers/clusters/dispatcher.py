@@ -99,7 +99,11 @@ class Dispatcher:
     async def _offer(self, workload: Json, check: Json) -> float | None:
         """All reachable clusters hold a copy, of which the first that is admitted wins."""
         names = self._hub.clusters_of(check["name"]) or ()
-        usable = {name: member for name in names if (member := self._members.usable(name)) is not None}
+        usable = {
+            name: member
+            for name in names
+            if (member := self._members.usable(name)) is not None and not self._members.is_leaving(name)
+        }
         record = record_of(workload)
         keeping = [name for name, member in usable.items() if member.holds_younger(workload)]
         if keeping:
@@ -188,6 +192,9 @@ class Dispatcher:
                 said = f'The workload was admitted on "{cluster}", which cannot be reached: '
                 await self._answer(workload, check, "Ready", said + self._members.trouble(cluster))
             return left
+        if self._members.is_leaving(cluster):
+            await self._send_back(workload, check, f'cluster "{cluster}" is taken away', "Retry")
+            return None
         if check is not None and check.get("state") == "Ready":
             await self._answer(workload, check, "Ready", f'The workload was admitted on "{cluster}"')
         workload = self._hub.workloads.get(key_of(workload)) or workload

@@ -90,6 +90,11 @@ class Members:
         member = self.get(name)
         return member if member is not None and member.synced and self.may_write(name) else None
 
+    def is_leaving(self, name: str) -> bool:
+        """Is it being taken away? Its gangs go back, and it gets no more."""
+        cluster = self._clusters.get(Key("", name))
+        return cluster is not None and bool(cluster["metadata"].get("deletionTimestamp"))
+
     def is_unsure(self, name: str) -> bool:
         """Is it not known yet whether it answers, or what it holds?"""
         member = self.get(name)
@@ -150,12 +155,13 @@ class Members:
     async def reconcile(self, name: str) -> float | None:
         """One MultiKueueCluster: a member for its credential, and what is shown of it."""
         cluster = self._clusters.get(Key("", name))
-        if cluster is None or cluster["metadata"].get("deletionTimestamp"):
+        if cluster is None:
             self._drop(name)
-            if cluster is None:
-                self._tell(name)
+            self._tell(name)
             return None
         health = self._keep(cluster)
+        if self.is_leaving(name):
+            return await self._leave(cluster, health)
         cluster = await self._identify(cluster, health)
         if health is not None:
             await self._show(cluster, health)
@@ -166,6 +172,20 @@ class Members:
             self._tell(name)
         busy = health is None or not usable or self._has_removals(name)
         return self._settings.probe_seconds if busy else None
+
+    async def _leave(self, cluster: Json, health: Health | None) -> float | None:
+        """A cluster that is taken away is let go once nothing of ours is there, or at once where it does not answer."""
+        name, held = cluster["metadata"]["name"], cluster["metadata"].get("finalizers") or []
+        self._tell(name)
+        if health is None or (self.usable(name) is not None and self._hub.workloads.by_index("on", name)):
+            return self._settings.probe_seconds
+        if words.HELD in held:
+            left = [one for one in held if one != words.HELD]
+            try:
+                await self._writer.patch(kinds.MULTIKUEUE_CLUSTER, cluster, {"metadata": {"finalizers": left or None}})
+            except NotFound:
+                pass
+        return None
 
     def _has_removals(self, name: str) -> bool:
         return bool(removals_of(self._clusters.get(Key("", name)) or {"metadata": {}}))
@@ -247,12 +267,20 @@ class Members:
         return ""
 
     async def _identify(self, cluster: Json, health: Health | None) -> Json:
-        name = cluster["metadata"]["name"]
-        if health is None or not health.connected or not health.identity or annotation(cluster, words.IDENTITY):
+        """Store who it is, and that it is not let go without looking, before it gets anything."""
+        name, held = cluster["metadata"]["name"], cluster["metadata"].get("finalizers") or []
+        if health is None or not health.connected or self._problem(name, health):
             return cluster
-        return (
-            cluster if self._problem(name, health) else await self._annotate(cluster, words.IDENTITY, health.identity)
-        )
+        metadata: Json = {}
+        if health.identity and not annotation(cluster, words.IDENTITY):
+            metadata["annotations"] = {words.IDENTITY: health.identity}
+        if words.HELD not in held:
+            metadata["finalizers"] = [*held, words.HELD]
+        if not metadata:
+            return cluster
+        stored = await self._writer.patch(kinds.MULTIKUEUE_CLUSTER, cluster, {"metadata": metadata})
+        self._clusters.note_write(stored)
+        return stored
 
     async def _show(self, cluster: Json, health: Health) -> None:
         name, draft = cluster["metadata"]["name"], Draft(cluster, self._clock.now())

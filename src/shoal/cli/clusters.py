@@ -1,0 +1,285 @@
+"""`shoal cluster`: the clusters that take gangs from this one, added, listed and removed.
+
+Writes what an administrator could write by hand: a Secret with a kubeconfig, a MultiKueueCluster, and the check by
+which queues give their gangs away. The controller does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.cli import show
+from shoal.cli.choices import flag
+from shoal.cli.reach import cluster_options, output_option, reach
+from shoal.errors import BadInput, ShoalError
+from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
+from shoal.kube.errors import AlreadyExists, NotFound
+
+NAMESPACE = "shoal-system"
+PATIENCE = 60.0
+_API = "kueue.x-k8s.io/v1beta2"
+
+
+@click.group(short_help="Add, list or remove clusters that take gangs from this one.")
+def command() -> None:
+    """Clusters that take gangs from this one."""
+
+
+def system_option(function: Any) -> Any:
+    return click.option(
+        "--system-namespace", "system", default=NAMESPACE, show_default=True, help="Where kubeconfigs are kept."
+    )(function)
+
+
+@command.command(
+    epilog="\b\nExamples:\n  shoal cluster add west --from west.kubeconfig --check everywhere"
+    "\n  shoal cluster add a --from $(shoal kubeconfig --name a) --check everywhere --name hub"
+)
+@click.argument("member")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="The member's kubeconfig. Its credential is what Shoal may do there.",
+)
+@click.option("--from-context", help="A context of that kubeconfig.")
+@click.option("--check", help="Also name it in this admission check and its MultiKueueConfig, made where they are not.")
+@click.option("--accept", multiple=True, metavar="NAMESPACE", help="Let this namespace of the member take our gangs.")
+@system_option
+@cluster_options
+def add(
+    member: str,
+    source: Path,
+    from_context: str | None,
+    check: str | None,
+    accept: tuple[str, ...],
+    system: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
+) -> None:
+    """Let MEMBER take gangs; done again, it gets the new credential."""
+    with flag("--from"):
+        content = _content(source, from_context)
+    asyncio.run(_add(member, content, check, accept, system, (kubeconfig, context, name)))
+
+
+@command.command("list", epilog="\b\nExamples:\n  shoal cluster list\n  shoal cluster list --name hub -o json")
+@output_option
+@cluster_options
+def list_members(output: str, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
+    """Show which clusters answer, and how many gangs each has."""
+    rows = asyncio.run(_rows((kubeconfig, context, name)))
+    if output != "table":
+        show.document(rows, output)
+        return
+    if not rows:
+        click.echo("no other clusters; add one with: shoal cluster add", err=True)
+        return
+    now = SystemClock().now()
+    show.table(
+        ("NAME", "CONNECTED", "SINCE", "GANGS", "MESSAGE"),
+        [
+            (
+                row["name"],
+                row["connected"],
+                show.age(parse_time(row["since"]), now) if row["since"] else "",
+                str(row["gangs"]),
+                row["message"],
+            )
+            for row in rows
+        ],
+    )
+
+
+@command.command(epilog="\b\nExamples:\n  shoal cluster remove west")
+@click.argument("member")
+@click.option("--force", is_flag=True, help="Even while gangs are there: they go back to the queue.")
+@system_option
+@cluster_options
+def remove(
+    member: str, force: bool, system: str, kubeconfig: Path | None, context: str | None, name: str | None
+) -> None:
+    """Give MEMBER no more gangs and forget its credential."""
+    asyncio.run(_remove(member, force, system, (kubeconfig, context, name)))
+
+
+# --- add
+
+
+def _content(source: Path, context: str | None) -> bytes:
+    """The credential as the controller will accept it; what it would refuse is refused here."""
+    from shoal.controllers.clusters.credentials import check
+    from shoal.kube import kubeconfig
+
+    target = kubeconfig.resolve(source, context)
+    if target.user.exec is not None:
+        raise BadInput(f"{source} runs a command for its credential: name one with a token or a certificate")
+    content = kubeconfig.inlined(target)
+    check(kubeconfig.parse(content, str(source)))
+    return content
+
+
+async def _add(
+    member: str, content: bytes, check: str | None, accept: tuple[str, ...], system: str, hub: tuple[Any, ...]
+) -> None:
+    from shoal.kube import kubeconfig
+
+    async with reach(*hub) as client:
+        transport = kubeconfig.transport(kubeconfig.parse(content, f"the kubeconfig of {member}"))
+        try:
+            await _accept(client, Client(transport, manager="shoal-cli"), member, accept)
+        finally:
+            await transport.close()
+        await _make(client, kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": system}})
+        secret = f"{member}-kubeconfig"
+        data = {"kubeconfig": base64.b64encode(content).decode()}
+        made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": system}, "data": data}
+        if not await _make(client, kinds.SECRET, made):
+            await client.patch(kinds.SECRET, secret, system, {"data": data})
+        source = {"kubeConfig": {"location": secret, "locationType": "Secret"}}
+        made = {
+            "apiVersion": _API,
+            "kind": "MultiKueueCluster",
+            "metadata": {"name": member},
+            "spec": {"clusterSource": source},
+        }
+        if not await _make(client, kinds.MULTIKUEUE_CLUSTER, made):
+            await client.patch(kinds.MULTIKUEUE_CLUSTER, member, None, {"spec": {"clusterSource": source}})
+        if check:
+            await _name_in(client, check, member)
+    click.echo(f"cluster {member} added; shoal cluster list shows whether it answers")
+
+
+async def _accept(hub: Client, there: Client, member: str, accept: tuple[str, ...]) -> None:
+    from shoal.controllers.clusters.words import HUB_NAMESPACE
+
+    for namespace in accept:
+        ours = (await hub.get(kinds.NAMESPACE, namespace))["metadata"]["uid"]
+        change = {"metadata": {"annotations": {HUB_NAMESPACE: ours}}}
+        try:
+            await there.patch(kinds.NAMESPACE, namespace, None, change)
+        except NotFound:
+            raise ShoalError(f"{member} has no namespace {namespace}: create it there first") from None
+
+
+async def _name_in(client: Client, check: str, member: str) -> None:
+    from shoal.controllers.clusters.words import CHECK
+
+    spec: Json = {"clusters": [member]}
+    made = {"apiVersion": _API, "kind": "MultiKueueConfig", "metadata": {"name": check}, "spec": spec}
+    if not await _make(client, kinds.MULTIKUEUE_CONFIG, made):
+        found = await client.get(kinds.MULTIKUEUE_CONFIG, check)
+        names = list((found.get("spec") or {}).get("clusters") or ())
+        if member not in names:
+            await client.patch(kinds.MULTIKUEUE_CONFIG, check, None, {"spec": {"clusters": [*names, member]}})
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": check}
+    spec = {"controllerName": CHECK, "parameters": parameters}
+    made = {"apiVersion": _API, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec}
+    if not await _make(client, kinds.ADMISSION_CHECK, made):
+        found = await client.get(kinds.ADMISSION_CHECK, check)
+        if (found.get("spec") or {}).get("controllerName") != CHECK:
+            raise ShoalError(f"admission check {check} is answered by somebody else; choose another name")
+
+
+async def _make(client: Client, kind: Kind, body: Json) -> bool:
+    """False where it is there already."""
+    try:
+        await client.create(kind, body, body["metadata"].get("namespace"))
+    except AlreadyExists:
+        return False
+    return True
+
+
+# --- list and remove
+
+
+async def _rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
+    async with reach(*hub) as client:
+        clusters = await client.list(kinds.MULTIKUEUE_CLUSTER)
+        gangs = await _gangs(client)
+    rows = []
+    for cluster in sorted(clusters, key=lambda one: one["metadata"]["name"]):
+        conditions = (cluster.get("status") or {}).get("conditions") or ()
+        active: Json = next((one for one in conditions if one["type"] == "Active"), {})
+        unknown = [one["message"] for one in conditions if one["type"] == "UnknownCopies" and one["status"] == "True"]
+        name = cluster["metadata"]["name"]
+        rows.append(
+            {
+                "name": name,
+                "connected": active.get("status", "Unknown"),
+                "since": active.get("lastTransitionTime", ""),
+                "gangs": gangs.get(name, 0),
+                "message": "; ".join([active.get("message", "no controller has looked at it yet"), *unknown]),
+            }
+        )
+    return rows
+
+
+async def _gangs(client: Client) -> dict[str, int]:
+    """How many gangs that have not ended each cluster has."""
+    found: dict[str, int] = {}
+    for workload in await client.list(kinds.WORKLOAD):
+        status = workload.get("status") or {}
+        name = status.get("clusterName")
+        ended = any(one["type"] == "Finished" and one["status"] == "True" for one in status.get("conditions") or ())
+        if name and not ended:
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+async def _remove(member: str, force: bool, system: str, hub: tuple[Any, ...]) -> None:
+    async with reach(*hub) as client:
+        count = (await _gangs(client)).get(member, 0)
+        if count and not force:
+            raise ShoalError(f"{count} gangs are in {member}; wait for their end, or send them back with --force")
+        for config in await client.list(kinds.MULTIKUEUE_CONFIG):
+            names = list((config.get("spec") or {}).get("clusters") or ())
+            left = [one for one in names if one != member]
+            if not left and names:
+                click.echo(f"{config['metadata']['name']} names no other cluster and stays as it is", err=True)
+            elif left != names:
+                change = {"spec": {"clusters": left}}
+                await client.patch(kinds.MULTIKUEUE_CONFIG, config["metadata"]["name"], None, change)
+        try:
+            await client.delete(kinds.MULTIKUEUE_CLUSTER, member)
+        except NotFound:
+            raise ShoalError(f"there is no cluster {member}; shoal cluster list names those that there are") from None
+        if not await _is_gone(client, member):
+            raise ShoalError(f"{member} still holds gangs that are being removed; its Secret stays until they are gone")
+        try:
+            await client.delete(kinds.SECRET, f"{member}-kubeconfig", system)
+        except NotFound:
+            pass
+    click.echo(f"cluster {member} removed")
+
+
+async def _is_gone(client: Client, member: str) -> bool:
+    """The controller lets it go once nothing of ours is there."""
+    try:
+        found = await client.get(kinds.MULTIKUEUE_CLUSTER, member)
+        watch = client.watch(
+            kinds.MULTIKUEUE_CLUSTER,
+            field_selector=f"metadata.name={member}",
+            resource_version=found["metadata"]["resourceVersion"],
+        )
+        async with asyncio.timeout(PATIENCE):
+            async for event in watch:
+                if event.type == "DELETED":
+                    return True
+    except NotFound:
+        return True
+    except TimeoutError:
+        return False
+    return False
