@@ -148,7 +148,7 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
 async def _nothing_left(mark: str) -> None:
     """After every test: a live process belongs to a live pod, and there is none."""
     left: list[int] = []
-    for _ in range(100):
+    for _ in range(600):
         left = [pid for pid in kernel.descendants(os.getpid()) if mark.encode() in _command(pid)]
         if not left:
             return

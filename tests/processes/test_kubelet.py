@@ -24,6 +24,7 @@ from shoal.local.runtime.process import ContainerProcess, Plan
 from shoal.local.runtime.shim.output import Log
 from shoal.local.sandbox import nat, outside
 from shoal.local.sandbox.dns import resolv_conf
+from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
 
@@ -268,7 +269,7 @@ async def test_a_grpc_server_is_asked_for_its_health() -> None:
     try:
         for service, expected in (("", "SERVING"), ("slow", "NOT_SERVING")):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 assert await grpchealth.serving(reader, writer, service, "localhost") == expected
             writer.close()
     finally:
@@ -291,7 +292,10 @@ async def test_a_cpu_limit_is_held_by_the_kernel(isolated: Machine) -> None:
     limits = isolated.host.limits
     if not isinstance(limits, CgroupLimits) or limits.cpu_root is None:
         pytest.skip("no CPU control group is available on this machine")
-    spin = "import time; e = time.monotonic() + 0.6\nwhile time.monotonic() < e: pass\nprint(time.process_time())"
+    spin = (
+        "import time; began = time.process_time(); end = time.monotonic() + 0.6\n"
+        "while time.monotonic() < end: pass\nprint(time.process_time() - began)"
+    )
     container = {"resources": {"limits": {"cpu": "200m"}}}
     run = await isolated.ended(pod("spin", "python3", "-c", spin, image="python", container=container))
     assert float(await text(run)) < 0.4
@@ -377,7 +381,9 @@ async def test_commands_run_later_see_the_volumes_too(one_machine: Machine) -> N
     await until(lambda: "running" in state(run))
     container = run.container("main")
     assert container is not None and container.process is not None
-    code, output = await container.process.enter(["sh", "-c", "sleep 0.2; cat /data/file"])
+    code, output = await container.process.enter(
+        ["sh", "-c", "until test -s /data/file; do sleep 0.05; done; cat /data/file"]
+    )
     assert (code, output) == (0, b"here\n")
 
 
@@ -472,7 +478,7 @@ async def test_an_echo_image_without_a_command_answers_and_pause_sleeps(one_mach
             await asyncio.sleep(0.05)
             return b""
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not (said := await answer()):
             pass
     assert said == b"hello there\n"

@@ -10,17 +10,18 @@ from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.shim import kernel
+from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 
 
-async def until(condition: object, seconds: float = 10.0) -> None:
+async def until(condition: object, seconds: float = PATIENCE) -> None:
     """Wait for something that a process outside does; there is no event to await for it."""
     async with asyncio.timeout(seconds):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
-async def until_said(run: PodRun, words: bytes, seconds: float = 10.0) -> None:
+async def until_said(run: PodRun, words: bytes, seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         async for chunk in run.logs("main", LogOptions(follow=True)):
             if words in chunk:
@@ -305,7 +306,7 @@ async def test_the_log_of_a_pod_that_ended_under_an_earlier_agent_can_be_read(on
 
 async def test_logs_can_be_followed_tailed_and_stamped(one_machine: Machine) -> None:
     run = one_machine.start(pod("talker", "sh", "-c", "for n in 1 2 3; do echo line $n; sleep 0.3; done"))
-    await until(lambda: "running" in state(run))
+    await until(lambda: "waiting" not in state(run))
     assert (await text(run, follow=True)).splitlines() == ["line 1", "line 2", "line 3"]
     assert (await text(run, tail=1)) == "line 3\n"
     stamped = await text(run, timestamps=True, tail=1)

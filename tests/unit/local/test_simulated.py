@@ -7,6 +7,7 @@ import pytest
 from shoal.api.kinds import POD
 from shoal.kube.errors import BadRequest, NotFound
 from shoal.local.agent import agent as agent_module
+from shoal.local.agent.streams import PodStreams
 from shoal.local.runtime.simulated import EXIT_CODE, RUN_SECONDS, START_SECONDS
 from tests.faults import proven
 from tests.unit.local.parts import Cluster, condition, phase
@@ -78,6 +79,7 @@ async def test_a_debugger_that_cannot_run_says_so_at_once(cluster: Cluster) -> N
         POD, "looked-into", "default", lambda pod: bool(pod["status"].get("ephemeralContainerStatuses"))
     )
     (status,) = found["status"]["ephemeralContainerStatuses"]
-    assert "kubectl exec" in status["state"]["terminated"]["message"]
-    with pytest.raises(BadRequest, match="do not run on this node"):
+    assert "no processes to look into" in status["state"]["terminated"]["message"]
+    cluster.server.set_log_source(PodStreams(cluster.agent, cluster.clock).log)
+    with pytest.raises(BadRequest, match="no processes to look into"):
         await anext(cluster.client.logs("looked-into", "default", container="debugger"))

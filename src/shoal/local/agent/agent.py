@@ -28,7 +28,7 @@ from shoal.local.agent.admission import Refusal, Room, failed_status
 from shoal.local.agent.names import Names
 from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper
 from shoal.local.runtime import RunningPod, Runtime
-from shoal.local.runtime.logs import LogOptions
+from shoal.local.runtime.logs import CANNOT_RUN, LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
@@ -190,6 +190,8 @@ class Agent:
             run = self._begin(key, pod)
             if run is None:
                 return None
+        if isinstance(run, PodRun):
+            run.look(pod)
         await self._report(pod, run)
         return None
 
@@ -255,7 +257,7 @@ class Agent:
 
     async def _report(self, pod: Json, run: RunningPod) -> None:
         status = run.status()
-        if debuggers := pod["spec"].get("ephemeralContainers"):
+        if not isinstance(run, PodRun) and (debuggers := pod["spec"].get("ephemeralContainers")):
             status["ephemeralContainerStatuses"] = [_no_debugger(one) for one in debuggers]
         if self._written.get(run.uid) == status:
             return
@@ -346,9 +348,9 @@ def _with_others(pod: Json, status: Json) -> Json:
 
 
 def _no_debugger(container: Json) -> Json:
-    """Ephemeral containers do not run here; said as an end, or `kubectl debug` would wait for ever."""
-    message = "ephemeral containers do not run on this node; look into the pod with: kubectl exec"
-    ended = {"exitCode": 128, "reason": "ContainerCannotRun", "message": message}
+    """Without processes there is nothing to look into; said as an end, or `kubectl debug` would wait for ever."""
+    message = "this pod is simulated: it has no processes to look into"
+    ended = {"exitCode": 128, "reason": CANNOT_RUN, "message": message}
     return {
         "name": container["name"],
         "image": container.get("image", ""),

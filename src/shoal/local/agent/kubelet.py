@@ -236,8 +236,11 @@ def _check_upgrade(asked: Asked) -> None:
         raise bad_request("unable to upgrade: only SPDY/3.1 is spoken here")
 
 
+CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+
+
 def _check_container(pod: Json, container: str) -> None:
-    names = [one.get("name") for part in ("initContainers", "containers") for one in (pod["spec"].get(part) or ())]
+    names = [one.get("name") for part in CONTAINERS for one in (pod["spec"].get(part) or ())]
     if container not in names:
         raise bad_request(f"container {container} is not valid for pod {pod['metadata']['name']}")
 

@@ -14,21 +14,20 @@ from typing import Literal
 
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.local.runtime import planning, rayenv, raylife
+from shoal.local.runtime import planning, rayenv
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.logs import last_lines
-from shoal.local.runtime.probes import Prober, Verdict, follow
 from shoal.local.runtime.process import ContainerProcess, Ended
+from shoal.local.runtime.rundirs import drop_files, forget_old_runs, newest_run
 from shoal.local.runtime.sources import ConfigError
 from shoal.local.runtime.volumes import Volumes, safe_name
+from shoal.local.runtime.watching import Watching
 from shoal.local.sandbox import Address
 
-Role = Literal["init", "sidecar", "main"]
+Role = Literal["init", "sidecar", "main", "debugger"]
 
 STEADY = 600.0
 """A run this long forgives earlier failures."""
-GATE_PATIENCE = 60.0
-"""The longest that one starting Ray node keeps others waiting."""
 RAY_START_WINDOW = 60.0
 RAY_START_RETRIES = 3
 
@@ -47,6 +46,7 @@ class ContainerRun:
         volumes: Volumes,
         environment: dict[str, str],
         changed: Callable[[], None],
+        target: Callable[[], ContainerProcess | None] | None = None,
     ) -> None:
         self.host, self.pod, self.spec, self.role = host, pod, spec, role
         self.name: str = spec["name"]
@@ -59,13 +59,13 @@ class ContainerRun:
         self.process: ContainerProcess | None = None
         self.began = asyncio.Event()
         """Set once it started up: where a sidecar is awaited."""
-        self._prober = Prober(host.sandbox, address)
         self._changed = changed
-        self._stopping = False
+        self._target = target
+        self.stopping = False
         self._run_number = newest_run(self.directory)
         self._resume_tried = False
         self._failures = self._ray_retries = self._gate_held = 0
-        self._over_memory = self._ray_was_up = False
+        self._watching: Watching | None = None
 
     # --- what others see
 
@@ -93,6 +93,11 @@ class ContainerRun:
         ended = self.state.get("terminated")
         return None if ended is None else int(ended["exitCode"])
 
+    @property
+    def ray_was_up(self) -> bool:
+        """Whether the Ray node in it, if it is one, has been up in this run."""
+        return self._watching is not None and self._watching.ray_was_up
+
     def run_directory(self, previous: bool = False) -> Path | None:
         """Where the log of the current or the previous run lies. Between two runs the last one is both."""
         between = self.process is None and "waiting" in self.state and bool(self.last_state)
@@ -103,27 +108,24 @@ class ContainerRun:
 
     async def run(self) -> int | None:
         """Through all runs until none will follow; the last exit code."""
-        while not self._stopping:
+        while not self.stopping:
             ended = await self._one_run()
             if ended is None:
                 continue
-            if self._stopping or not self._runs_again(ended):
+            if self.stopping or not self._runs_again(ended):
                 return self.exit_code
             await self._back_off()
         return self.exit_code
 
     async def stop(self, grace: float) -> None:
         """preStop, SIGTERM to the main process, SIGKILL to everything after the grace; back when nothing is left."""
-        self._stopping = True
+        self.stopping = True
         process = self.process
         if process is None:
             return
         deadline = self.host.clock.monotonic() + grace
-        if hook := (self.spec.get("lifecycle") or {}).get("preStop"):
-            with contextlib.suppress(TimeoutError):
-                failure = await asyncio.wait_for(self._hook(hook, process, grace), max(0.05, grace))
-                if failure:
-                    self.host.announce(self.pod, "Warning", "FailedPreStopHook", failure)
+        if self._watching is not None:
+            await self._watching.before_stop(grace)
         process.stop(max(0.0, deadline - self.host.clock.monotonic()))
         await process.wait()
 
@@ -142,6 +144,7 @@ class ContainerRun:
                 self.environment,
                 self.directory / str(self._run_number + 1),
             )
+            plan.pid_of = self._shared_processes()
         except planning.UnknownImage as error:
             self._wait("ErrImageNeverPull", str(error))
             self.host.announce(self.pod, "Warning", "ErrImageNeverPull", str(error))
@@ -164,7 +167,7 @@ class ContainerRun:
         try:
             self._run_number += 1
             self.process = ContainerProcess(self.directory / str(self._run_number))
-            self._forget_old_runs()
+            forget_old_runs(self.directory, self._run_number)
             try:
                 started = await self.process.start(plan)
             except OSError as error:  # a full disk, most likely
@@ -183,9 +186,9 @@ class ContainerRun:
             self._note_end(ended)
             return ended
         finally:
-            self._leave_gate()
+            self.leave_gate()
 
-    def _leave_gate(self) -> None:
+    def leave_gate(self) -> None:
         """Let others start; once, whoever comes to it first."""
         held, self._gate_held = self._gate_held, 0
         if held:
@@ -218,163 +221,56 @@ class ContainerRun:
         self.state = {"running": {"startedAt": seconds_text(process.started_at or self.host.clock.now())}}
         self.ever_started = True
         self.started = not self.spec.get("startupProbe")
-        self.ready = self.started and not self.spec.get("readinessProbe") and self.role != "init"
+        self.ready = self.started and self._ready_when_started()
         if resumed and process.identity is not None and (known := self._known_status()):
             self.started, self.ready = bool(known.get("started")), bool(known.get("ready"))
         self._changed()
-        beside = [asyncio.create_task(self._after_start(process, resumed))]
-        self._ray_was_up = False
-        if self.role == "main" and rayenv.gate_weight(planning.argv_of(process)):
-            beside.append(asyncio.create_task(self._live_as_ray(process)))
-        else:
-            self._hold_cpu()
-        if self.host.memory_watch is not None and planning.memory_limit(self.spec):
-            beside.append(asyncio.create_task(self._mind_memory(process)))
-        started = self.host.clock.monotonic()
+        watching = self._watching = Watching(self, process, resumed)
+        watching.begin()
+        began = self.host.clock.monotonic()
         try:
             ended = await process.wait()
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await watching.end()
             self.process = process if asyncio.current_task().cancelling() else None  # type: ignore[union-attr]
-        lasted = self.host.clock.monotonic() - started
+        lasted = self.host.clock.monotonic() - began
         self._failures = 0 if lasted > STEADY else self._failures
-        if gated and ended.exit_code == 1 and lasted < RAY_START_WINDOW and not self._ray_was_up:
+        if gated and ended.exit_code == 1 and lasted < RAY_START_WINDOW and not watching.ray_was_up:
             self._ray_retries += 1
         else:
             self._ray_retries = RAY_START_RETRIES + 1
-        self._note_end(ended)
+        self._note_end(ended, watching.over_memory)
         return ended
+
+    def _ready_when_started(self) -> bool:
+        return not self.spec.get("readinessProbe") and self.role in ("main", "sidecar")
+
+    def has_started_up(self) -> None:
+        """Its startup probe succeeded."""
+        self.started = True
+        self.ready = self._ready_when_started()
+        self._changed()
+
+    def is_ready(self, ready: bool) -> None:
+        if self.ready != ready:
+            self.ready = ready
+            self._changed()
 
     def _known_status(self) -> Json:
         """What was last reported of this container, by an earlier agent."""
         statuses = (self.pod.get("status") or {}).get("containerStatuses") or ()
         return next((status for status in statuses if status["name"] == self.name), {})
 
-    async def _after_start(self, process: ContainerProcess, resumed: bool) -> None:
-        hook = (self.spec.get("lifecycle") or {}).get("postStart")
-        if hook and not resumed:
-            failure = await self._hook(hook, process, None)
-            if failure:
-                self.host.announce(self.pod, "Warning", "FailedPostStartHook", failure)
-                process.stop(self._grace())
-                return
-        if (probe := self.spec.get("startupProbe")) and not self.started:
-            first: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(
-                follow(
-                    probe,
-                    self.spec,
-                    process,
-                    self._prober,
-                    self.host.clock,
-                    lambda verdict: None if first.done() else first.set_result(verdict),
-                )
-            )
-            try:
-                verdict = await first
-            finally:
-                task.cancel()
-            if not verdict.good:
-                self._unhealthy("Startup", verdict, process, probe)
-                return
-            self.started = True
-            self.ready = not self.spec.get("readinessProbe") and self.role != "init"
-            self._changed()
-        self.began.set()
-        async with asyncio.TaskGroup() as probes:
-            if probe := self.spec.get("readinessProbe"):
-                probes.create_task(follow(probe, self.spec, process, self._prober, self.host.clock, self._readiness))
-            if probe := self.spec.get("livenessProbe"):
-                probes.create_task(
-                    follow(
-                        probe,
-                        self.spec,
-                        process,
-                        self._prober,
-                        self.host.clock,
-                        lambda verdict: self._liveness(verdict, process),
-                    )
-                )
-
-    def _readiness(self, verdict: Verdict) -> None:
-        if not verdict.good:
-            self.host.announce(self.pod, "Warning", "Unhealthy", f"Readiness probe failed: {verdict.message}")
-        if self.ready != verdict.good:
-            self.ready = verdict.good
-            self._changed()
-
-    def _liveness(self, verdict: Verdict, process: ContainerProcess) -> None:
-        if not verdict.good:
-            self._unhealthy("Liveness", verdict, process, self.spec["livenessProbe"])
-
-    def _unhealthy(self, kind: str, verdict: Verdict, process: ContainerProcess, probe: Json) -> None:
-        self.host.announce(self.pod, "Warning", "Unhealthy", f"{kind} probe failed: {verdict.message}")
-        self.host.announce(
-            self.pod, "Normal", "Killing", f"Container {self.name} failed {kind.lower()} probe, will be restarted"
-        )
-        process.stop(float(probe.get("terminationGracePeriodSeconds") or self._grace()))
-
-    async def _live_as_ray(self, process: ContainerProcess) -> None:
-        """A Ray node from its start through the gate to its end, which nobody else would notice."""
-        port = rayenv.agent_port(planning.argv_of(process))
-        clock = self.host.clock
-        try:
-            async with asyncio.timeout(GATE_PATIENCE):  # others wait no longer than that
-                await raylife.until_up(self._prober, port, clock)
-        except TimeoutError:
-            pass
-        finally:
-            self._leave_gate()
-            self._hold_cpu()  # not before: Ray gives its own start only so much time
-        await raylife.until_up(self._prober, port, clock)
-        self._ray_was_up = True
-        await raylife.until_gone(self.host.sandbox, self.address, port, clock, self.host.ray_period)
-        if not self._stopping:  # else it was asked to go: a preStop hook may well be `ray stop`
-            said = f"Ray is gone: nothing answers on port {port} any more, although `ray start` still runs"
-            self.host.announce(self.pod, "Warning", "Unhealthy", said)
-        self.ready = False
-        self._changed()
-        process.stop(self._grace())
-
-    def _hold_cpu(self) -> None:
-        if milli := planning.cpu_limit(self.spec):
-            self.host.limits.hold_cpu(planning.group_name(self.address, self.name), milli)
-
-    async def _mind_memory(self, process: ContainerProcess) -> None:
-        """End the container when it is over its limit, where no control group does."""
-        limit = planning.memory_limit(self.spec)
-        if process.identity is not None and self.host.memory_watch is not None and limit:
-            await self.host.memory_watch.exceeded(process.identity.pid, limit)
-            self._over_memory = True
-            process.stop(0.0)
-
-    async def _hook(self, hook: Json, process: ContainerProcess, timeout: float | None) -> str:
-        """Carry out a lifecycle hook; empty, or why it failed."""
-        if action := hook.get("exec"):
-            code, output = await process.enter(action.get("command") or [], timeout)
-            return "" if code == 0 else f"hook exited with {code}: {output.decode(errors='replace')[-200:]}"
-        if "httpGet" in hook:
-            verdict = await self._prober.check(
-                {"httpGet": hook["httpGet"], "timeoutSeconds": timeout or 30}, self.spec, process
-            )
-            return "" if verdict.good else verdict.message
-        if sleep := hook.get("sleep"):
-            await self.host.clock.sleep(float(sleep.get("seconds") or 0))
-        return ""
-
     # --- endings
 
-    def _note_end(self, ended: Ended) -> None:
+    def _note_end(self, ended: Ended, over_memory: bool = False) -> None:
         group, reason = planning.group_name(self.address, self.name), "Error"
         if ended.error:
             reason = "StartError"
-        elif ended.exit_code == 0 and not self._over_memory:
-            reason = "Completed"
-        elif self._over_memory:
-            self._over_memory = False
+        elif over_memory:
             ended, reason = Ended(137, 9, ended.started, ended.finished), "OOMKilled"
+        elif ended.exit_code == 0:
+            reason = "Completed"
         elif self.host.limits.killed_for_memory(group):
             reason = "OOMKilled"
         self.host.limits.close(group)
@@ -395,7 +291,7 @@ class ContainerRun:
             self.host.announce(self.pod, "Warning", "Failed", f"Error: {ended.error}")
         self.state = {"terminated": terminated}
         self.ready = self.started = False
-        self._drop_files()
+        drop_files(self.directory / str(self._run_number))
         self._changed()
 
     def _termination_message(self, ended: Ended) -> str:
@@ -407,9 +303,21 @@ class ContainerRun:
             return last_lines(directory, 80, 2048)
         return ""
 
+    def _shared_processes(self) -> tuple[int, int] | None:
+        """Whose processes a debugger sees beside its own, where there are PID namespaces."""
+        if self._target is None or not self.host.sandbox.isolates:
+            return None
+        target = self._target()
+        first = target.first if target is not None else None
+        if first is None:
+            raise ConfigError(f"container {self.spec.get('targetContainerName')} to look into is not running")
+        return first
+
     def _runs_again(self, ended: Ended) -> bool:
         policy = self.pod["spec"].get("restartPolicy") or "Always"
-        if self.role == "sidecar":
+        if self.role == "debugger":
+            policy = "Never"
+        elif self.role == "sidecar":
             policy = "Always"
         elif self.role == "init" and policy == "Always":
             policy = "OnFailure"
@@ -435,26 +343,6 @@ class ContainerRun:
         self.state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
         self._changed()
 
-    def _grace(self) -> float:
+    @property
+    def grace(self) -> float:
         return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
-
-    # --- the directories of its runs
-
-    def _forget_old_runs(self) -> None:
-        for number in range(self._run_number - 2, -1, -1):
-            old = self.directory / str(number)
-            if not old.exists():
-                break
-            shutil.rmtree(old, ignore_errors=True)
-
-    def _drop_files(self) -> None:
-        """What the container wrote outside its volumes goes with the run; log and verdict stay."""
-        for part in ("upper", "scratch", "root", "tmp"):
-            shutil.rmtree(self.directory / str(self._run_number) / part, ignore_errors=True)
-
-
-def newest_run(directory: Path) -> int:
-    """Number of the latest run of a container; -1 when it never ran."""
-    if not directory.exists():
-        return -1
-    return max((int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()), default=-1)

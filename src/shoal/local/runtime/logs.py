@@ -18,6 +18,10 @@ from shoal.kube.clock import Clock
 _FOLLOW_PERIOD = 0.2
 
 
+CANNOT_RUN = "ContainerCannotRun"
+"""Reason of a container that there never was, such as one to look into a simulated pod."""
+
+
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`kubectl logs` as options. `since` is a moment in microseconds."""
 
@@ -49,7 +53,8 @@ def why_no_log(pod: Json, container: str, previous: bool) -> str:
         return "" if ran_before else f"previous terminated {whose} not found"
     waiting = (found.get("state") or {}).get("waiting")
     if waiting is None or ran_before:
-        return ""
+        ended = (found.get("state") or {}).get("terminated") or {}
+        return str(ended.get("message") or "") if ended.get("reason") == CANNOT_RUN else ""
     return f"{whose} is waiting to start: {waiting.get('reason') or 'ContainerCreating'}"
 
 

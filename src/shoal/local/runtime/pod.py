@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
-from shoal.local.runtime.container import ContainerRun
+from shoal.local.runtime.container import ContainerRun, Role
 from shoal.local.runtime.gpus import Environment
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.logs import LogOptions, read_log
@@ -70,6 +70,7 @@ class PodRun:
         self._volumes = self._make_volumes()
         self._inits: list[ContainerRun] = []
         self._mains: list[ContainerRun] = []
+        self._debuggers: list[ContainerRun] = []
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._life: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -101,10 +102,23 @@ class PodRun:
                     await task
 
     def status(self) -> Json:
-        return self._book.status(self._inits, self._mains, self._record.address, self.host.sandbox.host_ip())
+        found = self._book.status(self._inits, self._mains, self._record.address, self.host.sandbox.host_ip())
+        if self._debuggers:
+            found["ephemeralContainerStatuses"] = [container.status() for container in self._debuggers]
+        return found
+
+    def look(self, pod: Json) -> None:
+        """The object as it is now: containers that were added to look into the pod are started."""
+        wanted = pod["spec"].get("ephemeralContainers") or ()
+        if not self._mains or self.finished.is_set() or self._stopping is not None:
+            return
+        for spec in wanted[len(self._debuggers) :]:  # they are only ever added
+            container = self._made(spec, "debugger")
+            self._debuggers.append(container)
+            self._tasks[container.name] = asyncio.create_task(container.run())
 
     def containers(self) -> list[ContainerRun]:
-        return [*self._inits, *self._mains]
+        return [*self._inits, *self._mains, *self._debuggers]
 
     def container(self, name: str) -> ContainerRun | None:
         return next((container for container in self.containers() if container.name == name), None)
@@ -205,27 +219,31 @@ class PodRun:
 
     def _make_containers(self) -> None:
         spec = self.pod["spec"]
-        assert self._record.address is not None
-
-        def made(container: Json, role: Any) -> ContainerRun:
-            assert self._record.address is not None
-            return ContainerRun(
-                self.host,
-                self.pod,
-                container,
-                role,
-                self.directory / "containers",
-                self._record.address,
-                self._volumes,
-                self._record.environment.get(container["name"], {}),
-                self._changed,
-            )
-
         self._inits = [
-            made(container, "sidecar" if container.get("restartPolicy") == "Always" else "init")
+            self._made(container, "sidecar" if container.get("restartPolicy") == "Always" else "init")
             for container in spec.get("initContainers") or ()
         ]
-        self._mains = [made(container, "main") for container in spec.get("containers") or ()]
+        self._mains = [self._made(container, "main") for container in spec.get("containers") or ()]
+
+    def _made(self, container: Json, role: Role) -> ContainerRun:
+        assert self._record.address is not None
+        target = container.get("targetContainerName")
+        return ContainerRun(
+            self.host,
+            self.pod,
+            container,
+            role,
+            self.directory / "containers",
+            self._record.address,
+            self._volumes,
+            self._record.environment.get(container["name"], {}),
+            self._changed,
+            (lambda: self._process_of(target)) if target else None,
+        )
+
+    def _process_of(self, name: str) -> ContainerProcess | None:
+        found = self.container(name)
+        return found.process if found is not None and found.running else None
 
     async def _run_inits(self) -> bool:
         """In order; False when one failed for good, which fails the pod."""
