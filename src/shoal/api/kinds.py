@@ -15,6 +15,7 @@ EVENT = Kind("", "v1", "Event", "events")
 POD_TEMPLATE = Kind("", "v1", "PodTemplate", "podtemplates")
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 LIMIT_RANGE = Kind("", "v1", "LimitRange", "limitranges")
+RUNTIME_CLASS = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
 RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
 REPLICATION_CONTROLLER = Kind("", "v1", "ReplicationController", "replicationcontrollers")
 # apps, batch, discovery, networking, policy

@@ -61,6 +61,7 @@ def rules(impersonates: bool = False) -> list[Json]:
         _rule("quota.codeflare.dev", ["quotasubtrees"], (*_READ, "patch")),
         _rule("ibm.com", ["quotasubtrees"], (*_READ, "patch")),
         _rule("", ["nodes", "namespaces"], _READ),
+        _rule("node.k8s.io", ["runtimeclasses"], _READ),
         _rule("", ["events"], ("create", "patch")),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ("create",)),
         {

@@ -10,10 +10,11 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.demand import component_pod_sets, component_templates, gang_size, pod_sets
-from shoal.controllers.appwrapper.pod_defaults import defaults_of
 from shoal.controllers.appwrapper.wrapped import wrapped_objects
+from shoal.controllers.pod_defaults import defaults_of
 from shoal.controllers.templates import Workers
 from shoal.engine.fit import demand_of
+from shoal.engine.model import PodSet
 from tests.unit.appwrapper.build import app_wrapper, needs
 
 GIB = 1 << 30
@@ -172,6 +173,25 @@ def test_what_a_namespace_gives_to_pods_without_amounts_counts(resources: Json, 
         assert (found.get("cpu", 0), found.get("memory", 0)) == (cpu, memory)
     declared = typed(app_wrapper("x", made("Pod", "v1", containers=[{}]), needs=[needs(1, cpu="1")]), AppWrapper)
     assert demand_of(pod_sets(declared, defaults=defaults)) == {"cpu": 1000, "pods": 1}, "declared is declared"
+
+
+def test_what_a_runtime_class_adds_to_pods_counts() -> None:
+    """Overhead and places of the class that a pod names; declared amounts stay as declared, its places count."""
+    scheduling = {"nodeSelector": {"kata": "yes", "zone": "b"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
+    kata = {"metadata": {"name": "kata"}, "overhead": {"podFixed": {"cpu": "250m"}}, "scheduling": scheduling}
+    defaults = defaults_of([], [kata, {"metadata": {"name": "plain"}}])
+
+    def found(declared: list[Json] | None = None, **spec: object) -> PodSet:
+        wrapper = app_wrapper("x", made("Pod", "v1", **pods("1", **spec)["spec"]), needs=declared)
+        return pod_sets(typed(wrapper, AppWrapper), defaults=defaults)[0]
+
+    boxed = found(runtimeClassName="kata", nodeSelector={"zone": "a"})
+    assert (boxed.requests["cpu"], boxed.node_selector) == (1250, {"kata": "yes", "zone": "a"})
+    assert [one.key for one in boxed.tolerations] == ["kata"]
+    declared = found([needs(1, cpu="1")], runtimeClassName="kata")
+    assert (declared.requests, declared.node_selector["kata"]) == ({"cpu": 1000}, "yes")
+    for other in ("plain", "unknown", 7):
+        assert found(runtimeClassName=other).requests["cpu"] == 1000
 
 
 def test_pods_count_as_the_scheduler_counts_them() -> None:

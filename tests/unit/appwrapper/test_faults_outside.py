@@ -14,6 +14,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
 from shoal.controllers.appwrapper.rights import Rights
 from shoal.controllers.appwrapper.world import World
+from shoal.controllers.pod_defaults import NOTHING
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.transport import Request, Response
@@ -146,7 +147,7 @@ async def test_f047_the_first_decision_comes_soon_with_everything_there() -> Non
 
 
 def estimates_from_templates_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "pod_defaults", lambda self, namespace: ())
+    monkeypatch.setattr(World, "pod_defaults", lambda self, namespace: NOTHING)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
@@ -169,3 +170,37 @@ async def test_f036_what_a_limit_range_adds_to_the_pods_is_part_of_the_estimate(
     await cluster.client.patch(kinds.LIMIT_RANGE, "defaults", "default", limits)
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="2")]))
     await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+@proven(without=estimates_from_templates_alone)
+async def test_f036_what_a_runtime_class_adds_to_the_pods_is_part_of_the_estimate(cluster: Cluster) -> None:
+    """F36: pods name a RuntimeClass whose overhead the server adds when they are made. Holds: it counts, and so does a
+    change of it for those that wait."""
+    kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+    await cluster.create(kinds.RUNTIME_CLASS, {**kata, "overhead": {"podFixed": {"cpu": "500m"}}})
+    boxed = pod("boxed", cpu="4")
+    boxed["spec"]["runtimeClassName"] = "kata"
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", boxed))
+    waiting = await cluster.until(kinds.APP_WRAPPER, "gang", waits)
+    assert "4500m cpu needed, 4 free" in waiting["status"]["message"]
+    await cluster.client.delete(kinds.RUNTIME_CLASS, "kata")
+    await cluster.create(kinds.RUNTIME_CLASS, kata)
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+
+
+@pytest.mark.parametrize("by_themselves", [True, False])
+async def test_pods_that_tolerate_their_devices_by_themselves_find_the_nodes_that_have_them(
+    quiet: Cluster, by_themselves: bool
+) -> None:
+    """The same rule as for queued gangs, and the same setting."""
+    await quiet.add_node("gpus", cpu="8")
+    devices = {"nvidia.com/gpu": "2"}
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    await quiet.client.patch(kinds.NODE, "gpus", None, {"spec": {"taints": [taint]}})
+    sizes = {"status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "9", **devices}}}
+    await quiet.client.patch(kinds.NODE, "gpus", None, sizes, subresource="status")
+    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(device_tolerations=by_themselves)).run())
+    training = pod("training", cpu="1")
+    training["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", **devices}, "limits": devices}
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", training))
+    await quiet.until(kinds.APP_WRAPPER, "gang", dispatched if by_themselves else waits)

@@ -66,6 +66,21 @@ async def test_the_next_job_waits_for_quota_and_starts_when_it_comes_back(cluste
     await cluster.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
 
 
+async def test_quota_is_charged_for_what_the_server_adds_to_the_pods(cluster: Cluster) -> None:
+    """As Kueue: defaults of the namespace's LimitRanges, and the overhead of the RuntimeClass that pods name."""
+    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"}}
+    limits["spec"] = {"limits": [{"type": "Container", "defaultRequest": {"memory": "1Gi"}}]}
+    kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+    await cluster.create(kinds.LIMIT_RANGE, limits)
+    await cluster.create(kinds.RUNTIME_CLASS, {**kata, "overhead": {"podFixed": {"cpu": "250m"}}})
+    boxed = job("train", 2, cpu="1")
+    boxed["spec"]["template"]["spec"]["runtimeClassName"] = "kata"
+    (made,) = await make(cluster, boxed)
+    workload = await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    given = workload["status"]["admission"]["podSetAssignments"][0]["resourceUsage"]
+    assert given == {"cpu": "2500m", "memory": "2Gi"}
+
+
 async def test_pods_that_are_done_give_their_quota_to_others(cluster: Cluster) -> None:
     (first,) = await make(cluster, job("one", 4))
     await cluster.until(kinds.WORKLOAD, name_of(first), true("Admitted"))

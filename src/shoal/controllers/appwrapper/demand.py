@@ -14,7 +14,7 @@ from shoal.api.appwrapper_paths import resolve, steps, written
 from shoal.api.codec import opened
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
-from shoal.controllers.appwrapper.pod_defaults import Defaults, completed
+from shoal.controllers.pod_defaults import NOTHING, Defaults, completed, in_its_class
 from shoal.controllers.templates import LAUNCHER, SUBMITTER, Template, Workers, is_known, pods_at_start, templates
 from shoal.engine.facts import pod_set
 from shoal.engine.model import Amounts, PodSet
@@ -33,7 +33,7 @@ def unreadable(wrapper: AppWrapper) -> str:
     return ""
 
 
-def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas", defaults: Defaults = ()) -> tuple[PodSet, ...]:
+def pod_sets(wrapper: AppWrapper, workers: Workers = "replicas", defaults: Defaults = NOTHING) -> tuple[PodSet, ...]:
     """All pod sets of a v1beta1 AppWrapper. Raises BadInput naming the item whose amounts cannot be read.
 
     `defaults` are what the namespace gives to containers that do not say what they need.
@@ -62,7 +62,7 @@ def _component_start(component: Component) -> int:
     return sum(one.count for one in component_templates(component))
 
 
-def component_pod_sets(wrapper: AppWrapper, defaults: Defaults = ()) -> tuple[PodSet, ...]:
+def component_pod_sets(wrapper: AppWrapper, defaults: Defaults = NOTHING) -> tuple[PodSet, ...]:
     """All pod sets of a v1beta2 AppWrapper: as declared by path, else as the template says."""
     found: list[PodSet] = []
     for index, component in enumerate(wrapper.spec.components or ()):
@@ -133,7 +133,7 @@ def _item(index: int, item: GenericItem, workers: Workers, defaults: Defaults) -
     found = templates(opened(item.generic_template), workers)
     if item.custom_pod_resources:
         return [
-            _declared(f"{index}.{number}", declared, found[number] if number < len(found) else None)
+            _declared(f"{index}.{number}", declared, found[number] if number < len(found) else None, defaults)
             for number, declared in enumerate(item.custom_pod_resources)
             if declared.replicas > 0
         ]
@@ -144,11 +144,13 @@ def _item(index: int, item: GenericItem, workers: Workers, defaults: Defaults) -
     ]
 
 
-def _declared(name: str, declared: CustomPodResource, template: Template | None) -> PodSet:
+def _declared(name: str, declared: CustomPodResource, template: Template | None, defaults: Defaults) -> PodSet:
     wanted = _effective(amounts(declared.requests), amounts(declared.limits))
     if template is None:
         return PodSet(name=name, count=declared.replicas, requests=wanted, opaque=True)
-    placed = pod_set(name, declared.replicas, {**template.content, "spec": _without_amounts(template.content)})
+    spec = template.content.get("spec")
+    stored = in_its_class(spec, defaults.classes) if isinstance(spec, dict) else {}
+    placed = pod_set(name, declared.replicas, {**template.content, "spec": _without_amounts(stored)})
     return PodSet(
         name=name,
         count=declared.replicas,
@@ -171,10 +173,7 @@ def _effective(requests: Amounts, limits: Amounts) -> Amounts:
     return {name: value for name, value in chosen.items() if value}
 
 
-def _without_amounts(template: dict[str, object]) -> dict[str, object]:
-    spec = template.get("spec")
-    if not isinstance(spec, dict):
-        return {}
+def _without_amounts(spec: Json) -> Json:
     return {
         name: value
         for name, value in spec.items()

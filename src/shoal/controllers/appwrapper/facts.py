@@ -18,10 +18,11 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission, Name
 from shoal.controllers.appwrapper.demand import UNREADABLE, component_pod_sets, pod_sets
-from shoal.controllers.appwrapper.pod_defaults import Defaults
 from shoal.controllers.appwrapper.rights import UNSTAMPED, Creator, creator_of
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
+from shoal.controllers.devices import tolerating
+from shoal.controllers.pod_defaults import NOTHING, Defaults
 from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 
@@ -35,7 +36,7 @@ class Demand(msgspec.Struct, frozen=True):
     generation: int
     pod_sets: tuple[PodSet, ...] = ()
     problem: str = ""
-    defaults: Defaults = ()
+    defaults: Defaults = NOTHING
 
 
 class Facts:
@@ -48,7 +49,7 @@ class Facts:
         self.ages = settings.dynamic_priority or settings.policy == "priority-slope"
         """Does a gang's own slope raise its priority while it waits?"""
         self.creator = creator
-        self.defaults: Callable[[str], Defaults] = lambda namespace: ()
+        self.defaults: Callable[[str], Defaults] = lambda namespace: NOTHING
         """What pods of a namespace are given where they do not say what they need."""
         self._demands: dict[str, Demand] = {}
 
@@ -72,7 +73,7 @@ class Facts:
         if state == "waiting" and not problem:
             problem = self.unstamped(wrapper)
         created = _moment(wrapper.metadata.creation_timestamp, now)
-        return Gang(
+        gang = Gang(
             key=gang_key(wrapper),
             uid=wrapper.metadata.uid,
             namespace=wrapper.metadata.namespace,
@@ -93,6 +94,7 @@ class Facts:
             stopping_for=record.stopping_for,
             problem=problem,
         )
+        return tolerating(gang) if self.settings.device_tolerations else gang
 
     def priority(self, wrapper: AppWrapper, now: int) -> float:
         """What the queue goes by: as MCAD, its own, and with dynamic priority its slope for every second of age."""

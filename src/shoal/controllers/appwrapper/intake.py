@@ -88,6 +88,7 @@ class Intake:
             subtrees.subscribe(lambda change, kind=subtree_kind: self._subtree_changed(kind, change))  # type: ignore[misc]
         self.world.stamps_changed = self._tell_all
         self.world.limit_ranges.subscribe(self._limits_changed)
+        self.world.runtime_classes.subscribe(self._limits_changed)
         self.world.nodes.subscribe(self._node_changed)
         self.world.pods.subscribe(self._pod_changed)
 
@@ -209,9 +210,9 @@ class Intake:
         self._replan()
 
     def _limits_changed(self, change: Change) -> None:
-        """Whoever waits in that namespace may need more now, or less."""
+        """Whoever waits in that namespace, or in any, may need more now, or less."""
         for kind, key in list(self.addresses.values()):
-            wrapper = self.world.wrapper(kind, key) if key.namespace == change.key.namespace else None
+            wrapper = self.world.wrapper(kind, key) if change.key.namespace in ("", key.namespace) else None
             if wrapper is not None and not wrapper.status.can_run:
                 self.tell(wrapper)
 

@@ -47,6 +47,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Graces and retries of v1beta2 AppWrappers."""
     node_health: NodeHealth = NodeHealth()
     """What labels about unwell devices mean."""
+    device_tolerations: bool = False
+    """Pods that ask for a device tolerate a taint of its name by themselves, as the embedded server sees to."""
     pin_nodes: bool = False
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""

@@ -17,9 +17,10 @@ from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
-from shoal.controllers.appwrapper.pod_defaults import Defaults, defaults_of
 from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
 from shoal.controllers.appwrapper.stamps import By, Stamps
+from shoal.controllers.pod_defaults import NOTHING, Defaults, defaults_of
+from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -27,6 +28,8 @@ from shoal.kube.trouble import Trouble
 
 # Kinds that stand between a wrapped object and its pods; kinds that AppWrappers wrap join as they are met.
 _BETWEEN = (kinds.REPLICA_SET, kinds.JOB, kinds.RAY_CLUSTER)
+_BETTER_WITH = (*_BETWEEN, kinds.LIMIT_RANGE, kinds.RUNTIME_CLASS)
+"""Where these cannot be read, whatever the reason, decisions are made without them."""
 STORED = ("status.admission", "status.canrun", "status.state")
 """What a decision is read back from; with a CRD that drops it nothing may be decided."""
 _LONGEST_CHAIN = 8
@@ -45,10 +48,10 @@ class World:
         """Without `wrappers` only nodes and pods are watched, for the sake of other dialects."""
         self.client = client
         self._clock = clock
-        self._absent: dict[Kind, asyncio.Event] = {}
-        unreadable = self._absent[kinds.MUTATING_WEBHOOK] = asyncio.Event()
+        self._awaited = Awaited()
+        unreadable = self._awaited.report(kinds.MUTATING_WEBHOOK, lambda trouble: True)
         self.stamps_changed: Callable[[], None] = lambda: None
-        self.stamps = Stamps(client, clock, stamps, lambda: self.stamps_changed(), lambda trouble: unreadable.set())
+        self.stamps = Stamps(client, clock, stamps, lambda: self.stamps_changed(), unreadable)
         uid = {"uid": lambda obj: (obj.metadata.uid,)}
         self.wrappers: dict[Kind, Cache[AppWrapper]] = {
             kind: self._cache(kind, AppWrapper, uid, STORED)
@@ -60,6 +63,7 @@ class World:
         }
         self.nodes: Cache[Json] = self._cache(kinds.NODE, dict, {})
         self.limit_ranges: Cache[Json] = self._cache(kinds.LIMIT_RANGE, dict, {})
+        self.runtime_classes: Cache[Json] = self._cache(kinds.RUNTIME_CLASS, dict, {})
         self.pods: Cache[SeenPod] = self._cache(
             kinds.POD, SeenPod, {"owner": lambda pod: _given(owner_uid(pod)), "mark": lambda pod: _given(mark_of(pod))}
         )
@@ -82,6 +86,7 @@ class World:
                 self.nodes,
                 self.pods,
                 self.limit_ranges,
+                self.runtime_classes,
                 *([self.stamps.cache] if self.stamps.cache is not None else ()),
             ]
             for cache in caches:
@@ -103,17 +108,9 @@ class World:
         """Until everything that a decision depends on was read once. Kinds that are not installed do not hold us up."""
         await asyncio.gather(self.nodes.synced.wait(), self.pods.synced.wait())
         optional: list[Cache[Any]] = [*self.wrappers.values(), *self.subtrees.values(), *self.between.values()]
-        optional.append(self.limit_ranges)
+        optional += [self.limit_ranges, self.runtime_classes]
         optional += [self.stamps.cache] if self.stamps.cache is not None else []
-        await asyncio.gather(*(self._known(cache) for cache in optional))
-
-    async def _known(self, cache: Cache[Any]) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (cache.synced, self._absent[cache.kind])]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await self._awaited.known(optional)
 
     def wrapper_by_uid(self, uid: str) -> AppWrapper | None:
         for cache in self.wrappers.values():
@@ -126,7 +123,9 @@ class World:
 
     def pod_defaults(self, namespace: str) -> Defaults:
         """What pods of this namespace are given where they do not say what they need."""
-        return defaults_of(self.limit_ranges.list(namespace)) if len(self.limit_ranges) else ()
+        if not len(self.limit_ranges) and not len(self.runtime_classes):
+            return NOTHING
+        return defaults_of(self.limit_ranges.list(namespace), self.runtime_classes.list())
 
     def followed(self, kind: Kind, key: Key) -> Object | None:
         """A wrapped object of a kind that we watch, as last seen."""
@@ -182,12 +181,10 @@ class World:
         self._heard(kind, change)
 
     def _cache(self, kind: Kind, type: Any, indexes: Any, requires: tuple[str, ...] = ()) -> Cache[Any]:
-        absent = self._absent[kind] = asyncio.Event()
+        def given_up(trouble: Trouble) -> bool:
+            return trouble.reason in ("KindNotInstalled", "SchemaTooOld") or kind in _BETTER_WITH
 
-        def report(trouble: Trouble) -> None:
-            if trouble.reason in ("KindNotInstalled", "SchemaTooOld") or kind in (*_BETWEEN, kinds.LIMIT_RANGE):
-                absent.set()
-
+        report = self._awaited.report(kind, given_up)
         return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report, requires=requires)
 
 

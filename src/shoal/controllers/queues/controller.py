@@ -234,6 +234,8 @@ class QueueController:
                     engine.update(Namespace(name=name, labels=dict(obj["metadata"].get("labels") or {})))
             case kinds.LIMIT_RANGE:
                 self._tell_all(self.world.workloads.list(change.key.namespace))
+            case kinds.RUNTIME_CLASS:
+                self._tell_all(self.world.workloads.list())
             case kinds.WORKLOAD_PRIORITY_CLASS:
                 self._look_at_class(name)
         if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):

@@ -14,8 +14,9 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.booking import booking_of
 from shoal.api.meta import Json
+from shoal.controllers.devices import tolerating
+from shoal.controllers.pod_defaults import NOTHING, Defaults, completed
 from shoal.controllers.queues import checks, elsewhere, requests
-from shoal.controllers.queues.devices import tolerating
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
 from shoal.engine.kueue import ClusterQueue, read
@@ -65,11 +66,13 @@ class Facts:
     def _read(self, workload: Json) -> Gang:
         """What the object alone says: read once per revision, asked for often."""
         metadata = workload["metadata"]
-        limit_ranges = self._world.limit_ranges(metadata.get("namespace", ""))
-        revision = (metadata.get("resourceVersion"), *(one["metadata"].get("resourceVersion") for one in limit_ranges))
+        namespace = metadata.get("namespace", "")
+        limit_ranges, defaults = self._world.limit_ranges(namespace), self._world.pod_defaults(namespace)
+        ranges = tuple(one["metadata"].get("resourceVersion") for one in limit_ranges)
+        revision = (metadata.get("resourceVersion"), ranges, defaults.classes)
         known = self._known.get(metadata["uid"])
         if known is None or known[0] != revision:
-            gang = read.workload(workload, replace(self._rules, limit_ranges=limit_ranges))
+            gang = read.workload(as_stored(workload, defaults), replace(self._rules, limit_ranges=limit_ranges))
             known = self._known[metadata["uid"]] = (revision, gang)
         return known[1]
 
@@ -107,6 +110,18 @@ class Facts:
         if stored["metadata"].get("deletionTimestamp"):
             return replace(fact, stopped=True, problem=problem)
         return replace(fact, problem=problem)
+
+
+def as_stored(workload: Json, defaults: Defaults) -> Json:
+    """The Workload with its pods as the API server will store them: what they leave out is filled in."""
+    spec = workload.get("spec") or {}
+    if defaults == NOTHING or not spec.get("podSets"):
+        return workload
+    pod_sets = [
+        {**one, "template": completed(one["template"], defaults)} if isinstance(one.get("template"), dict) else one
+        for one in spec["podSets"]
+    ]
+    return {**workload, "spec": {**spec, "podSets": pod_sets}}
 
 
 def check_problems(cluster_queue: Json, world: World) -> list[tuple[str, str]]:

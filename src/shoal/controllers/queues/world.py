@@ -14,9 +14,11 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
+from shoal.controllers.pod_defaults import NOTHING, Defaults, defaults_of
 from shoal.controllers.queues import words
 from shoal.controllers.queues.jobs import ALL, GangJob
 from shoal.controllers.queues.names import workload_name
+from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -32,6 +34,7 @@ QUEUE_KINDS = (
     kinds.PRIORITY_CLASS,
     kinds.NAMESPACE,
     kinds.LIMIT_RANGE,
+    kinds.RUNTIME_CLASS,
 )
 
 
@@ -44,7 +47,7 @@ class World:
     def __init__(self, client: Client, clock: Clock) -> None:
         self.client = client
         self._clock = clock
-        self._absent: dict[Kind, asyncio.Event] = {}
+        self._awaited = Awaited()
         self.workloads: Cache[Json] = self._cache(
             kinds.WORKLOAD, indexes={"owner": _owner_uids, "queue": _queue_of, "reserved": _reserved_in}
         )
@@ -67,20 +70,11 @@ class World:
     async def synced(self) -> None:
         """Until everything was read once. Kinds that are not installed, or that we may not read, do not hold up others;
         they join when that changes."""
-        await asyncio.gather(*(self._known(cache) for cache in self.caches))
-
-    async def _known(self, cache: Cache[Any]) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (cache.synced, self._absent[cache.kind])]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await self._awaited.known(self.caches)
 
     def _cache(
         self, kind: Kind, *, label_selector: str = "", indexes: dict[str, Callable[[Json], Iterable[str]]] | None = None
     ) -> Cache[Json]:
-        absent = self._absent[kind] = asyncio.Event()
         return Cache(
             self.client,
             kind,
@@ -88,7 +82,7 @@ class World:
             label_selector=label_selector,
             indexes=indexes or {},
             clock=self._clock,
-            report=lambda trouble: absent.set() if trouble.reason in UNREADABLE else None,
+            report=self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE),
         )
 
     # --- jobs and their Workloads
@@ -144,6 +138,13 @@ class World:
 
     def limit_ranges(self, namespace: str) -> tuple[Json, ...]:
         return tuple(self.others[kinds.LIMIT_RANGE].list(namespace))
+
+    def pod_defaults(self, namespace: str) -> Defaults:
+        """What pods of this namespace are given where they do not say what they need."""
+        ranges, classes = self.others[kinds.LIMIT_RANGE], self.others[kinds.RUNTIME_CLASS]
+        if not len(ranges) and not len(classes):
+            return NOTHING
+        return defaults_of(ranges.list(namespace), classes.list())
 
 
 def workload_key(kind: GangJob, job: Json) -> Key:
