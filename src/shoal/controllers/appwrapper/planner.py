@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.controllers.decisions import about
 from shoal.engine import Engine
 from shoal.engine.model import Admit, Gang, Hold, Plan, PodSet, Preempt, Reseat
 
@@ -65,16 +66,13 @@ class Planner:
             del self._reseats[gang.key]
 
     def _assumed(self, gang: Gang) -> Gang:
-        admit, preempt, reseat = (
-            self._admits.get(gang.key),
-            self._preempts.get(gang.key),
-            self._reseats.get(gang.key),
-        )
-        if admit is not None and admit.uid == gang.uid:
+        key, uid = gang.key, gang.uid
+        admit, preempt, reseat = self.admit(key, uid), self.preempt(key, uid), self.reseat(key, uid)
+        if admit is not None:
             gang = replace(gang, state="admitted", seats=admit.seats, assignment=admit.assignment, stopping_for="")
-        if reseat is not None and reseat.uid == gang.uid:
+        if reseat is not None:
             gang = replace(gang, seats=reseat.seats)
-        if preempt is not None and preempt.uid == gang.uid:
+        if preempt is not None:
             gang = replace(gang, state="stopping", stopping_for=preempt.preemptor_uid)
         return gang
 
@@ -111,12 +109,10 @@ class Planner:
         return gang is None or gang.dialect == "mcad"
 
     def admit(self, key: str, uid: str) -> Admit | None:
-        found = self._admits.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._admits, key, uid)
 
     def preempt(self, key: str, uid: str) -> Preempt | None:
-        found = self._preempts.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._preempts, key, uid)
 
     def is_clearing(self, key: str, uid: str, now: int) -> bool:
         """Must the admission of this gang wait until an eviction is stored?
@@ -138,12 +134,10 @@ class Planner:
         return list(self._admits)
 
     def reseat(self, key: str, uid: str) -> Reseat | None:
-        found = self._reseats.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._reseats, key, uid)
 
     def hold(self, key: str, uid: str) -> Hold | None:
-        found = self.holds.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self.holds, key, uid)
 
     def withdraw(self, key: str) -> None:
         """The admission could not be stored and certainly was not: the caller tells what is stored now."""

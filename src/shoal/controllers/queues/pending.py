@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shoal.controllers.decisions import about
 from shoal.engine.kueue.facts import terms_of
 from shoal.engine.model import Admit, Gang, Hold, Plan, PodSetAssignment, Preempt, Reservation
 
@@ -79,17 +80,17 @@ class Pending:
     def assumed(self, gang: Gang) -> Gang:
         """The gang as it will be once everything that is decided is stored."""
         key, uid = gang.key, gang.uid
-        reservation, admit, preempt = self._reservations.get(key), self._admits.get(key), self._preempts.get(key)
-        if reservation is not None and reservation.uid == uid and gang.state == "waiting":
+        reservation, admit, preempt = self.reservation(key, uid), self.admit(key, uid), self.preempt(key, uid)
+        if reservation is not None and gang.state == "waiting":
             terms = replace(terms_of(gang), cluster_queue=reservation.queue, evicted_at=None)
             gang = replace(
                 gang, state="reserved", assignment=reservation.assignment, details={**gang.details, "kueue": terms}
             )
-        if admit is not None and admit.uid == uid and gang.state == "reserved":
+        if admit is not None and gang.state == "reserved":
             gang = replace(gang, state="admitted")
         if gang.state in ("admitted", "stopping") and uid in self._placed:
             gang = replace(gang, assignment=_with_nodes(gang.assignment, self._placed[uid]))
-        if preempt is not None and preempt.uid == uid and gang.state in ("reserved", "admitted"):
+        if preempt is not None and gang.state in ("reserved", "admitted"):
             state = "stopping" if gang.state == "admitted" else "held"
             gang = replace(gang, state=state, stopping_for=preempt.preemptor_uid)
         return gang
@@ -105,24 +106,19 @@ class Pending:
             book.pop(key, None)
 
     def reservation(self, key: str, uid: str) -> Reservation | None:
-        found = self._reservations.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._reservations, key, uid)
 
     def admit(self, key: str, uid: str) -> Admit | None:
-        found = self._admits.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._admits, key, uid)
 
     def preempt(self, key: str, uid: str) -> Preempt | None:
-        found = self._preempts.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._preempts, key, uid)
 
     def hold(self, key: str, uid: str) -> Hold | None:
-        found = self._holds.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._holds, key, uid)
 
     def no_room(self, key: str, uid: str) -> Hold | None:
-        found = self._no_room.get(key)
-        return found if found is not None and found.uid == uid else None
+        return about(self._no_room, key, uid)
 
 
 def _shape(gang: Gang | None) -> object:
