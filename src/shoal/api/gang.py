@@ -18,6 +18,10 @@ GANG_SIZE = PREFIX + "gang-size"
 NODE_PIN = PREFIX + "planned-node"
 """The node that the plan chose for this pod, when pinning is on."""
 
+GROWTH = PREFIX + "growth"
+"""Annotation and scheduling gate of a pod that an operator makes for a gang that runs already: the gate is opened where
+the pod takes the place of one that is gone, or quota has room for one more."""
+
 SUPPLY = PREFIX + "supply"
 """`fit` or `aggregate` on an AppWrapper: how its supply is judged."""
 

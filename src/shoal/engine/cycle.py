@@ -56,6 +56,7 @@ class Cycle:
     def run(self) -> Plan:
         former = self._drop_claims()
         self.state.ledger.settle()
+        self.state.charge_growth()
         self._serve_claimants(former)
         self._reopen()
         if self._serve_the_front():

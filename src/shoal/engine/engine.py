@@ -14,7 +14,7 @@ from shoal.engine.cycle import Cycle
 from shoal.engine.explain import brief, explain, front
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue
 from shoal.engine.kueue import Settings as QueueSettings
-from shoal.engine.model import Amounts, Explanation, Fact, Gang, Namespace, Plan
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Namespace, Plan, Shortfall
 from shoal.engine.queues import QueueFact, Queues
 from shoal.engine.quota_view import NodeUse, quota_use
 from shoal.engine.settings import Settings
@@ -88,6 +88,19 @@ class Engine:
     def quota_use(self) -> dict[tuple[str, str], NodeUse]:
         """By tree and node: what is allocated, what is borrowed, and by whom."""
         return quota_use(self._state)
+
+    def let_grow(self, pod: str) -> tuple[Shortfall, ...] | None:
+        """What quota lacks for this pod, which a gate holds back, to come on top of what its gang was admitted with. If
+        nothing, it counts from now on. None: no such pod is known, or it was let go before."""
+        fact = self._state.ledger.pods.get(pod)
+        if fact is None or not fact.gated:
+            return None
+        missing = self._state.room_to_grow(fact)
+        if not missing:
+            self._state.update(msgspec.structs.replace(fact, gated=False))
+            self._state.ledger.settle()
+            self._state.charge_growth()
+        return missing
 
     @property
     def waiting(self) -> int:

@@ -57,6 +57,7 @@ def pod_fact(pod: Mapping[str, Any], *, gang: str = "", pod_set: str = "") -> Po
         affinity=dict(spec.get("affinity") or {}),
         host_ports=host_ports(spec),
         deleting=bool(metadata.get("deletionTimestamp")),
+        gated=bool(spec.get("schedulingGates")),
     )
 
 

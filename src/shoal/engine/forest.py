@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shoal.api.quantity import show
-from shoal.engine.model import QuotaSubtree, Seat, Shortfall
+from shoal.engine.model import Amounts, QuotaSubtree, Seat, Shortfall
 from shoal.engine.trees import Consumer, Tree, TreeNode
 
 
@@ -160,6 +160,17 @@ class Forest:
         for name, tree in self._trees.items():
             tree.moved = moved[name]
         return reasons
+
+    def lacking_for_more(self, uid: str, more: Amounts) -> tuple[Shortfall, ...]:
+        """What is missing for someone who sits here to have this much more; nobody is made to leave for it."""
+        consumer = next((tree.consumers[uid] for tree in self._trees.values() if uid in tree.consumers), None)
+        if consumer is None:
+            return ()
+        asking = msgspec.structs.replace(consumer, request=more)
+        return tuple(
+            reason for tree, node in self.gates(asking) if tree.lacking(node, more)
+            for reason in self._reasons(tree, node, asking)
+        )  # fmt: skip
 
     def members(self, place: str) -> list[str]:
         """Those who sit at or below a node, given as `tree/node`."""

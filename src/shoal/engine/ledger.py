@@ -19,7 +19,7 @@ from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact
 from shoal.engine.room import Room
 from shoal.engine.selectors import PodTerm, parse_pod_terms
 from shoal.engine.shape import is_eligible, shape_of
-from shoal.engine.to_come import Charge, Charges, charges_of, still_to_come
+from shoal.engine.to_come import Charge, Charges, beyond, charges_of, still_to_come
 from shoal.errors import BadInput
 
 
@@ -36,6 +36,9 @@ class Ledger:
         self.reserved: dict[str, Amounts] = {}
         """Per gang: demand less what its pods already take."""
         self.total_reserved: Amounts = {}
+        self.grown: dict[str, Amounts] = {}
+        """Per admitted gang: what its pods ask for beyond what it was admitted with."""
+        self._regrown: set[str] = set()
         self.given_back = 0
         """Grows whenever something may have become free: what did not fit by its sum is then looked at again."""
         self._charged: set[str] = set()
@@ -222,8 +225,16 @@ class Ledger:
         gang = self.holders.get(uid)
         planned: Charges = {}
         unplaced: dict[int, int] = {}
+        grown: Amounts = {}
         if gang is not None:
-            planned, unplaced = still_to_come(gang, [self.pods[pod] for pod in self.by_gang.get(uid, ())])
+            pods = [self.pods[pod] for pod in self.by_gang.get(uid, ())]
+            planned, unplaced = still_to_come(gang, pods)
+            grown = beyond(gang, pods) if gang.state == "admitted" else {}
+        if grown != self.grown.get(uid, {}):
+            self._regrown.add(uid)
+            self.grown.pop(uid, None)
+            if grown:
+                self.grown[uid] = grown
         for node in {charge.node for charge in self._plan_of(uid).values()}:
             self._planned_on[node].discard(uid)
             if not self._planned_on[node]:
@@ -237,6 +248,11 @@ class Ledger:
             self._missing[uid] = unplaced
         self._count_unplaced(uid)
         self._reserve(uid, {} if gang is None else self._shortage(gang))
+
+    def take_regrown(self) -> set[str]:
+        """Gangs whose growth is another since somebody last looked."""
+        found, self._regrown = self._regrown, set()
+        return found
 
     def _plan_of(self, uid: str) -> Charges:
         """All that is planned for a gang and not bound yet, whether or not its nodes can still take it."""

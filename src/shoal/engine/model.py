@@ -167,6 +167,8 @@ class PodFact(msgspec.Struct, frozen=True, kw_only=True):
     affinity: dict[str, Any] = {}
     host_ports: tuple[HostPort, ...] = ()
     deleting: bool = False
+    gated: bool = False
+    """Somebody still holds it back from the scheduler."""
 
     @property
     def is_terminal(self) -> bool:

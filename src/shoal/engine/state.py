@@ -25,6 +25,7 @@ from shoal.engine.model import (
     PodSetAssignment,
     QuotaSubtree,
     Seat,
+    Shortfall,
 )
 from shoal.engine.policies import Policy, load
 from shoal.engine.pools import Pools
@@ -32,6 +33,7 @@ from shoal.engine.refused import Refused
 from shoal.engine.room import is_accelerator
 from shoal.engine.settings import Settings
 from shoal.engine.shape import shape_of
+from shoal.engine.to_come import beyond
 from shoal.engine.validate import gang_problem, node_problem, pod_problem, pool_problem
 from shoal.engine.waiting import Kind, Signature, Waiting
 
@@ -341,10 +343,38 @@ class State:
         return Consumer(
             gang.uid,
             {tree: gang.labels.get(tree, "default") for tree in self.forest.trees},
-            demand_of(gang.pod_sets),
+            self._asked_of_quota(gang),
             gang.priority,
             gang.preemptable and self.settings.preemption and gang.state == "admitted",
         )
+
+    def _asked_of_quota(self, gang: Gang) -> Amounts:
+        """What it was admitted with, and what it has grown by since."""
+        asked = demand_of(gang.pod_sets)
+        for resource, amount in self.ledger.grown.get(gang.uid, {}).items():
+            asked[resource] = asked.get(resource, 0) + amount
+        return asked
+
+    def charge_growth(self) -> None:
+        """Quota carries what gangs have grown by, over what it has if need be: then it is others who wait."""
+        for uid in sorted(self.ledger.take_regrown()):
+            gang = self.gangs.get(self.keys.get(uid, ""))
+            if gang is not None and gang.state == "admitted" and gang.dialect == "mcad" and self.settings.quota:
+                self.forest.restore(self.consumer(gang), {})
+
+    def room_to_grow(self, pod: PodFact) -> tuple[Shortfall, ...]:
+        """What quota lacks for one more pod of a gang that runs; none when it may come."""
+        gang = self.gangs.get(self.keys.get(pod.gang, ""))
+        if gang is None or gang.state != "admitted" or gang.dialect != "mcad" or not self.settings.quota:
+            return ()
+        pods = [self.ledger.pods[uid] for uid in self.ledger.by_gang.get(gang.uid, ()) if uid != pod.uid]
+        before = beyond(gang, pods)
+        more = {
+            resource: amount - before.get(resource, 0)
+            for resource, amount in beyond(gang, [*pods, msgspec.structs.replace(pod, gated=False)]).items()
+            if amount > before.get(resource, 0)
+        }
+        return self.forest.lacking_for_more(gang.uid, more)
 
     def _trees_changed(self, before: tuple[str, ...]) -> None:
         """Everyone sits where they were told, as far as that place exists now; who waits may belong elsewhere."""

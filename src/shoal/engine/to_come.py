@@ -1,4 +1,4 @@
-"""Which pods of an admitted gang are still to come, and where they were planned.
+"""Which pods of an admitted gang are still to come and where they were planned, and which it has grown by.
 
 Used by the ledger whenever a gang or one of its pods changed. Pure: the gang's facts and its pods in, counts out. It
 knows nothing of what is free.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shoal.engine.fit import Placement
-from shoal.engine.model import Gang, PodFact, PodSet, PodSetAssignment
+from shoal.engine.model import Amounts, Gang, PodFact, PodSet, PodSetAssignment
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -147,6 +147,36 @@ def _share_between_twins(
         finished[group[0]] += ended
         for node, count in pool.items():
             bound[group[0], node] += count
+
+
+def beyond(gang: Gang, pods: Sequence[PodFact]) -> Amounts:
+    """What those pods ask for that are more than the gang was admitted with: it has grown since.
+
+    Counted per kind of pod: what was declared for one counts, whatever it turns out to ask for. Who is on the way out,
+    or still held back by a gate, is not one more.
+    """
+    kinds: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for index, pod_set in enumerate(gang.pod_sets):
+        kinds.setdefault(tuple(sorted(pod_set.requests.items())), []).append(index)
+    there: dict[int, list[PodFact]] = {}
+    for pod in pods:
+        counts = not (pod.is_terminal or pod.deleting or pod.gated)
+        which = pod_set_index(gang.pod_sets, pod) if counts else None
+        if which is not None:
+            there.setdefault(which, []).append(pod)
+    assigned = {entry.name: entry.count for entry in gang.assignment}
+    total: Amounts = {}
+    for twins in kinds.values():
+        found = [pod for index in twins for pod in there.get(index, ())]
+        more = len(found) - sum(assigned.get(gang.pod_sets[one].name, gang.pod_sets[one].count) for one in twins)
+        if more <= 0:
+            continue
+        usual = gang.pod_sets[twins[0]].requests
+        found.sort(key=lambda pod: (pod.requests == usual, pod.uid))  # who is of another kind came on top
+        for pod in found[:more]:
+            for resource, amount in [*pod.requests.items(), ("pods", 1)]:
+                total[resource] = total.get(resource, 0) + amount
+    return total
 
 
 def charges_of(gang: Gang, placement: Placement) -> Iterable[tuple[tuple[int, str], Charge]]:

@@ -143,6 +143,21 @@ async def test_a_wrapped_cluster_belongs_to_the_wrappers_gang(stage):
     assert {view.annotations_of(pod)[gang.GANG_SIZE] for pod in pods(stage)} == {"7"}
 
 
+@pytest.mark.parametrize("autoscaled, held", [(True, {"2", "3"}), (False, set())])
+async def test_what_a_wrapped_cluster_grows_by_waits_for_the_wrappers_word(stage, autoscaled, held):
+    """Workers of the start were admitted with the wrapper; those that Ray's autoscaler asks for later were not."""
+    owner = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "name": "w", "uid": "w-1"}
+    marks = {gang.GANG_NAME: "AppWrapper/default/w", gang.GANG_UID: "w-1", gang.GANG_SIZE: "3"}
+    metadata = {"ownerReferences": [owner], "annotations": marks}
+    await created(stage, metadata=metadata, enableInTreeAutoscaling=autoscaled)
+    assert not any(pod["spec"].get("schedulingGates") for pod in pods(stage))
+    await all_ready(stage)
+    await patch(stage, workerGroupSpecs=[group(replicas=4)])
+    gated = [pod for pod in pods(stage) if pod["spec"].get("schedulingGates") == [{"name": gang.GROWTH}]]
+    assert {view.labels(pod)[names.REPLICA_INDEX] for pod in gated} == held
+    assert all(view.annotations_of(pod)[gang.GROWTH] == "true" for pod in gated)
+
+
 async def test_gang_marks_that_no_wrapper_backs_are_not_believed(stage):
     """A user who writes another gang's uid on his cluster or template does not get into that gang."""
     marks = {gang.GANG_UID: "someone-else", gang.GANG_SIZE: "1"}

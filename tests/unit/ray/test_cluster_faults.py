@@ -12,6 +12,7 @@ from shoal.api.times import seconds_text
 from shoal.controllers.ray import (
     backoff,
     cluster,
+    cluster_pods,
     deletion,
     fault_tolerance,
     names,
@@ -51,7 +52,7 @@ async def test_f055_no_pod_is_doubled_when_the_cache_lags_behind_our_own_writes(
 
 
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.ClusterReconciler, "_delete_pod", _ignore)
+    monkeypatch.setattr(cluster_pods.ClusterPods, "_delete_pod", _ignore)
 
 
 async def _ignore(*args: object) -> None:
@@ -188,7 +189,8 @@ async def test_a_small_head_is_warned_about(stage):
 
 
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "PodTrouble", _Swallowed)
+    for module in (cluster, cluster_pods):
+        monkeypatch.setattr(module, "PodTrouble", _Swallowed)
 
 
 class _Swallowed(Exception):
@@ -213,14 +215,14 @@ async def test_f085_workers_beyond_the_quota_are_told_and_come_when_there_is_roo
 
 
 def ungated(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = cluster.pods.worker_pod
+    build = cluster_pods.pods.worker_pod
 
     def without_gates(*arguments, **more):
         pod = build(*arguments, **more)
         pod["spec"].pop("schedulingGates", None)
         return pod
 
-    monkeypatch.setattr(cluster.pods, "worker_pod", without_gates)
+    monkeypatch.setattr(cluster_pods.pods, "worker_pod", without_gates)
 
 
 @proven(without=ungated)

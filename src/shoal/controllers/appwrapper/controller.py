@@ -13,6 +13,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.growth import Growth
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.intake import Address, Intake
 from shoal.controllers.appwrapper.metrics import Metrics
@@ -37,6 +38,10 @@ log = logging.getLogger(__name__)
 
 QUOTA_PAUSE = 1.0
 """Least seconds between two rounds of quota status."""
+
+
+GROWTH_PAUSE = 5.0
+"""Seconds until a gate that could not be opened is tried again."""
 
 
 class AppWrapperController:
@@ -92,6 +97,8 @@ class AppWrapperController:
         self.reconciler = Reconciler(self.house)
         self._quota = QuotaStatus(client, self.world, self.planner.engine)
         self._quota_due = asyncio.Event()
+        self._growth = Growth(client, self.house)
+        self._growth_due = asyncio.Event()
         self._wake: asyncio.Task[None] | None = None
         self.metrics.measure(self._measured)
         if guest is not None:
@@ -114,6 +121,7 @@ class AppWrapperController:
                     await self._guest.synced()
                     self._guest.subscribe()
                 self.house.intake.subscribe()
+                self._growth.subscribe()
                 self.plan()
                 tasks.create_task(self.queue.run())
                 tasks.create_task(self._plan_on_change())
@@ -121,6 +129,7 @@ class AppWrapperController:
                 tasks.create_task(self.reconciler.messages.refresh_for_ever())
                 tasks.create_task(self.reconciler.messages.refresh_the_front())
                 tasks.create_task(self._publish_quota())
+                tasks.create_task(self._open_gates())
         finally:
             if self._wake is not None:
                 self._wake.cancel()
@@ -138,6 +147,7 @@ class AppWrapperController:
                 self.queue.enqueue(address)
         self.reconciler.messages.line_moved()
         self._quota_due.set()  # an end that starts nobody frees quota too; only differences are written
+        self._growth_due.set()
         if self._guest is not None:
             self._guest.planned(plan)
         if plan.unfinished:
@@ -208,6 +218,15 @@ class AppWrapperController:
             if self.world_has_subtrees and not await self._quota.publish():
                 self._quota_due.set()
             await self.clock.sleep(QUOTA_PAUSE)
+
+    async def _open_gates(self) -> None:
+        """After every plan, which goes first: who waits with a whole gang before who wants more."""
+        while True:
+            await self._growth_due.wait()
+            self._growth_due.clear()
+            if not await self._growth.open_gates():
+                await self.clock.sleep(GROWTH_PAUSE)
+                self._growth_due.set()
 
     @property
     def world_has_subtrees(self) -> bool:

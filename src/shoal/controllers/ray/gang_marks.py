@@ -20,6 +20,8 @@ class Gang(msgspec.Struct, frozen=True):
     name: str
     uid: str
     size: int | None
+    wrapped: bool = False
+    """An AppWrapper's, which was admitted with so many pods and no more."""
 
 
 def gang_of(cluster: Json, maker: Json | None = None) -> Gang:
@@ -41,6 +43,13 @@ def mark(pod: Json, of: Gang) -> None:
         annotations[gang.GANG_SIZE] = str(of.size)
 
 
+def hold_growth(pod: Json, of: Gang) -> None:
+    """Whether an AppWrapper's gang may have one more is for its controller to say; until then the pod is not bound."""
+    if of.wrapped:
+        pod["metadata"]["annotations"][gang.GROWTH] = "true"
+        pod["spec"]["schedulingGates"] = [*(pod["spec"].get("schedulingGates") or []), {"name": gang.GROWTH}]
+
+
 def _wrapper_gang(wrapped: Json) -> Gang | None:
     """The marks on an object, believed only when its owner is the very AppWrapper they name."""
     marks = view.annotations_of(wrapped)
@@ -48,4 +57,5 @@ def _wrapper_gang(wrapped: Json) -> Gang | None:
     owners = view.metadata(wrapped).get("ownerReferences") or []
     if not uid or not any(owner.get("kind") == "AppWrapper" and owner.get("uid") == uid for owner in owners):
         return None
-    return Gang(marks.get(gang.GANG_NAME, ""), uid, int(size) if size.isascii() and size.isdigit() else None)
+    known = int(size) if size.isascii() and size.isdigit() else None
+    return Gang(marks.get(gang.GANG_NAME, ""), uid, known, wrapped=True)

@@ -14,19 +14,19 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.ray import auth, job_cleanup, names, services, status, submission, view
+from shoal.api.times import seconds_text
+from shoal.controllers.ray import deadlines, job_cleanup, names, status, submission, view
 from shoal.controllers.ray.attempt import Attempt, remove_attempt
-from shoal.controllers.ray.belongings import service_change
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import is_ours
 from shoal.controllers.ray.dashboard import TERMINAL
-from shoal.controllers.ray.gang_marks import gang_of, mark
 from shoal.controllers.ray.job_progress import Ending, Memory, judge
+from shoal.controllers.ray.job_upkeep import JobUpkeep
 from shoal.controllers.ray.job_validation import problems_of_job, problems_of_job_metadata, problems_of_job_status
 from shoal.controllers.ray.poller import Poller
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Stranger, Writes, key_of, owned_by
+from shoal.controllers.ray.waits import sooner
+from shoal.controllers.ray.writes import Stranger, Writes, key_of
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
@@ -55,6 +55,7 @@ class JobReconciler:
         self._writes, self._caches, self._recorder, self._poller = writes, caches, recorder, poller
         self._settings, self._clock = settings, clock
         self._attempt = Attempt(writes, caches, poller, settings)
+        self._upkeep = JobUpkeep(writes, caches, recorder, settings)
         self._random = random or Random()
         self._memory: dict[Key, Memory] = {}
 
@@ -122,7 +123,7 @@ class JobReconciler:
     async def _initialize(self, job: Json) -> float | None:
         if view.spec(job).get("suspend") is True:
             return await self._write(job, {"jobDeploymentStatus": SUSPENDING})
-        late = self._deadline_passed(job, before_running=True)
+        late = deadlines.passed(job, self._clock.now(), before_running=True)
         if late is not None:
             return await self._end(job, late)
         cluster = self._attempt.cluster(job)
@@ -132,7 +133,7 @@ class JobReconciler:
         copied = cluster.get("status") or {}
         if state != "ready" or view.deleting(cluster):
             await self._write_if_changed(job, {"rayClusterStatus": copied, "message": _why_waiting(cluster)})
-            return self._until_deadline(job, before_running=True)
+            return deadlines.left(job, self._clock.now(), before_running=True)
         interactive = submission.mode(job) == submission.INTERACTIVE
         return await self._write(
             job,
@@ -150,7 +151,7 @@ class JobReconciler:
             message = f"RayCluster {view.namespace(job)}/{name} of spec.clusterSelector does not exist"
             self._recorder.event(job, "Warning", "RayClusterNotFound", message)
             await self._write_if_changed(job, {"message": message})
-            return _sooner(30.0, self._until_deadline(job, before_running=True))
+            return sooner(30.0, deadlines.left(job, self._clock.now(), before_running=True))
         cluster = submission.cluster_of(job, self._settings)
         try:
             if await self._writes.create(kinds.RAY_CLUSTER, cluster, job, self._caches.clusters):
@@ -159,24 +160,24 @@ class JobReconciler:
             self._recorder.event(job, "Warning", "FailedToCreateRayCluster", str(error))
             await self._write_if_changed(job, {"message": f"the RayCluster cannot be created: {error}"})
             raise
-        return self._until_deadline(job, before_running=True)
+        return deadlines.left(job, self._clock.now(), before_running=True)
 
     async def _wait_for_id(self, job: Json) -> float | None:
         if view.spec(job).get("suspend") is True:
             return await self._write(job, {"jobDeploymentStatus": SUSPENDING})
-        late = self._deadline_passed(job, before_running=True)
+        late = deadlines.passed(job, self._clock.now(), before_running=True)
         if late is not None:
             return await self._end(job, late)
         given = str(view.spec(job).get("jobId") or "")
         if given:
             return await self._write(job, {"jobDeploymentStatus": RUNNING, "jobId": given})
-        return self._until_deadline(job, before_running=True)
+        return deadlines.left(job, self._clock.now(), before_running=True)
 
     async def _follow(self, job: Json, memory: Memory) -> float | None:
         """Running: keep submitter and Service, take over what Ray says, and judge whether this is the end."""
         cluster = self._attempt.cluster(job)
         suspend = view.spec(job).get("suspend") is True
-        late = self._deadline_passed(job, before_running=False)
+        late = deadlines.passed(job, self._clock.now(), before_running=False)
         if (suspend or late is not None) and not self._stopped(job, cluster, memory):
             return min(1.0, self._settings.stop_timeout)
         if suspend:
@@ -186,8 +187,12 @@ class JobReconciler:
             return await self._end(job, late, job_status="STOPPED" if stopped else "")
         if cluster is None or view.deleting(cluster):
             return await self._lost(job, "its RayCluster was deleted")
-        await self._keep_service(job, cluster)
-        await self._keep_submitter(job, cluster)
+        await self._upkeep.service(job, cluster)
+        try:
+            await self._upkeep.submitter(job, cluster)
+        except (ApiError, Stranger, BadInput) as error:
+            await self._write_if_changed(job, {"message": f"the submitter cannot be created: {error}"})
+            raise
         await self._attempt.follow(job, cluster)
         progress = judge(
             job,
@@ -207,7 +212,7 @@ class JobReconciler:
                 await self._attempt.pause_submitter(job)
             return await self._end(job, progress.ending, **changes)
         await self._write_if_changed(job, changes)
-        return _sooner(PERIOD, self._until_deadline(job, before_running=False))
+        return sooner(PERIOD, deadlines.left(job, self._clock.now(), before_running=False))
 
     async def _lost(self, job: Json, why: str) -> float | None:
         await self._attempt.pause_submitter(job)
@@ -324,63 +329,6 @@ class JobReconciler:
             return True
         return now - memory.stop_since >= (self._settings.stop_timeout if limit is None else limit)
 
-    async def _keep_service(self, job: Json, cluster: Json) -> None:
-        """`<job>-head-svc` leads to the head of the current attempt."""
-        if view.spec(job).get("clusterSelector"):
-            return
-        wanted = services.job_head_service(job, cluster, self._settings)
-        held = self._caches.services.get(key_of(wanted))
-        if held is None:
-            if await self._writes.create(kinds.SERVICE, wanted, job, self._caches.services):
-                self._recorder.event(job, "Normal", "CreatedService", f"Created Service {view.name(wanted)}")
-            return
-        change = service_change(held, wanted) if owned_by(held, job) else None
-        if change is not None:
-            await self._writes.patch(kinds.SERVICE, held, change, self._caches.services)
-            self._recorder.event(
-                job, "Normal", "UpdatedService", f"Service {view.name(wanted)} leads to {view.name(cluster)}"
-            )
-
-    async def _keep_submitter(self, job: Json, cluster: Json) -> None:
-        if submission.mode(job) != submission.K8S_JOB or submission.status(job).get("jobStatus") in TERMINAL:
-            return
-        if self._caches.submitters.get(key_of(job)) is not None:
-            return
-        try:
-            wanted = submission.submitter_job(job, cluster, self._settings)
-            if not view.spec(job).get("clusterSelector"):
-                mark(wanted["spec"]["template"], gang_of(cluster, job))  # it uses the gang's room, so it counts there
-            auth.name_secret(wanted["spec"]["template"]["metadata"], cluster, self._settings)
-            if await self._writes.create(kinds.JOB, wanted, job, self._caches.submitters):
-                self._recorder.event(
-                    job, "Normal", "CreatedRayJobSubmitter", f"Created submitter Job {view.name(wanted)}"
-                )
-        except (ApiError, Stranger, BadInput) as error:
-            self._recorder.event(job, "Warning", "FailedToCreateRayJobSubmitter", str(error))
-            await self._write_if_changed(job, {"message": f"the submitter cannot be created: {error}"})
-            raise
-
-    def _deadline_passed(self, job: Json, *, before_running: bool) -> Ending | None:
-        active = self._left(job, "activeDeadlineSeconds")
-        if active is not None and active <= 0:
-            limit = view.spec(job)["activeDeadlineSeconds"]
-            return Ending(FAILED, "DeadlineExceeded", f"the job was not done {limit} s after its start")
-        early = self._left(job, "preRunningDeadlineSeconds") if before_running else None
-        if early is not None and early <= 0:
-            limit = view.spec(job)["preRunningDeadlineSeconds"]
-            return Ending(FAILED, "PreRunningDeadlineExceeded", f"the job was not running {limit} s after its start")
-        return None
-
-    def _until_deadline(self, job: Json, *, before_running: bool) -> float | None:
-        early = self._left(job, "preRunningDeadlineSeconds") if before_running else None
-        return _sooner(self._left(job, "activeDeadlineSeconds"), early)
-
-    def _left(self, job: Json, field: str) -> float | None:
-        limit, began = view.spec(job).get(field), submission.status(job).get("startTime")
-        if limit is None or not began:
-            return None
-        return float(limit) - (self._clock.now() - parse_time(str(began))) / 1_000_000
-
     async def _refuse(self, job: Json, problems: list[str]) -> float | None:
         kind = "InvalidRayJobSpec"
         if problems_of_job_metadata(job):
@@ -439,7 +387,3 @@ def _why_waiting(cluster: Json) -> str:
 
 def _differs(old: Json, new: Json) -> bool:
     return {**old, "lastUpdateTime": None} != {**new, "lastUpdateTime": None}
-
-
-def _sooner(*waits: float | None) -> float | None:
-    return min((wait for wait in waits if wait is not None), default=None)
