@@ -13,6 +13,7 @@ from shoal.api.kind import Kind
 from shoal.api.kinds import CRD
 from shoal.api.meta import Json
 from shoal.kube.client import Client
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import NotFound
 from shoal.kube.history import History, RecordingTransport
 from shoal.kube.kubeconfig import load
@@ -89,12 +90,16 @@ def widget_crd(kind: Kind = WIDGET) -> Json:
 
 
 async def install(client: Client, kind: Kind = WIDGET) -> None:
-    """Create the CRD and wait until the server serves it."""
+    """Create the CRD and wait until the server serves it and tells of it: each follows in its own time."""
     await client.create(CRD, widget_crd(kind))
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await client.list_raw(kind, limit=1)
-                return
-            except NotFound:
-                await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        while not await is_served(client, kind):  # noqa: ASYNC110 (it tells nobody)
+            await asyncio.sleep(0.1)
+
+
+async def is_served(client: Client, kind: Kind) -> bool:
+    try:
+        await client.list_raw(kind, limit=1)
+    except NotFound:
+        return False
+    return await Discovery(client).kind_of(kind.api_version, kind.kind) is not None

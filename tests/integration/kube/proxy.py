@@ -17,21 +17,28 @@ class Proxy:
         self._open.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.port = 0
-        self.connections = 0
 
     async def start(self) -> int:
-        """Listen; after `stop` on the same port as before."""
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        await self.close_all()
+
+    async def close_all(self) -> None:
+        """Every connection ends, and new ones end at once until `reopen`; the port stays ours meanwhile."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def reopen(self) -> None:
+        self._closed = False
 
     def die(self) -> None:
         """What is open now never says another word; new connections work."""
@@ -47,7 +54,9 @@ class Proxy:
         self._open.set()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        if self._closed:
+            writer.close()
+            return
         alive = self._alive
         task = asyncio.current_task()
         assert task is not None

@@ -11,6 +11,7 @@ from shoal.api.kind import Kind
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.trouble import Trouble
+from tests.patience import PATIENCE
 
 from .conftest import Start, install
 from .proxy import Proxy
@@ -50,14 +51,14 @@ class RealSite:
         self._start(cache.run())
         return cache
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
-        async with asyncio.timeout(seconds):
+    async def until(self, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        async with asyncio.timeout(max(seconds, PATIENCE)):
             while not holds():
                 self._moved.clear()
                 await self._moved.wait()
 
-    async def synced(self, cache: Cache[Any], seconds: float = 20.0) -> None:
-        async with asyncio.timeout(seconds):
+    async def synced(self, cache: Cache[Any], seconds: float = PATIENCE) -> None:
+        async with asyncio.timeout(max(seconds, PATIENCE)):
             await cache.synced.wait()
 
     async def install(self, kind: Kind) -> None:
@@ -65,7 +66,7 @@ class RealSite:
 
     @asynccontextmanager
     async def forgetting(self) -> AsyncIterator[None]:
-        await self.proxy.stop()
+        await self.proxy.close_all()
         yield
         await self._restart()
-        await self.proxy.start()
+        self.proxy.reopen()

@@ -60,7 +60,7 @@ class Changes:
                 tasks.create_task(self._one(number))
 
     async def reached(self, count: int) -> None:
-        async with self._moved, asyncio.timeout(90):
+        async with self._moved, asyncio.timeout(120):
             await self._moved.wait_for(lambda: self._done >= count)
 
     async def _one(self, number: int) -> None:
@@ -106,7 +106,7 @@ async def test_nothing_is_lost_when_server_and_store_are_killed_during_5000_chan
     loop = asyncio.get_running_loop()
     cache = Cache(client, CONFIG_MAP, Object, namespace="default")
     start(cache.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await cache.synced.wait()
     changes = Changes(client, Writes(client, attempts=30).writer("test"), 5000)
     changing = start(changes.run())
@@ -141,7 +141,7 @@ async def test_many_caches_share_one_connection_pool(client: Client, start: Star
     caches = [Cache(client, CONFIG_MAP, Object, namespace=f"n{number}") for number in range(60)]
     for cache in caches:
         start(cache.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for cache in caches:
             await cache.synced.wait()
         await client.list(CONFIG_MAP)  # there is a connection left for others

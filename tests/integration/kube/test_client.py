@@ -132,7 +132,7 @@ async def test_acting_as_someone_else(client: Client) -> None:
         },
     )
     ann = client.impersonating("ann", ("readers", "others"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await ann.list(CONFIG_MAP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP
+from shoal.api.meta import Json
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -23,6 +25,7 @@ from shoal.kube.writes import Writes
 from tests.controlplane.plane import ControlPlane
 from tests.faults import proven
 from tests.faulty import FaultyTransport, Rates
+from tests.patience import PATIENCE
 
 from .conftest import Start, config_map
 from .proxy import Proxy
@@ -52,13 +55,13 @@ async def test_f051_a_dead_connection_under_a_real_watch_is_noticed(
     cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, namespace="default", settings=FeedSettings(idle_limit=2.0))
     start(cache.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await cache.synced.wait()
         heard = asyncio.Event()
         cache.subscribe(lambda change: heard.set() if change.key.name == "unheard" else None)
         proxy.die()
         await client.create(CONFIG_MAP, config_map("unheard"), "default")
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             await heard.wait()
         assert cache.feed.counts.lists == 1
     finally:
@@ -80,25 +83,42 @@ def _repeat_blindly(patch: pytest.MonkeyPatch) -> None:
 @proven(without=_repeat_blindly)
 async def test_f050_a_lost_answer_of_a_real_server_is_looked_up(client: Client, control_plane: ControlPlane) -> None:
     """F50: the answer to a write is lost. Holds: it is read, recognised as done, and not done again."""
-    inner = load(control_plane.kubeconfig)
-    network = FaultyTransport(inner, Rates(lost_answer=1.0), seed=1, clock=SystemClock())
-    writer = Writes(Client(network, timeout=1.0)).writer("test")
-    task = asyncio.ensure_future(writer.create(CONFIG_MAP, config_map("once", n="1")))
-    await asyncio.sleep(0.5)
-    network.calm()
-    made = await task
+    inner, clock = load(control_plane.kubeconfig), Halting()
+    network = FaultyTransport(inner, Rates(lost_answer=1.0), seed=1, clock=clock)
+    writer = Writes(Client(network)).writer("test")
+
+    async def written(write: Coroutine[Any, Any, Json]) -> Json:
+        network.rates = Rates(lost_answer=1.0)
+        network.sent.clear()
+        task = asyncio.ensure_future(write)
+        async with asyncio.timeout(PATIENCE):
+            await clock.reached.wait()  # the write is done, its answer lost
+            network.calm()
+            clock.go_on()
+            return await task
+
+    made = await written(writer.create(CONFIG_MAP, config_map("once", n="1")))
     assert [method for method, _ in network.sent] == ["POST", "GET"]
     assert made["metadata"]["uid"] == (await client.get(CONFIG_MAP, "once", "default"))["metadata"]["uid"]
-
-    network.rates = Rates(lost_answer=1.0)
-    network.sent.clear()
-    task = asyncio.ensure_future(writer.patch(CONFIG_MAP, made, {"data": {"n": "2"}}))
-    await asyncio.sleep(0.5)
-    network.calm()
-    changed = await task
+    changed = await written(writer.patch(CONFIG_MAP, made, {"data": {"n": "2"}}))
     assert [method for method, _ in network.sent] == ["PATCH", "GET"]
     assert changed["data"] == {"n": "2"}
     await inner.close()
+
+
+class Halting(SystemClock):
+    """Whoever waits for a time to pass waits for the test instead."""
+
+    def __init__(self) -> None:
+        self.reached, self._passed = asyncio.Event(), asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.reached.set()
+        await self._passed.wait()
+
+    def go_on(self) -> None:
+        self._passed.set()
+        self.reached, self._passed = asyncio.Event(), asyncio.Event()
 
 
 def alarm(plane: ControlPlane, action: str) -> None:
@@ -106,7 +126,7 @@ def alarm(plane: ControlPlane, action: str) -> None:
     body = json.dumps({"action": action, "memberID": "0", "alarm": "NOSPACE"}).encode()
     url = f"http://127.0.0.1:{plane.etcd_port}/v3/maintenance/alarm"
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
 
 
@@ -122,7 +142,7 @@ async def test_f059_a_full_store_stops_writes_only_and_loses_nothing(
     await client.create(CONFIG_MAP, config_map("before"), "default")
     cache: Cache[Any] = Cache(client, CONFIG_MAP, namespace="default")
     start(cache.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await cache.synced.wait()
     writer = Writes(client, attempts=2).writer("test")
     tried = asyncio.Event()
@@ -139,7 +159,7 @@ async def test_f059_a_full_store_stops_writes_only_and_loses_nothing(
         wanted = [Key("default", f"wanted-{number}") for number in range(5)]
         for key in wanted:
             controller.enqueue(key)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await tried.wait()
             while controller.counts.failed < 5:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -147,6 +167,6 @@ async def test_f059_a_full_store_stops_writes_only_and_loses_nothing(
         assert cache.get(Key("default", "before")) is not None and cache.trouble is None
     finally:
         await asyncio.to_thread(alarm, control_plane, "DEACTIVATE")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while not all(cache.get(key) for key in wanted):  # noqa: ASYNC110
             await asyncio.sleep(0.1)

@@ -21,6 +21,7 @@ from shoal.kube.trouble import Trouble
 from tests.checker import assert_holds
 from tests.controlplane.plane import ControlPlane
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.kube.test_faults_cache import one_watch_only
 from tests.unit.kube.test_reading import TestReading  # noqa: F401 (collected here, over the site below)
 
@@ -100,7 +101,7 @@ async def test_f067_a_kind_whose_crd_drops_what_we_store_is_left_alone_until_it_
 
 async def until_described(client: Client, kind: Kind) -> None:
     """A server publishes the schema of a new kind a moment after it serves it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not await missing_fields(client, kind, ["status.nothing"]):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
@@ -127,7 +128,7 @@ async def test_f052_a_watcher_that_a_real_server_cuts_for_being_slow_misses_noth
 
     await asyncio.gather(*(create() for _ in range(24)))
     site.proxy.release()
-    await site.until(lambda: len(cache) == count, seconds=30)
+    await site.until(lambda: len(cache) == count)
     counts = cache.feed.counts
     assert counts.watches >= 2, "the server did not cut the watch: the burst was too small to prove anything"
     assert counts.lists == 1 + counts.gone
