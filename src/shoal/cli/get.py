@@ -36,14 +36,15 @@ def command(
         click.echo(f"no gangs in {where}", err=True)
         return
     now = SystemClock().now()
-    columns = ("NAMESPACE", "KIND", "NAME", "STATE", "AGE", "REASON")
+    elsewhere = any("cluster" in row for row in rows)
     show.table(
-        columns,
+        ("NAMESPACE", "KIND", "NAME", *(["CLUSTER"] if elsewhere else []), "STATE", "AGE", "REASON"),
         [
             (
                 row["namespace"],
                 row["kind"],
                 row["name"],
+                *([row.get("cluster", "")] if elsewhere else []),
                 row["state"],
                 show.age(parse_time(row["created"]), now),
                 row["reason"],
@@ -80,6 +81,7 @@ async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Jso
 def _row(kind: Kind, obj: Json, workload: Json | None) -> dict[str, Any]:
     held = queued.told(workload) if workload is not None else None
     state, reason = held or gangs.told(kind, obj)
+    cluster = queued.cluster_of(workload)
     return {
         "namespace": obj["metadata"].get("namespace", ""),
         "kind": kind.kind,
@@ -87,4 +89,5 @@ def _row(kind: Kind, obj: Json, workload: Json | None) -> dict[str, Any]:
         "state": state,
         "reason": reason,
         "created": obj["metadata"]["creationTimestamp"],
+        **({"cluster": cluster} if cluster else {}),
     }

@@ -56,14 +56,24 @@ def told(workload: Json) -> tuple[str, str] | None:
     return "Queued", f"{reason}; not before {requeue_at}" if requeue_at else reason
 
 
+def cluster_of(workload: Json | None) -> str:
+    """The other cluster that this gang was given to; empty for those that run here."""
+    return str(_status(workload or {}).get("clusterName") or "")
+
+
 async def describe(client: Client, job: Json) -> dict[str, Any] | None:
-    """What `shoal why` says of a job that names a queue; None when it has no Workload, or runs."""
+    """What `shoal why` says of a job that names a queue; None when it has no Workload, or runs here. Of one that runs
+    in another cluster, in which."""
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     found = await workloads(client, namespace)
     workload = by_owner(found).get(uid)
     said = told(workload) if workload is not None else None
-    if workload is None or said is None:
+    if workload is None or (said is None and not cluster_of(workload)):
         return None
+    if said is None:
+        messages = [str(one.get("message") or "") for one in _status(workload).get("admissionChecks") or ()]
+        silent = [one for one in messages if "cannot be reached" in one]
+        return {"cluster": cluster_of(workload), **({"message": silent[0]} if silent else {})}
     state, message = said
     queue = str((workload.get("spec") or {}).get("queueName") or "")
     made: dict[str, Any] = {"state": state.lower(), "message": message, "queue": queue}

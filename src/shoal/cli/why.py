@@ -73,10 +73,10 @@ async def explain_to(
     if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
         kind, obj = await _found(client, gangs.WRAPPERS, holder["name"], namespace)
     held = await queued.describe(client, obj) if queued.queue_of(obj) else None
-    if held is not None:
+    if held is not None and "state" in held:
         return {**_named(kind, obj), "since": _since(obj), **held}
-    if not gangs.is_wrapper(kind):
-        return _plain(kind, obj)
+    if held is not None or not gangs.is_wrapper(kind):
+        return {**_plain(kind, obj), **(held or {})}
     return await _wrapper(client, kind, await _asked(client, kind, obj) if fresh else obj)
 
 
@@ -199,6 +199,8 @@ def _print(told: dict[str, Any]) -> None:
     name = f"{told['kind']} {told['namespace']}/{told['name']}"
     since = parse_time(told["since"])
     _say(f"{name} is {told['state']} since {seconds_text(since)} ({show.age(since, now)} ago)", bold=True)
+    if told.get("cluster"):
+        _say(f"  in cluster {told['cluster']}")
     if told.get("pods"):
         _say("  pods: " + ", ".join(f"{count} {what}" for what, count in told["pods"].items()))
     if told.get("nodes"):
