@@ -18,7 +18,7 @@ from shoal.api.kinds import CONFIG_MAP, CRD, ENDPOINTS, MUTATING_WEBHOOK, NAMESP
 from shoal.api.meta import Json
 from shoal.kube.certificates import make_authority, make_leaf
 from shoal.kube.client import Client
-from shoal.kube.errors import Conflict, Forbidden, ServerError
+from shoal.kube.errors import ApiError, Conflict, Forbidden, Invalid, ServerError
 from tests.unit.apiserver.builders import WIDGET, config_map, pod, widget, widget_definition
 
 Answer = Callable[[Json], Json]
@@ -231,6 +231,24 @@ async def test_match_conditions_narrow_further(client: Client, hook: Hook) -> No
     await client.create(VALIDATING_WEBHOOK, hook.configuration("broken", matchConditions=conditions))
     with pytest.raises(ServerError, match="match condition 'not-skipped' cannot be evaluated"):
         await client.create(CONFIG_MAP, config_map("c"), "default")
+
+
+async def test_conditions_that_cannot_be_read_are_refused_at_once(client: Client, hook: Hook) -> None:
+    for expression, words in (("... [] bad", "compilation failed"), ("1 + 1", "must evaluate to bool")):
+        conditions = [{"name": "bad", "expression": expression}]
+        with pytest.raises(Invalid, match=words) as caught:
+            await client.create(VALIDATING_WEBHOOK, hook.configuration(matchConditions=conditions))
+        assert caught.value.causes[0]["field"] == "webhooks[0].matchConditions[0].expression"
+
+
+async def test_a_connection_to_a_pod_can_be_refused(client: Client, hook: Hook) -> None:
+    hook.answer = lambda request: {"allowed": False, "status": {"message": f"no {request['kind']['kind']}"}}
+    rules = [{"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["pods/attach"]}]
+    await client.create(VALIDATING_WEBHOOK, hook.configuration(rules=rules))
+    await client.create(POD, pod("a"), "default")
+    with pytest.raises(ApiError, match="no PodAttachOptions"):
+        await client.request("GET", f"{POD.path('default')}/a/attach", query={"stdin": "true"})
+    assert hook.asked[0]["object"]["stdin"] is True and hook.asked[0]["subResource"] == "attach"
 
 
 async def test_services_are_reached_through_their_endpoints(client: Client, hook: Hook) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.local.apiserver.cel import compile_rules
+from shoal.local.apiserver.cel_types import type_problems
 from shoal.local.apiserver.schema import Structural
 
 
@@ -242,3 +243,73 @@ def test_a_rule_that_can_never_answer_yes_or_no_is_a_problem_of_the_definition(r
         {"type": "object", "properties": {"a": {"type": "boolean"}}, "x-kubernetes-validations": [written]}
     )
     assert [problem.message for problem in rules.problems] == (["must evaluate to a bool"] if wrong else [])
+
+
+SHAPES = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "integer"},
+        "share": {"type": "number"},
+        "name": {"type": "string"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "matrix": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "port": {"x-kubernetes-int-or-string": True},
+        "when": {"type": "string", "format": "date-time"},
+        "part": {"type": "object", "properties": {"a-b": {"type": "boolean"}, "in": {"type": "integer"}}},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.size > 1 && self.share < 0.5 && self.name.startsWith('a')",
+        "self.names.all(n, n != '') && self.names.exists_one(n, n == self.name) && size(self.names) < 3",
+        "self.matrix.all(row, row.all(cell, cell > 0))",
+        "'a' in self.labels && self.labels['a'] == 'b' && self.labels.all(k, k.size() < 9)",
+        "self.port == 80 || self.port == 'http'",
+        "self.when > timestamp('2024-01-01T00:00:00Z')",
+        "self.part.a__dash__b || self.part.__in__ == 3",
+        "has(self.part) && has(self.open) && self.?name.orValue('') == ''",
+        "self == oldSelf && self.names.isSorted() && quantity(self.name).isGreaterThan(quantity('1'))",
+    ],
+)
+def test_rules_that_fit_their_schema(rule):
+    assert list(type_problems({**SHAPES, "x-kubernetes-validations": [{"rule": rule}]})) == []
+
+
+@pytest.mark.parametrize(
+    "rule, words",
+    [
+        ("self.size == 'a'", "ERROR: <input>:1:11: found no matching overload for '_==_' applied to '(int, string)'"),
+        ("self.names.all(n, n > 1)", "found no matching overload for '_>_' applied to '(string, int)'"),
+        ("self.labels['a'] == 1", "found no matching overload for '_==_' applied to '(string, int)'"),
+        ("self.part.c", "undefined field 'c'"),
+        ("self.open.anything == 1", "undefined field 'anything'"),
+        ("self.size in self.names", "found no matching overload for '@in' applied to '(int, list(string))'"),
+        ("self.size + 1", "cel expression must evaluate to a bool"),
+    ],
+)
+def test_rules_that_do_not_fit_their_schema_are_refused_with_the_definition(rule, words):
+    [problem] = type_problems({**SHAPES, "x-kubernetes-validations": [{"rule": rule}]})
+    assert problem.path == "x-kubernetes-validations[0].rule"
+    assert words in problem.message
+
+
+def test_the_root_of_an_object_has_its_name_and_an_old_value_needs_a_place_that_stays():
+    named = {"type": "object", "x-kubernetes-validations": [{"rule": "self.metadata.name.size() < 9"}]}
+    assert list(type_problems(named)) == []
+    old = {"type": "integer", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    [problem] = type_problems({"type": "object", "properties": {"list": {"type": "array", "items": old}}})
+    assert problem.message.endswith("uncorrelatable portion of the schema within properties[list]")
+    unused = [{"rule": "true", "optionalOldSelf": True}]
+    [problem] = type_problems({"type": "object", "x-kubernetes-validations": unused})
+    assert (problem.path, problem.message) == (
+        "x-kubernetes-validations[0].optionalOldSelf",
+        "may not be set if oldSelf is not used in rule",
+    )
+    optional = [{"rule": "oldSelf.hasValue() ? self.size == oldSelf.value().name : true", "optionalOldSelf": True}]
+    [problem] = type_problems({**SHAPES, "x-kubernetes-validations": optional})
+    assert "<input>:1:32: found no matching overload" in problem.message

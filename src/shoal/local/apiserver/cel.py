@@ -51,7 +51,7 @@ _RESERVED = frozenset(
     ]
 )
 _LITERAL = re.compile(r"""r?("([^"\\]|\\.)*"|'([^'\\]|\\.)*')""")
-_TAIL = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
+TAIL = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
 _REASONS = {"FieldValueForbidden": "Forbidden", "FieldValueRequired": "Required", "FieldValueDuplicate": "Duplicate"}
 
 
@@ -89,13 +89,14 @@ def compile_rules(schema: Json) -> Rules | None:
 
 
 def _has_rules(schema: Json) -> bool:
-    return bool(schema.get("x-kubernetes-validations")) or any(_has_rules(child) for child in _children(schema))
+    return bool(schema.get("x-kubernetes-validations")) or any(_has_rules(child) for _, child in children(schema))
 
 
-def _children(schema: Json) -> list[Json]:
-    inner = list((schema.get("properties") or {}).values())
-    inner += [schema.get("items"), schema.get("additionalProperties")]
-    return [child for child in inner if isinstance(child, dict)]
+def children(schema: Json) -> list[tuple[str, Json]]:
+    """The schemas below one, with what to call them."""
+    inner = [(f"properties[{name}]", child) for name, child in (schema.get("properties") or {}).items()]
+    inner += [(name, schema.get(name)) for name in ("items", "additionalProperties")]
+    return [(name, child) for name, child in inner if isinstance(child, dict)]
 
 
 def _nothing(value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
@@ -111,7 +112,6 @@ def _compile(schema: Json, where: str, problems: list[Problem], transitions: lis
         rule
         for index, written in enumerate(schema.get("x-kubernetes-validations") or ())
         if (rule := _Rule.compiled(written, f"{here}[{index}]", problems)) is not None
-        and not _misses(schema, rule.source, f"{here}[{index}].rule", problems, root)
     ]
     transitions += [rule.uses_old for rule in rules]
     adapt = _adapter(schema, root=root) if rules else None
@@ -188,7 +188,7 @@ class _Rule:
         self.field_path = str(written.get("fieldPath") or "")
         self.reason = _REASONS.get(str(written.get("reason") or ""), "Invalid")
         self.optional_old = bool(written.get("optionalOldSelf"))
-        self.uses_old = self.optional_old or _uses_old(self.source)
+        self.uses_old = self.optional_old or uses_old(self.source)
         self.expression = expression
         self.unset = unset  # the same rule for when there is no old value, where it says that it can do without
         self.message_expression = message
@@ -215,45 +215,14 @@ class _Rule:
         return cls(written, expression, unset, built) if expression is not None else None
 
 
-_CHAIN = re.compile(r"(?<![\w.])(?:self|oldSelf)((?:\s*\.\s*[A-Za-z_]\w*)+)(\s*\()?")
-_ALWAYS_THERE = frozenset(("apiVersion", "kind", "metadata"))
-
-
-def _misses(schema: Json, source: str, where: str, problems: list[Problem], root: bool) -> bool:
-    """Whether a rule reads a field that the schema does not have: found when the CRD is written, not when it runs."""
-    for match in _CHAIN.finditer(_LITERAL.sub("''", source)):
-        steps = [step.strip() for step in match[1].split(".")[1:]]
-        if match[2]:
-            steps.pop()  # the last one is a function
-        here: Any = schema
-        whole = root
-        for step in steps:
-            closed = (
-                isinstance(here, dict)
-                and here.get("type") == "object"
-                and not isinstance(here.get("additionalProperties"), (dict, bool))
-                and not here.get("x-kubernetes-preserve-unknown-fields")
-            )
-            whole = whole or bool(isinstance(here, dict) and here.get("x-kubernetes-embedded-resource"))
-            if not closed or "__" in step or (whole and step in _ALWAYS_THERE):
-                break
-            known = here.get("properties") or {}
-            if step not in known:
-                words = f"compilation failed: ERROR: <input>:1:{match.start() + 1}: undefined field '{step}'"
-                problems.append(Problem(where, source, words))
-                return True
-            here, whole = known[step], False
-    return False
-
-
 _PLAIN_TYPES = frozenset(("BOOL", "INT", "UINT", "DOUBLE", "STRING", "BYTES", "LIST", "MAP", "TIMESTAMP", "DURATION"))
 
 
 def _compiled(source: str, where: str, problems: list[Problem], written: str) -> Any:
     try:
-        found = _environment().compile(rewritten(source))
+        found = _untyped().compile(rewritten(source))
     except RuntimeError as error:  # the library's word for a rule that does not parse or check
-        problems.append(Problem(where, written, f"compilation failed: {_TAIL.sub('', str(error))}"))
+        problems.append(Problem(where, written, f"compilation failed: {TAIL.sub('', str(error))}"))
         return None
     wanted = "STRING" if where.endswith("messageExpression") else "BOOL"
     kind = found.return_type().name().partition("<")[0]
@@ -263,7 +232,7 @@ def _compiled(source: str, where: str, problems: list[Problem], written: str) ->
     return found
 
 
-def _uses_old(source: str) -> bool:
+def uses_old(source: str) -> bool:
     return re.search(r"\boldSelf\b", _LITERAL.sub("''", source)) is not None
 
 
@@ -326,27 +295,37 @@ def _plain_error(message: str) -> str:
         return f"no such key: {missing[1]}"
     if "No matching overloads" in message:
         return "'no such overload': call arguments did not match a supported operator, function or macro signature"
-    return _TAIL.sub("", message)
+    return TAIL.sub("", message)
 
 
 @cache
-def _environment() -> Any:
+def _untyped() -> Any:
+    return environment("self", "oldSelf", "previous")
+
+
+def environment(*names: str, type_: Any = None, pool: Any = None) -> Any:
+    """Where expressions are compiled that read these names, which are all of this type, or of any."""
     try:
         from cel_expr_python import cel
-        from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
     except ImportError:
         raise BadInput(
-            "this custom resource definition has validation rules, and the CEL library is not installed; "
-            "install it with: pip install 'shoal-ray[local]'"
+            "rules and conditions in CEL need the CEL library; install it with: pip install 'shoal-ray[local]'"
         ) from None
+    known = dict.fromkeys(names, cel.Type.DYN if type_ is None else type_)
+    return cel.NewEnv(descriptor_pool=pool, variables=known, extensions=list(_extensions()))
+
+
+@cache
+def _extensions() -> tuple[Any, ...]:
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
+
     from shoal.local.apiserver.cel_functions import extension
 
-    extensions = [
+    return (
         ext_strings.ExtStrings(), ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings(),
         ext_encoders.ExtEncoders(), extension(cel),
-    ]  # fmt: skip
-    names = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, "previous": cel.Type.DYN}
-    return cel.NewEnv(variables=names, extensions=extensions)
+    )  # fmt: skip
 
 
 # --- values as rules see them
@@ -369,7 +348,7 @@ def _adapter(schema: Json, *, root: bool = False) -> Adapt | None:
         return None if each is None else lambda value: [each(v) for v in value] if type(value) is list else value
     properties = schema.get("properties") or {}
     members = {name: adapt for name, child in properties.items() if (adapt := _adapter(child)) is not None}
-    renamed = {name: escaped for name in properties if (escaped := _escaped(name)) != name}
+    renamed = {name: inside for name in properties if (inside := escaped(name)) != name}
     rest = schema.get("additionalProperties")
     others = _adapter(rest) if isinstance(rest, dict) else None
     if not members and not renamed and others is None and not root:
@@ -434,7 +413,7 @@ def _duration(value: Any) -> Any:
     return Duration(seconds=sign * (total // 10**9), nanos=sign * (total % 10**9))
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
     if name in _RESERVED:
         return f"__{name}__"
     if re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and "__" not in name:

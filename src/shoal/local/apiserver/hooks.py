@@ -46,7 +46,9 @@ class HookCaller:
             self._session = None
 
     async def post(self, client: Json, body: Json, timeout: float) -> Json:
-        url, name = self._address(client)
+        url, name, known_as = self._address(client)
+        limited = {"timeout": f"{timeout:g}s"}  # told to the webhook, and seen in every complaint about it
+        said = f'Post "{known_as}?timeout={timeout:g}s"'
         context = trusted(str(client.get("caBundle") or ""))
         if self._session is None:
             self._session = aiohttp.ClientSession(trust_env=False)
@@ -54,6 +56,7 @@ class HookCaller:
         try:
             async with self._session.post(
                 url,
+                params=limited,
                 data=msgspec.json.encode(body),
                 ssl=context,
                 timeout=limit,
@@ -63,28 +66,29 @@ class HookCaller:
             ) as answer:
                 data = await answer.content.read(MOST_ANSWER)
                 if answer.status != 200:
-                    raise HookUnreachable(f'Post "{url}": it answered {answer.status}')
+                    raise HookUnreachable(f"{said}: it answered {answer.status}")
             found = msgspec.json.decode(data)
         except TimeoutError:
-            raise HookUnreachable(f'Post "{url}": context deadline exceeded') from None
+            raise HookUnreachable(f"{said}: context deadline exceeded") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, msgspec.MsgspecError) as error:
-            raise HookUnreachable(f'Post "{url}": {error}') from None
+            raise HookUnreachable(f"{said}: {error}") from None
         if type(found) is not dict:
-            raise HookUnreachable(f'Post "{url}": its answer is no object')
+            raise HookUnreachable(f"{said}: its answer is no object")
         return found
 
-    def _address(self, client: Json) -> tuple[str, str | None]:
-        """The URL to call, and the name that the certificate must carry where it differs."""
+    def _address(self, client: Json) -> tuple[str, str | None, str]:
+        """The URL to call, the name that the certificate must carry where it differs, and the URL as users know it."""
         if client.get("url"):
             url = str(client["url"])
             if not url.startswith("https://"):
                 raise HookUnreachable(f"{url!r} is not an https address")
-            return url, None
+            return url, None, url
         service = client.get("service") or {}
         name, namespace = str(service.get("name", "")), str(service.get("namespace", ""))
         port, path = int(service.get("port") or 443), str(service.get("path") or "/")
         host, found = self._endpoint(name, namespace, port)
-        return f"https://{host}:{found}{path}", f"{name}.{namespace}.svc"
+        server = f"{name}.{namespace}.svc"
+        return f"https://{host}:{found}{path}", server, f"https://{server}:{port}{path}"
 
     def _endpoint(self, name: str, namespace: str, port: int) -> tuple[str, int]:
         endpoints = self.registry.find("", "endpoints")

@@ -5,11 +5,13 @@ An expression that cannot be evaluated counts as the webhook's own failure: its 
 
 from __future__ import annotations
 
+import re
 from functools import cache, lru_cache
 from typing import Any
 
 from shoal.api.meta import Json
-from shoal.errors import ShoalError
+from shoal.errors import BadInput, ShoalError
+from shoal.local.apiserver.cel import TAIL, environment
 
 _MOST_KEPT = 256
 
@@ -38,6 +40,18 @@ def matches(conditions: list[Json], request: Json) -> bool:
     return answer
 
 
+def complaint(expression: str) -> str:
+    """Why an expression cannot be a condition, or nothing. One that asks the authorizer, whom we do not have, is a good
+    expression all the same, and fails when it is asked."""
+    if re.search(r"\bauthorizer\b", expression):
+        return ""
+    try:
+        found = _compiled(expression).return_type().name()
+    except (RuntimeError, ValueError) as error:
+        return f"compilation failed: {TAIL.sub('', str(error))}"
+    return "" if found in ("BOOL", "DYN") else "must evaluate to bool"
+
+
 @lru_cache(maxsize=_MOST_KEPT)
 def _compiled(expression: str) -> Any:
     return _environment().compile(expression)
@@ -46,20 +60,6 @@ def _compiled(expression: str) -> Any:
 @cache
 def _environment() -> Any:
     try:
-        from cel_expr_python import cel
-        from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
-    except ImportError:
-        raise ConditionFailed(
-            "the CEL library is not installed; install it with: pip install 'shoal-ray[local]'"
-        ) from None
-    from shoal.local.apiserver.cel_functions import extension
-
-    names = dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN)
-    extensions = [
-        ext_strings.ExtStrings(),
-        ext_math.ExtMath(),
-        ext_optional.ExtOptional(),
-        ext_bindings.ExtBindings(),
-        extension(cel),
-    ]
-    return cel.NewEnv(variables=names, extensions=extensions)
+        return environment("object", "oldObject", "request")
+    except BadInput as error:
+        raise ConditionFailed(str(error)) from None

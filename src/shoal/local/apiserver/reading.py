@@ -76,7 +76,7 @@ class Reader:
         if query.get("resourceVersion") == "0" and not query.get("resourceVersionMatch"):
             limit = 0  # as Kubernetes: whoever takes any state gets all of it at once
         token = _decode_token(query["continue"]) if query.get("continue") else None
-        records, revision, left = self._page(call, chosen, limit, token)
+        records, revision, left = await self._page(call, chosen, limit, token)
         if token is None and not left and "spec.nodeName" in query.get("fieldSelector", ""):
             # A node's pods, oldest first: kubectl adds them up in this order and prints sums in the style of the first.
             records = sorted(records, key=lambda record: record.id)
@@ -106,19 +106,32 @@ class Reader:
         if query.get("continue") and (call.number("resourceVersion") or 0) > 0:
             raise bad_request("specifying resource version is not allowed when using continue")
 
-    def _page(self, call: Call, chosen: Selection, limit: int, token: Token | None) -> tuple[list[Record], int, int]:
+    async def _page(
+        self, call: Call, chosen: Selection, limit: int, token: Token | None
+    ) -> tuple[list[Record], int, int]:
         """The records of one page, the list's revision, and how many are left after it."""
         namespace = call.namespace or None
         if token is None:
             found, revision = self._state(call, namespace)
         else:
             found, revision = self._rest(call, namespace, token)
-        if not chosen.everything:
-            found = [record for record in found if chosen.matches(record)]
+        found = await self._chosen(call, chosen, found)
         if not limit or len(found) <= limit:
             return found, revision, 0
         self._keep((f"{call.resource.name}/{namespace or ''}", revision), call, namespace, token)
         return found[:limit], revision, len(found) - limit
+
+    async def _chosen(self, call: Call, chosen: Selection, found: list[Record]) -> list[Record]:
+        """Those that the selectors mean. Fields of custom objects are those of the version that is asked for."""
+        if chosen.everything:
+            return found
+        if call.is_stored_version or not call.resource.custom or not chosen.reads_fields:
+            return [record for record in found if chosen.matches(record)]
+        bodies = await self.convert(call, [record.raw for record in found])
+        seen = [
+            Record(one.id, one.namespace, one.name, one.revision, raw) for one, raw in zip(found, bodies, strict=True)
+        ]
+        return [record for record, shown in zip(found, seen, strict=True) if chosen.matches(shown)]
 
     def _state(self, call: Call, namespace: str | None) -> tuple[list[Record], int]:
         """The state that resourceVersion and resourceVersionMatch ask for."""
@@ -230,7 +243,7 @@ class Reader:
         if sequence is None:
             # What is visible at this moment is told first; everything after it comes from the history.
             sequence = collection.end
-            state = [record for record in collection.records(namespace or None) if chosen.matches(record)]
+            state = await self._chosen(call, chosen, collection.records(namespace or None))
             for start in range(0, len(state), 256):
                 bodies = [record.raw for record in state[start : start + 256]]
                 if not call.is_stored_version:
@@ -275,8 +288,8 @@ class Reader:
         """The event as this watcher must see it, or nothing."""
         kind, record = event.type, event.record
         if not chosen.everything:
-            now = kind != "DELETED" and chosen.matches(record)
-            before = event.previous is not None and chosen.matches(event.previous)
+            now = kind != "DELETED" and bool(await self._chosen(call, chosen, [record]))
+            before = event.previous is not None and bool(await self._chosen(call, chosen, [event.previous]))
             if now:
                 kind = "MODIFIED" if before else "ADDED"
             elif before:

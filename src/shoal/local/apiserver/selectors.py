@@ -108,6 +108,11 @@ class Selection:
         self._read = _reader(tuple(path for path, _, _ in others)) if others else None
         self.everything = not labels and not fields
 
+    @property
+    def reads_fields(self) -> bool:
+        """Whether an object must be looked into, beyond its name and labels."""
+        return self._read is not None
+
     def matches(self, record: Record) -> bool:
         if self.everything:
             return True

@@ -80,7 +80,7 @@ class Subresources:
             case ("log", "get"):
                 return await self._log(call)
             case ("exec" | "attach" | "portforward", "get" | "create"):
-                return self._terminal(call)
+                return await self._terminal(call)
         raise method_not_allowed()
 
     def _stored(self, call: Call) -> Json:
@@ -371,8 +371,12 @@ class Subresources:
         )
         return StreamAnswer(await self.log_source(pod, options), {"content-type": "text/plain"})
 
-    def _terminal(self, call: Call) -> Answer:
+    async def _terminal(self, call: Call) -> Answer:
         pod = self._stored(call)
+        kind = call.resource.subresources[call.route.subresource]
+        options = {name: value == "true" if value in ("true", "false") else value for name, value in
+                   call.request.query.items()}  # fmt: skip
+        await self.writer.admission.webhooks.connect(call, {"kind": kind, "apiVersion": "v1", **options})
         terminal = self.terminals.get(call.route.subresource)
         if terminal is None:
             raise unavailable(f"no node agent of this server offers {call.route.subresource}")

@@ -8,7 +8,7 @@ the rest.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.api import kinds
@@ -333,7 +333,23 @@ def _webhooks(obj: Json, old: Json | None) -> list[FieldError]:
             errors.append(invalid(f"{path}.timeoutSeconds", hook["timeoutSeconds"], words))
         if hook.get("failurePolicy") not in ("Ignore", "Fail"):
             errors.append(not_supported(f"{path}.failurePolicy", hook.get("failurePolicy"), ["Fail", "Ignore"]))
+        errors += _match_conditions(hook.get("matchConditions") or [], f"{path}.matchConditions")
     return errors
+
+
+def _match_conditions(conditions: list[Json], path: str) -> Iterator[FieldError]:
+    if not conditions:
+        return
+    from shoal.local.apiserver.match_conditions import complaint  # brings CEL, which few need
+
+    for index, condition in enumerate(conditions):
+        expression = str(condition.get("expression") or "").strip()
+        if not condition.get("name"):
+            yield required(f"{path}[{index}].name")
+        if not expression:
+            yield required(f"{path}[{index}].expression")
+        elif words := complaint(expression):
+            yield invalid(f"{path}[{index}].expression", condition["expression"], words)
 
 
 def _budget(obj: Json, old: Json | None) -> list[FieldError]:

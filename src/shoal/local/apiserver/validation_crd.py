@@ -13,6 +13,7 @@ from shoal.errors import BadInput
 from shoal.local.apiserver import jsonpath, regex
 from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.cel import compile_rules
+from shoal.local.apiserver.cel_types import type_problems
 from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from shoal.local.apiserver.schema import compiled as schema_of
 from shoal.local.apiserver.schema import digest
@@ -189,7 +190,10 @@ def schema_errors(schema: Json, path: str) -> list[FieldError]:
     _node(schema, path, errors, 0)
     if not errors:
         rules = compile_rules(schema)
-        for problem in rules.problems if rules is not None else ():
+        problems = {problem.path: problem for problem in type_problems(schema)} if rules is not None else {}
+        if rules is not None:
+            problems.update((problem.path, problem) for problem in rules.problems)
+        for problem in problems.values():
             where = f"{path}.{problem.path}"
             if not problem.expression:
                 errors.append(required(where, "rule is not specified"))

@@ -120,6 +120,12 @@ class Webhooks:
                 if isinstance(result, BaseException):
                     raise result
 
+    async def connect(self, call: Call, options: Json) -> None:
+        """Someone wants to exec, attach or forward a port: those who ask for such connections may refuse."""
+        for hook in (*self.mutating, *self.validating):
+            if self._applies(hook, call, "CONNECT", options, None):
+                await self._ask(hook, call, "CONNECT", options, None)
+
     def _applies(self, hook: Hook, call: Call, operation: str, obj: Json | None, old: Json | None) -> bool:
         resource, route = call.resource, call.route
         if resource.group == _GROUP:  # a webhook that could refuse its own removal could never be repaired
@@ -232,6 +238,8 @@ def _matches(
 def review_of(uid: str, call: Call, operation: str, obj: Json | None, old: Json | None) -> Json:
     kind, resource, route = call.version.kind, call.resource, call.route
     spoken = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    if operation == "CONNECT":
+        spoken["kind"] = resource.subresources[route.subresource]
     where = {"group": kind.group, "version": kind.version, "resource": resource.plural}
     request: Json = {
         "uid": uid,
