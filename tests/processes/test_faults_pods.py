@@ -205,7 +205,7 @@ class SteppingClock(SystemClock):
 
 
 def waits_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def back_off(self: ContainerRun, ended: object) -> None:
+    async def back_off(self: ContainerRun) -> None:
         self.restart_count += 1
         deadline = int(parse_time(self.state["terminated"]["finishedAt"])) + 50_000
         while self.host.clock.now() < deadline:  # noqa: ASYNC110 - what the protection avoids

@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
@@ -139,6 +140,17 @@ async def test_restart_policy_always_starts_again_with_back_off(one_machine: Mac
     assert status["phase"] == "Running"
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 1
     assert (await text(run, previous=True)).strip() == "run"
+
+
+async def test_a_pod_whose_container_trips_over_our_own_mistake_still_ends(
+    plain: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mistaken(self: ContainerRun) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(ContainerRun, "_back_off", mistaken)
+    run = await plain.ended(pod("unlucky", "false", policy="Always"))
+    assert (run.status()["phase"], run.status()["reason"]) == ("Failed", "AgentError")
 
 
 async def test_stopping_signals_the_main_process_alone_and_waits_for_it(one_machine: Machine) -> None:

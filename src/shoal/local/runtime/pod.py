@@ -321,8 +321,7 @@ class PodRun:
                 if task is None:
                     continue
                 if container.process is not None or container.exit_code is not None:
-                    with contextlib.suppress(asyncio.CancelledError, TimeoutError):
-                        await asyncio.wait_for(asyncio.shield(task), 1.0 if container.exit_code is None else 0.1)
+                    await asyncio.wait([task], timeout=1.0 if container.exit_code is None else 0.1)
                 task.cancel()  # one that waits for an image or a config map has nothing to end
 
     async def _cleared(self, keep: bool = False) -> None:
