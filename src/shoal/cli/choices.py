@@ -5,6 +5,7 @@ Read once at the entry point; a name that does not exist, or a value that does n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -89,9 +90,61 @@ def _settings(type: type[T], base: Mapping[str, Any], chosen: Mapping[str, str],
     try:
         return msgspec.convert(values, type, strict=False)
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `$.")
-        reason = reason.replace("Expected `bool`, got `str`", "expected true or false")
-        raise BadInput(f"--set {prefix}{place.rstrip('`')}: {reason}") from None
+        reason, _, place = str(error).partition(" - at `$")
+        place = place.strip(".`")
+        raise BadInput(f"--set {prefix}{place}: {_plainly(reason, type, place)}".replace(" : ", " ")) from None
+
+
+def _plainly(reason: str, type: Any, place: str) -> str:
+    """The complaint in words for people who do not read Python."""
+    if reason.startswith("Invalid enum value"):
+        return f"{reason.removeprefix('Invalid enum value ')} is none of {', '.join(map(str, _allowed(type, place)))}"
+    for typed, words in (("bool", "true or false"), ("float", "a number"), ("int", "a whole number")):
+        reason = re.sub(rf"Expected `{typed}(?: \\| null)?`", f"expected {words}", reason)
+    return reason.replace(", got `str`", "").replace("`", "").replace(">=", "of at least").replace("<=", "of at most")
+
+
+def _allowed(type: Any, place: str) -> tuple[Any, ...]:
+    """The values that a setting may have, by its path."""
+    import msgspec
+
+    for step in place.split("."):
+        found = next((one.type for one in msgspec.structs.fields(type) if one.name == step), None)
+        options = get_args(found) or (found,)
+        type = next((one for one in options if hasattr(one, "__struct_fields__")), found)
+    return get_args(type)
+
+
+def check_policy(name: str, *, importable: bool = True) -> None:
+    """Raises BadInput for an order that there is not. Not `importable`: an import path is for another machine."""
+    if name == "priority" or (":" in name and not importable):  # the engine takes half a second to load
+        return
+    from shoal.engine import policies
+
+    policies.load(name)
+
+
+def dns_label(context: click.Context, option: click.Parameter, value: str) -> str:
+    """For options that name a namespace."""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value):
+        raise click.BadParameter(f"{value!r} is no name of a namespace: lower-case letters, digits and -, at most 63")
+    return value
+
+
+def webhook_address(context: click.Context, option: click.Parameter, value: str) -> str:
+    """For options that say where the API server finds a webhook; empty where its Service does."""
+    from urllib.parse import urlsplit
+
+    if not value:
+        return value
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0 and not parts.query
+    except ValueError:
+        sound = False
+    if not sound or any(char.isspace() for char in value):
+        raise click.BadParameter(f"{value!r} is no address of a webhook, such as https://10.0.0.5:9443")
+    return value
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli import choices
-from shoal.cli.choices import set_option
+from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
 from shoal.errors import BadInput
 from shoal.kube.client import Client
@@ -74,9 +74,25 @@ Part = Callable[[Client], Coroutine[Any, Any, None]]
 )
 @set_option
 @click.option("--webhooks", is_flag=True, help="Answer admission webhooks, as `shoal install` sets them up.")
-@click.option("--webhook-url", default="", help="Where the API server calls this process, if not by the Service.")
-@click.option("--health-port", default=0, help="Serve /healthz, /readyz and /metrics on this port.")
-@click.option("--namespace", default="shoal-system", show_default=True, help="Where the lease lives.")
+@click.option(
+    "--webhook-url",
+    default="",
+    callback=choices.webhook_address,
+    help="Where the API server calls this process, if not by the Service.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Serve /healthz, /readyz and /metrics on this port.",
+)
+@click.option(
+    "--namespace",
+    default="shoal-system",
+    show_default=True,
+    callback=choices.dns_label,
+    help="Where the lease lives.",
+)
 @click.option("-v", "--verbose", is_flag=True)
 def command(
     kubeconfig: Path | None,
@@ -100,17 +116,22 @@ def command(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    names = chosen_parts(only)
+    with flag("--only"):
+        names = chosen_parts(only)
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
     rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook"}
-    wrappers = choices.wrapper_settings({**options, **rights}, choices.read(chosen))
+    with flag("--set"):
+        settings = choices.read(chosen)
+        wrappers = choices.wrapper_settings({**options, **rights}, settings)
+    with flag("--policy" if wrappers.policy == policy else "--set"):
+        choices.check_policy(wrappers.policy)
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
-    parts = _parts(names, wrappers, choices.queue_settings({}, choices.read(chosen)), health)
+    parts = _parts(names, wrappers, choices.queue_settings({}, settings), health)
     if "clusters" in names:
         from shoal.controllers.clusters import ClusterController
 
-        hub = choices.cluster_settings({"namespace": namespace}, choices.read(chosen))
+        hub = choices.cluster_settings({"namespace": namespace}, settings)
         parts["clusters"] = lambda client: ClusterController(client, hub).run()
     asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
 

@@ -20,15 +20,22 @@ from shoal.errors import ShoalError
     "  shoal install --image registry.example/shoal:0.1.0 --only appwrapper --dry-run > shoal.yaml"
 )
 @click.option("--image", required=False, help="Image with the `shoal` command, for the controller's Deployment.")
-@click.option("--namespace", default="shoal-system", show_default=True)
+@click.option("--namespace", default="shoal-system", show_default=True, callback=choices.dns_label)
 @click.option("--only", help="Which controllers to run, as `shoal controller --only`.")
 @click.option("--supply", type=click.Choice(["fit", "aggregate"]), help="As `shoal controller --supply`.")
 @click.option("--preemption", is_flag=True, help="As `shoal controller --preemption`.")
 @set_option
 @click.option("--legacy", is_flag=True, help="Also the legacy groups mcad.ibm.com and ibm.com.")
-@click.option("--replicas", default=2, show_default=True, help="One leads, the others stand by.")
+@click.option(
+    "--replicas", type=click.IntRange(0), default=2, show_default=True, help="One leads, the others stand by."
+)
 @click.option("--crds-only", is_flag=True, help="Only the kinds: run `shoal controller` elsewhere.")
-@click.option("--webhook-url", default="", help="Where the API server reaches a controller that runs elsewhere.")
+@click.option(
+    "--webhook-url",
+    default="",
+    callback=choices.webhook_address,
+    help="Where the API server reaches a controller that runs elsewhere.",
+)
 @click.option("--dry-run", is_flag=True, help="Print instead of applying.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option("--kubeconfig", type=click.Path(path_type=Path))
@@ -53,15 +60,19 @@ def command(
     from shoal.api.crds import load_crds
     from shoal.cli.installation import objects
 
-    if only:
+    if only is not None:
         with choices.flag("--only"):
             controller.chosen_parts(only)
+    if image is not None and (not image or any(char.isspace() for char in image)):
+        raise click.BadParameter(f"{image!r} is no name of an image", param_hint="'--image'")
+    with choices.flag("--set"):
+        settings = choices.read(chosen)
+        choices.check_policy(settings.get("policy", "priority"), importable=False)
     if not image and not crds_only:
         if not dry_run:
             raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")
         image = f"shoal:{__version__}"
         click.echo(f"no --image was given: the Deployment names {image}, which no cluster has by itself", err=True)
-    settings = choices.read(chosen)
     arguments = [
         *([f"--only={only}"] if only else []),
         *([f"--supply={supply}"] if supply else []),

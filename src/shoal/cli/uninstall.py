@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from shoal.cli import choices
 from shoal.cli.reach import reach
 
 
 @click.command(epilog="\b\nExamples:\n  shoal uninstall\n  shoal uninstall --crds --yes")
-@click.option("--namespace", default="shoal-system", show_default=True)
+@click.option("--namespace", default="shoal-system", show_default=True, callback=choices.dns_label)
 @click.option("--crds", is_flag=True, help="Also the kinds, and with them every object of theirs.")
 @click.option("--yes", is_flag=True, help="Do not ask before deleting kinds.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path))

@@ -139,7 +139,7 @@ def command(
         settings = msgspec.structs.replace(settings, gangs={**settings.gangs, **choices.read(chosen)})
         choices.wrapper_settings({}, settings.gangs)
     with flag("--policy" if policy or not config else "--config"):
-        _check_policy(settings.policy)
+        choices.check_policy(settings.policy)
     found = home.running()
     if found is not None:
         raise ShoalError(
@@ -154,13 +154,6 @@ def command(
         return
     space = _own_space(home, settings, port)  # before anything starts a thread
     asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log))
-
-
-def _check_policy(name: str) -> None:
-    if name != Settings().policy:  # the engine takes half a second to load: not for the default
-        from shoal.engine import policies
-
-        policies.load(name)
 
 
 def _own_space(home: Home, settings: Settings, port: int) -> OwnSpace | None:

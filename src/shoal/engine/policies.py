@@ -153,7 +153,7 @@ def load(name: str) -> Policy:
         raise BadInput(f"policy {name!r} is unknown; use one of {', '.join(SHIPPED)} or package.module:object")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise BadInput(f"policy {name!r} cannot be loaded: {error}") from error
     policy: Policy = found() if isinstance(found, type) else found
     missing = [part for part in ("name", "lane", "order", "rank", "may_preempt") if not hasattr(policy, part)]

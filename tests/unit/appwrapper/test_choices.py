@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
-from shoal.cli import choices
+from shoal.cli import choices, controller, install, uninstall
 from shoal.errors import BadInput
 
 
@@ -28,8 +29,18 @@ def test_settings_are_read_in_their_own_types() -> None:
     [
         ("bind_seconds", "write NAME=VALUE"),
         ("bind=1", "there is no such setting; choose from backoff_seconds"),
-        ("bind_seconds=soon", "bind_seconds"),
-        ("quota=sometimes", "quota"),
+        ("bind_seconds=soon", "bind_seconds: expected a number$"),
+        ("bind_seconds=-1", "bind_seconds: expected a number of at least 0"),
+        ("bind_seconds=nan", "bind_seconds: expected a number"),
+        ("create_seconds=inf", "create_seconds: expected a number of at most"),
+        ("backoff_seconds=0", "backoff_seconds: expected a number of at least 0.1"),
+        ("preemption=perhaps", "preemption: expected true or false"),
+        ("quota=sometimes", "quota: 'sometimes' is none of auto, always, never"),
+        ("queues.check_seconds=0", "queues.check_seconds: expected a number of at least 0.1"),
+        ("queues.pods_ready.requeue_by=x", "queues.pods_ready.requeue_by: 'x' is none of Eviction, Creation"),
+        ("patience.admission=900", r"patience: admission \(900 s\) is longer than warm_up \(300 s\)"),
+        ("patience.failure=90000", "patience: failure is longer than maximum"),
+        ("patience.success_ttl=0", "patience: success_ttl must be more than 0"),
         ("bind_seconds.more=1", "has no parts"),
         ("patience.tries=1", "choose from admission"),
     ],
@@ -37,3 +48,55 @@ def test_settings_are_read_in_their_own_types() -> None:
 def test_mistakes_are_answered_with_what_there_is(text: str, complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint):
         choices.read([text])
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "complaint"),
+    [
+        ("--policy", "nonsense", "policy 'nonsense' is unknown; use one of fifo, priority"),
+        ("--policy", "no.such.module:x", "cannot be loaded: No module named 'no'"),
+        ("--policy", "os:path", "lacks name, lane"),
+        ("--policy", ":", "cannot be loaded"),
+        ("--set", "policy=nonsense", "policy 'nonsense' is unknown"),
+        ("--set", "bind_seconds=soon", "bind_seconds: expected a number"),
+        ("--only", "other", "there is no controller other; choose from appwrapper"),
+        ("--only", "", "choose from appwrapper"),
+        ("--supply", "most", "is not one of 'fit', 'aggregate'"),
+        ("--health-port", "70000", "is not in the range"),
+        ("--namespace", "Not A Name", "is no name of a namespace"),
+        ("--webhook-url", "http://10.0.0.5", "such as https://10.0.0.5:9443"),
+        ("--webhook-url", "https://10.0.0.5:99999", "is no address of a webhook"),
+    ],
+)
+def test_a_controller_does_not_start_with_a_flag_that_makes_no_sense(flag: str, value: str, complaint: str) -> None:
+    answer = CliRunner().invoke(controller.command, [flag, value])
+    assert (answer.exit_code, flag in answer.output) == (2, True), answer.output
+    assert complaint in " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--image", ""),
+        ("--image", "two words"),
+        ("--namespace", "-"),
+        ("--replicas", "-1"),
+        ("--webhook-url", "localhost"),
+        ("--set", "policy=nonsense"),
+        ("--only", ""),
+    ],
+)
+def test_nothing_is_installed_with_a_flag_that_makes_no_sense(flag: str, value: str) -> None:
+    answer = CliRunner().invoke(install.command, [flag, value])
+    assert (answer.exit_code, flag in answer.output) == (2, True), answer.output
+
+
+def test_an_order_of_ones_own_is_looked_for_where_the_controller_runs() -> None:
+    arguments = ["--dry-run", "--image", "own:1", "--set", "policy=only.in.that.image:Order"]
+    answer = CliRunner().invoke(install.command, arguments)
+    assert answer.exit_code == 0
+    assert "--set=policy=only.in.that.image:Order" in answer.output
+
+
+def test_nothing_is_uninstalled_from_a_namespace_that_cannot_be() -> None:
+    assert CliRunner().invoke(uninstall.command, ["--namespace", "Not A Name"]).exit_code == 2

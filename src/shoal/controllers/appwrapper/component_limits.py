@@ -7,6 +7,7 @@ as zero, and nothing exceeds the maximum.
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 import msgspec
 
@@ -14,26 +15,38 @@ from shoal.api.appwrapper import AppWrapper
 
 PREFIX = "workload.codeflare.dev.appwrapper/"
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s|us|µs|ns)")
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, and how often to try again."""
 
-    admission: float = 60.0
+    admission: Seconds = 60.0
     """For all pods to exist after the components were created."""
-    warm_up: float = 300.0
+    warm_up: Seconds = 300.0
     """For all pods to be ready once they exist."""
-    failure: float = 60.0
+    failure: Seconds = 60.0
     """For failed pods to be replaced."""
-    retry_pause: float = 90.0
-    retry_limit: int = 3
-    forced_deletion: float = 600.0
-    deletion_on_failure: float = 0.0
-    success_ttl: float = 168 * 3600.0
-    maximum: float = 24 * 3600.0
+    retry_pause: Seconds = 90.0
+    retry_limit: Annotated[int, msgspec.Meta(ge=0)] = 3
+    forced_deletion: Seconds = 600.0
+    deletion_on_failure: Seconds = 0.0
+    success_ttl: Seconds = 168 * 3600.0
+    maximum: Seconds = 24 * 3600.0
     terminal_exit_codes: frozenset[int] = frozenset()
     retryable_exit_codes: frozenset[int] | None = None
+
+    @property
+    def problem(self) -> str:
+        """What makes no sense about it, or an empty text."""
+        graces = ("admission", "warm_up", "failure", "retry_pause", "forced_deletion", "deletion_on_failure")
+        for name in graces:
+            if getattr(self, name) > self.maximum:
+                return f"{name} is longer than maximum ({self.maximum:g} s)"
+        if self.admission > self.warm_up:
+            return f"admission ({self.admission:g} s) is longer than warm_up ({self.warm_up:g} s)"
+        return "" if self.success_ttl > 0 else "success_ttl must be more than 0"
 
 
 def patience_of(wrapper: AppWrapper, base: Patience) -> Patience:

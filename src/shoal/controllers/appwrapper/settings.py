@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.controllers.appwrapper.component_limits import Patience
+from shoal.controllers.appwrapper.component_limits import Patience, Seconds
 from shoal.controllers.appwrapper.node_health import NodeHealth
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
@@ -26,14 +26,14 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`auto`: quota is in force as soon as a QuotaSubtree exists."""
     backoff_sender: str = KUBERAY_SENDER
     """What `status.sender` reads after a back-off; published tutorials differ."""
-    backoff_seconds: float = 20.0
+    backoff_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 20.0
     """Fallback for a look at waiting gangs; events wake them long before."""
-    bind_seconds: float = 60.0
+    bind_seconds: Seconds = 60.0
     """A dispatched gang whose pods are not all bound by then goes back whole; 0 switches that off."""
-    create_seconds: float = 60.0
+    create_seconds: Seconds = 60.0
     """How long transient refusals of a wrapped object are retried before the gang is taken back."""
     count_autoscaled_workers: Literal["maximum", "minimum", "replicas"] = "replicas"
-    head_of_line_seconds: float = 0.0
+    head_of_line_seconds: Seconds = 0.0
     """For how long nothing may overtake the front of the queue once it was found not to fit."""
     events: bool = True
     stamps: Literal["server", "webhook"] = "server"
@@ -52,3 +52,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     pin_nodes: bool = False
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""
+
+    def __post_init__(self) -> None:
+        problem = self.patience.problem
+        if problem:
+            raise ValueError(f"patience: {problem}")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from shoal.engine.kueue import Settings as DecisionSettings
 
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
 
 class PodsReady(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to an admitted gang whose pods do not all become ready. Seconds."""
 
-    timeout: float = 1800.0
-    recovery_timeout: float = 1800.0
+    timeout: Seconds = 1800.0
+    recovery_timeout: Seconds = 1800.0
     block_admission: bool = False
     """Admit nothing new while an admitted gang is not ready."""
     requeue_by: Literal["Eviction", "Creation"] = "Eviction"
     """Which moment counts for its place in the queue afterwards."""
-    backoff_limit: int | None = None
+    backoff_limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How often it may come back; None: for ever."""
-    backoff_base: float = 60.0
-    backoff_most: float = 3600.0
+    backoff_base: Seconds = 60.0
+    backoff_most: Seconds = 3600.0
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`fit`: a gang with quota starts once all its pods can be placed; `off`: quota and checks alone decide."""
     pods_ready: PodsReady | None = None
     """None: nobody waits for pods to become ready."""
-    provisioning_seconds: float | None = None
+    provisioning_seconds: Seconds | None = None
     """How long a ProvisioningRequest may stay without an answer before it counts as failed; None: for ever."""
     fair_sharing: bool = False
     partial_admission: bool = True
@@ -42,9 +44,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of job labels that its Workload carries, too."""
     excluded_prefixes: tuple[str, ...] = ()
     """Resources whose names begin so need no quota."""
-    keep_finished_seconds: float | None = None
+    keep_finished_seconds: Seconds | None = None
     """How long a finished Workload is kept; None: as long as its job."""
-    check_seconds: float = 30.0
+    check_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 30.0
     """How often everything is looked at again, whatever was heard."""
     events: bool = True
 
