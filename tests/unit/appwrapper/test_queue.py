@@ -81,6 +81,8 @@ async def test_the_priority_that_the_queue_goes_by_is_told(cluster: Cluster) -> 
     assert first["status"]["systempriority"] == 3
     await cluster.client.patch(kinds.APP_WRAPPER, "gang", "default", {"spec": {"priority": 7}})
     await cluster.until(kinds.APP_WRAPPER, "gang", lambda obj: obj["status"]["systempriority"] == 7)
+    await cluster.client.patch(kinds.APP_WRAPPER, "gang", "default", {"spec": {"priority": 0}})
+    await cluster.until(kinds.APP_WRAPPER, "gang", lambda obj: "systempriority" not in obj["status"])  # as in MCAD
 
 
 async def test_a_message_says_what_is_short_where_in_the_queue_and_who_holds_it(cluster: Cluster) -> None:

@@ -28,13 +28,14 @@ KEPT_CONDITIONS = 50
 # HeadOfLine and Backoff are told apart by their message too; the others by type and reason alone.
 _BY_MESSAGE = frozenset({"HeadOfLine", "Backoff"})
 
+_NO_PRIORITY = AppWrapperStatus().system_priority  # left out as in MCAD: only the very same nought is
 Now = Callable[[], int]
 replace = msgspec.structs.replace
 
 
 def first_seen(status: AppWrapperStatus, priority: int, now: Now) -> AppWrapperStatus:
     """Init and Queueing, persisted together."""
-    seen = replace(status, controller_first_timestamp=micro_text(now()), system_priority=float(priority))
+    seen = ranked(replace(status, controller_first_timestamp=micro_text(now())), float(priority))
     return queued(_with(seen, "Init", now), now)
 
 
@@ -59,7 +60,7 @@ def queued(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
 
 def ranked(status: AppWrapperStatus, priority: float) -> AppWrapperStatus:
     """The priority that the queue went by; a spec may be edited while it waits, and age may count."""
-    return replace(status, system_priority=priority)
+    return replace(status, system_priority=priority or _NO_PRIORITY)
 
 
 def head_of_line(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:

@@ -99,7 +99,9 @@ class HttpDashboard:
 
     async def _call(self, method: str, target: Target, path: str, body: bytes = b"") -> tuple[int, bytes]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64), trust_env=False)
+            # One connection for each question: heads go, and what stayed open would be to another's address by then.
+            connector = aiohttp.TCPConnector(limit=64, force_close=True)
+            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         headers = {"accept": "application/json"}
         if body:
             headers["content-type"] = "application/json"
