@@ -24,7 +24,7 @@ class Embedded:
         self.client = Client(server.transport())
         self.url = f"https://127.0.0.1:{port}"
 
-    async def run(self, *command: str, input: str | None = None, check: bool = True, timeout: float = 60) -> str:
+    async def run(self, *command: str, input: str | None = None, check: bool = True, timeout: float = 120) -> str:
         """Run a command with this server's kubeconfig; its output and errors, as one text."""
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -15,6 +15,7 @@ from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.integration.apiserver.conftest import Embedded
 from tests.integration.apiserver.test_kubectl import Running
+from tests.patience import PATIENCE
 
 BOATS = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -49,10 +50,10 @@ async def test_our_client_over_https(embedded: Embedded) -> None:
     events = client.watch(POD, "default", send_initial_events=True)
     assert (await anext(events)).type == "BOOKMARK"
     await client.create(POD, POD_BODY, "default")
-    assert (await asyncio.wait_for(anext(events), 5)).type == "ADDED"
+    assert (await asyncio.wait_for(anext(events), PATIENCE)).type == "ADDED"
     await client.delete(POD, "p", "default")
-    assert (await asyncio.wait_for(anext(events), 5)).type == "MODIFIED"  # marked
-    assert (await asyncio.wait_for(anext(events), 5)).type == "DELETED"
+    assert (await asyncio.wait_for(anext(events), PATIENCE)).type == "MODIFIED"  # marked
+    assert (await asyncio.wait_for(anext(events), PATIENCE)).type == "DELETED"
     await events.aclose()  # type: ignore[attr-defined]
     await transport.close()
 
@@ -63,7 +64,7 @@ async def test_a_quiet_watch_is_seen_to_have_begun(embedded: Embedded) -> None:
     headers = {"Authorization": f"Bearer {embedded.server.identity.admin_token}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
-        asyncio.timeout(5),
+        asyncio.timeout(PATIENCE),
         session.get(f"{embedded.url}/api/v1/pods?watch=1&resourceVersion=1", ssl=tls) as answer,
     ):
         assert answer.status == 200
@@ -83,7 +84,7 @@ async def test_the_official_python_client(embedded: Embedded) -> None:
         assert kubernetes.client.VersionApi().get_code().minor == "36"
         core.create_namespaced_pod("default", POD_BODY)
         watch = kubernetes.watch.Watch()
-        for event in watch.stream(core.list_namespaced_pod, "default", timeout_seconds=5):
+        for event in watch.stream(core.list_namespaced_pod, "default", timeout_seconds=60):
             assert event["type"] == "ADDED" and event["object"].metadata.name == "p"
             watch.stop()
         core.patch_namespaced_pod("p", "default", {"metadata": {"labels": {"more": "1"}}})
@@ -133,7 +134,7 @@ async def test_kubernetes_asyncio(embedded: Embedded) -> None:
     async with library.client.ApiClient() as api:
         core = library.client.CoreV1Api(api)
         await core.create_namespaced_pod("default", POD_BODY)
-        async with library.watch.Watch().stream(core.list_namespaced_pod, "default", timeout_seconds=5) as stream:
+        async with library.watch.Watch().stream(core.list_namespaced_pod, "default", timeout_seconds=60) as stream:
             async for event in stream:
                 assert event["object"].metadata.name == "p"
                 break

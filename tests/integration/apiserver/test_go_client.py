@@ -36,7 +36,7 @@ async def said(kubeconfig: Path, program: str) -> list[str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, log = await asyncio.wait_for(process.communicate(), 90)
+    output, log = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, (output + log).decode()
     return output.decode().splitlines()
 

@@ -13,6 +13,7 @@ from shoal.api.kinds import CONFIG_MAP
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError
 from shoal.kube.kubeconfig import load
+from tests.patience import PATIENCE
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -28,7 +29,7 @@ async def started(folder: Path) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), 30), "the server did not start"
+    assert await asyncio.wait_for(process.stdout.readline(), PATIENCE), "the server did not start"
     return process
 
 

@@ -12,6 +12,7 @@ from shoal.api.kinds import POD
 from shoal.api.meta import Json
 from shoal.local.apiserver.terminals import ExecOptions
 from tests.integration.apiserver.conftest import Embedded
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("kubectl_present")
 
@@ -179,9 +180,11 @@ async def test_watch_prints_as_things_change(embedded: Embedded) -> None:
     assert process.stdout is not None
     try:
         await embedded.kubectl("create", "configmap", "seen", "--from-literal=a=b")
+        header, added = [(await asyncio.wait_for(process.stdout.readline(), PATIENCE)).split() for _ in range(2)]
+        assert header[:2] == [b"EVENT", b"NAME"] and added[:2] == [b"ADDED", b"seen"]
         await embedded.kubectl("delete", "configmap", "seen")
-        lines = [(await asyncio.wait_for(process.stdout.readline(), 20)).split() for _ in range(3)]
-        assert [line[:2] for line in lines[1:]] == [[b"ADDED", b"seen"], [b"DELETED", b"seen"]]
+        deleted = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).split()
+        assert deleted[:2] == [b"DELETED", b"seen"]
     finally:
         process.kill()
         await process.wait()
@@ -190,8 +193,8 @@ async def test_watch_prints_as_things_change(embedded: Embedded) -> None:
 async def test_wait_for_conditions(embedded: Embedded) -> None:
     kubectl = embedded.kubectl
     await kubectl("run", "p", "--image=none")
-    waiting = asyncio.ensure_future(kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=30s"))
-    phase = asyncio.ensure_future(kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/p", "--timeout=30s"))
+    waiting = asyncio.ensure_future(kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=60s"))
+    phase = asyncio.ensure_future(kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/p", "--timeout=60s"))
     await embedded.client.patch(
         POD,
         "p",
@@ -200,14 +203,14 @@ async def test_wait_for_conditions(embedded: Embedded) -> None:
         subresource="status",
     )
     assert "condition met" in await waiting and "condition met" in await phase
-    gone = asyncio.ensure_future(kubectl("wait", "--for=delete", "pod/p", "--timeout=30s"))
+    gone = asyncio.ensure_future(kubectl("wait", "--for=delete", "pod/p", "--timeout=60s"))
     await embedded.client.delete(POD, "p", "default", grace_seconds=0)
     await gone
 
 
 async def test_rollout_status_reads_ours(embedded: Embedded) -> None:
     await embedded.kubectl("apply", "-f", "-", input=DEPLOYMENT)
-    waiting = asyncio.ensure_future(embedded.kubectl("rollout", "status", "deploy/web", "--timeout=30s"))
+    waiting = asyncio.ensure_future(embedded.kubectl("rollout", "status", "deploy/web", "--timeout=60s"))
     await embedded.kubectl(
         "patch",
         "deploy",
@@ -233,7 +236,7 @@ async def test_rollout_status_reads_ours(embedded: Embedded) -> None:
 async def test_custom_kinds_are_explained_and_printed(embedded: Embedded) -> None:
     kubectl = embedded.kubectl
     await kubectl("apply", "-f", "-", input=DEFINITION)
-    await kubectl("wait", "--for=condition=Established", "crd/boats.example.com", "--timeout=10s")
+    await kubectl("wait", "--for=condition=Established", "crd/boats.example.com", "--timeout=60s")
     await kubectl("apply", "-f", "-", input=boat("ann", 3))
     header, row = (await kubectl("get", "bt")).splitlines()
     assert header.split() == ["NAME", "CREW"] and row.split() == ["ann", "3"]

@@ -11,13 +11,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shoal.api.kinds import NODE, POD
+from shoal.api.kinds import ENDPOINT_SLICE, NODE, POD
 from shoal.api.meta import Json
 from shoal.kube.errors import ApiError
 from shoal.local import builtin
 from shoal.local.apiserver.terminals import ExecOptions
 from tests.integration.apiserver.conftest import Embedded
 from tests.integration.apiserver.test_kubectl import DEPLOYMENT, Running
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("kubectl_present")
 
@@ -56,18 +57,22 @@ async def run(embedded: Embedded) -> AsyncIterator[Embedded]:
 async def test_a_deployment_rolls_forward_and_back(run: Embedded) -> None:
     kubectl = run.kubectl
     await kubectl("apply", "-f", "-", input=DEPLOYMENT)
-    assert "successfully rolled out" in await kubectl("rollout", "status", "deploy/web", "--timeout=40s")
+    assert "successfully rolled out" in await kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     await kubectl("set", "image", "deploy/web", "main=two")
-    assert "successfully rolled out" in await kubectl("rollout", "status", "deploy/web", "--timeout=40s")
+    assert "successfully rolled out" in await kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     assert "REVISION" in (history := await kubectl("rollout", "history", "deploy/web")) and "2" in history
     await kubectl("rollout", "undo", "deploy/web")
-    assert "successfully rolled out" in await kubectl("rollout", "status", "deploy/web", "--timeout=40s")
+    assert "successfully rolled out" in await kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     assert await kubectl("get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}") == "none"
     assert "restarted" in await kubectl("rollout", "restart", "deploy/web")
-    await kubectl("rollout", "status", "deploy/web", "--timeout=40s")
+    await kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     header, row = (await kubectl("get", "deploy", "web")).splitlines()
     assert header.split() == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"] and row.split()[1] == "2/2"
     assert "exposed" in await kubectl("expose", "deploy", "web", "--port=80")
+    async with asyncio.timeout(PATIENCE):
+        async for event in run.client.watch(ENDPOINT_SLICE, "default", send_initial_events=True):
+            if event.type == "ADDED":
+                break
     assert "web" in await kubectl("get", "endpointslices")
     told = await kubectl("describe", "deploy", "web")
     assert "2 desired | 2 updated | 2 total | 2 available" in told and "NewReplicaSetAvailable" in told
@@ -77,17 +82,17 @@ async def test_deletion_cascades_as_asked(run: Embedded) -> None:
     kubectl = run.kubectl
     for policy, left in (("background", False), ("foreground", False), ("orphan", True)):
         await kubectl("apply", "-f", "-", input=DEPLOYMENT)
-        await kubectl("rollout", "status", "deploy/web", "--timeout=40s")
+        await kubectl("rollout", "status", "deploy/web", "--timeout=60s")
         assert "deleted" in await kubectl("delete", "deploy", "web", f"--cascade={policy}", "--wait")
         if left:
             assert "replicaset" in await kubectl("get", "rs", "-l", "app=web", "-o", "name")
         else:
-            await kubectl("wait", "--for=delete", "pod", "-l", "app=web", "--timeout=40s")
+            await kubectl("wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
             assert await kubectl("get", "pods", "-l", "app=web", "-o", "name") == ""
     await kubectl("create", "job", "once", "--image=none")
-    await kubectl("wait", "--for=jsonpath={.status.active}=1", "job/once", "--timeout=40s")
+    await kubectl("wait", "--for=jsonpath={.status.active}=1", "job/once", "--timeout=60s")
     await kubectl("delete", "job", "once")
-    await kubectl("wait", "--for=delete", "pod", "-l", "job-name=once", "--timeout=40s")
+    await kubectl("wait", "--for=delete", "pod", "-l", "job-name=once", "--timeout=60s")
     await kubectl("create", "namespace", "gone")
     await kubectl("create", "configmap", "inside", "-n", "gone")
     assert "deleted" in await kubectl("delete", "namespace", "gone", "--wait")
@@ -97,21 +102,21 @@ async def test_deletion_cascades_as_asked(run: Embedded) -> None:
 async def test_nodes_quotas_and_replacement(run: Embedded) -> None:
     kubectl = run.kubectl
     await kubectl("apply", "-f", "-", input=DEPLOYMENT)
-    await kubectl("rollout", "status", "deploy/web", "--timeout=40s")
+    await kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     assert "tainted" in await kubectl("taint", "nodes", "n1", "maintenance=soon:NoSchedule")
     assert "cordoned" in await kubectl("cordon", "n1")
     assert "SchedulingDisabled" in await kubectl("get", "nodes")
     await kubectl("scale", "deploy", "web", "--replicas=0")
-    await kubectl("wait", "--for=delete", "pod", "-l", "app=web", "--timeout=40s")
+    await kubectl("wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
     await kubectl("run", "lonely", "--image=none", "--overrides", '{"spec":{"nodeName":"n1"}}')
-    assert "drained" in await kubectl("drain", "n1", "--force", "--ignore-daemonsets", "--timeout=40s")
+    assert "drained" in await kubectl("drain", "n1", "--force", "--ignore-daemonsets", "--timeout=60s")
     assert "not found" in await kubectl("get", "pod", "lonely", check=False)
     assert "uncordoned" in await kubectl("uncordon", "n1")
     await kubectl("create", "namespace", "tight")
     await kubectl("create", "quota", "one", "--hard=pods=1", "-n", "tight")
     await kubectl("run", "first", "--image=none", "-n", "tight")
     assert "exceeded quota" in await kubectl("run", "second", "--image=none", "-n", "tight", check=False)
-    await kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/one", "-n", "tight", "--timeout=40s")
+    await kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/one", "-n", "tight", "--timeout=60s")
     assert "1     1" in await kubectl("describe", "quota", "one", "-n", "tight")
     saved = json.loads(await kubectl("create", "configmap", "r", "--from-literal=a=1", "-o", "json"))
     saved["data"]["a"] = "2"
@@ -129,7 +134,7 @@ async def test_proxy_and_copy(run: Embedded, tmp_path: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+        line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
         url = f"http://127.0.0.1:{line.rsplit(':', 1)[1].strip()}"
         async with aiohttp.ClientSession() as session, session.get(f"{url}/api/v1/namespaces/default") as answer:
             assert answer.status == 200 and (await answer.json())["metadata"]["name"] == "default"
@@ -143,7 +148,7 @@ async def test_proxy_and_copy(run: Embedded, tmp_path: Path) -> None:
 
     run.server.set_exec(start)
     await run.kubectl("run", "p", "--image=none")
-    await run.kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=40s")
+    await run.kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=60s")
     (tmp_path / "there").mkdir()
     (run.folder / "letter").write_text("hello\n")
     await run.kubectl("cp", "letter", f"p:{tmp_path}/there/letter")

@@ -310,6 +310,13 @@ def test_the_root_of_an_object_has_its_name_and_an_old_value_needs_a_place_that_
         "x-kubernetes-validations[0].optionalOldSelf",
         "may not be set if oldSelf is not used in rule",
     )
+    for more, place in (
+        ({"fieldPath": ".size"}, None),
+        ({"fieldPath": ".none"}, "fieldPath"),
+        ({"reason": "X"}, "reason"),
+    ):
+        found = type_problems({**SHAPES, "x-kubernetes-validations": [{"rule": "self.size > 1", **more}]})
+        assert [problem.path.rpartition(".")[2] for problem in found] == ([place] if place else [])
     optional = [{"rule": "oldSelf.hasValue() ? self.size == oldSelf.value().name : true", "optionalOldSelf": True}]
     [problem] = type_problems({**SHAPES, "x-kubernetes-validations": optional})
     assert "<input>:1:32: found no matching overload" in problem.message

@@ -27,6 +27,8 @@ _WELL_KNOWN = {
     "timestamp": ".google.protobuf.Timestamp",
     "duration": ".google.protobuf.Duration",
 }
+_REASONS = ("FieldValueInvalid", "FieldValueRequired", "FieldValueForbidden", "FieldValueDuplicate")
+_STEP = re.compile(r"""(\.([A-Za-z_][A-Za-z0-9_]*)|\['([^']*)'\])""")
 _STRUCT = re.compile(r" not found in struct '[^']*'")
 _LINE = re.compile(r"<input>:(\d+):")
 
@@ -52,11 +54,29 @@ def _walk(schema: Json, where: str, unstable: str, *, root: bool) -> Iterator[Pr
         checker = _Checker(schema, root=root or bool(schema.get("x-kubernetes-embedded-resource")))
         for index, rule in enumerate(rules):
             yield from checker.problems(rule, f"{here}[{index}]", unstable)
+            yield from _misplaced(schema, rule, f"{here}[{index}]")
     fixed = schema.get("type") == "array" and schema.get("x-kubernetes-list-type") != "map"
     if not unstable and (fixed or schema.get("x-kubernetes-map-type") == "atomic"):
         unstable = where or "the root"
     for part, child in children(schema):
         yield from _walk(child, f"{where}.{part}" if where else part, unstable, root=False)
+
+
+def _misplaced(schema: Json, rule: Json, where: str) -> Iterator[Problem]:
+    """What a refusal would say: a reason that clients know, about a field that there is."""
+    reason, path = str(rule.get("reason") or _REASONS[0]), str(rule.get("fieldPath") or "").strip()
+    if reason not in _REASONS:
+        yield Problem(f"{where}.reason", reason, f"must be one of {', '.join(_REASONS)}")
+    here: Any = schema
+    steps = _STEP.findall(path)
+    if path and "".join(whole for whole, _, _ in steps) != path:
+        here = None
+    for _, plain, quoted in steps:
+        below = here.get("additionalProperties") if isinstance(here, dict) else None
+        known = (here.get("properties") or {}) if isinstance(here, dict) else {}
+        here = known.get(plain or quoted) or (below if isinstance(below, dict) else None)
+    if here is None:
+        yield Problem(f"{where}.fieldPath", path, "fieldPath must be a valid path: it does not refer to a valid field")
 
 
 class _Checker:

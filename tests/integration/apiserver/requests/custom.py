@@ -71,7 +71,7 @@ def custom() -> Iterator[Step]:
     bad["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].pop("type")
     yield post(crds, bad)
     yield post(crds, definition())
-    yield Step("WAIT", f"{crds}/widgets.diff.example")
+    yield Step("WAIT", where)
 
     def widget(name: str, spec: Any, **more: Any) -> dict[str, Any]:
         return {"apiVersion": "diff.example/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec, **more}

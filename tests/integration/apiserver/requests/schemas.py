@@ -108,6 +108,74 @@ SPEC: dict[str, Any] = {
 }
 
 
+_WORD = {"type": "string", "maxLength": 9}
+TYPED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "integer"},
+        "share": {"type": "number"},
+        "word": _WORD,
+        "words": {"type": "array", "maxItems": 3, "items": _WORD},
+        "table": {"type": "array", "maxItems": 3, "items": {"type": "array", "maxItems": 3, "items": _WORD}},
+        "labels": {"type": "object", "maxProperties": 3, "additionalProperties": _WORD},
+        "port": {"x-kubernetes-int-or-string": True, "maxLength": 5},
+        "when": {"type": "string", "format": "date-time"},
+        "span": {"type": "string", "format": "duration"},
+        "data": {"type": "string", "format": "byte", "maxLength": 9},
+        "part": {"type": "object", "properties": {"a-b": {"type": "boolean"}, "in": {"type": "integer"}}},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        "anything": {"x-kubernetes-preserve-unknown-fields": True},
+        "inner": {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"x": {"type": "integer"}}},
+    },
+}
+TYPED_RULES: tuple[str | dict[str, Any], ...] = (
+    "self.size > 1 && self.share < 0.5 && self.word.startsWith('a')",
+    "self.words.all(n, n != '') && size(self.words) < 3",
+    "self.table.all(row, row.all(cell, cell != ''))",
+    "'a' in self.labels && self.labels['a'] == 'b' && self.labels.all(k, k.size() < 9)",
+    "self.port == 80 || self.port == 'http'",
+    "self.when > timestamp('2024-01-01T00:00:00Z') && self.span < duration('1h')",
+    "self.data == b'x'",
+    "self.part.a__dash__b || self.part.__in__ == 3",
+    "has(self.part) && has(self.open) && self.?word.orValue('') == ''",
+    "self.inner.metadata.name == 'x' && self.inner.kind == 'Y' && self.inner.x == 1",
+    "self == oldSelf",
+    {"rule": "!oldSelf.hasValue() || self.size >= oldSelf.value().size", "optionalOldSelf": True},
+    {"rule": "self.size > 1", "messageExpression": "'only ' + string(self.size)"},
+    "self.size == 'a'",
+    "self.size < 1.5",
+    "self.share == 1",
+    "self.words.all(n, n > 1)",
+    "self.words == 'a'",
+    "self.table.all(row, row > 1)",
+    "self.labels['a'] == 1",
+    "self.labels.a == 'x'",
+    "self.when == 'now'",
+    "self.when > self.span",
+    "self.data == 'x'",
+    "self.part.c",
+    "self.part.a-b",
+    "self.open.x == 1",
+    "self.anything == 1",
+    "self.inner.metadata.labels.size() == 0",
+    "self.metadata.name == 'x'",
+    "self.size in self.words",
+    "self.size + 1",
+    "self.word + 1 == 'x'",
+    "size(self.size) == 1",
+    "self.word.nothing()",
+    "self.size == null",
+    "self.part == null",
+    {"rule": "true", "optionalOldSelf": True},
+    {"rule": "!oldSelf.hasValue() || self.size >= oldSelf.value().word", "optionalOldSelf": True},
+    {"rule": "self.size > 1", "messageExpression": "self.size"},
+    {"rule": "self.size > 1", "messageExpression": "self.nothing"},
+    {"rule": "self.size > 1", "fieldPath": ".size"},
+    {"rule": "self.size > 1", "fieldPath": ".nothing"},
+    {"rule": "self.size > 1", "reason": "Bogus"},
+)
+
+
 def gadget(name: str, spec: Any = None, **more: Any) -> dict[str, Any]:
     found = {"apiVersion": "diff.example/v1", "kind": "Gadget", "metadata": {"name": name}, **more}
     return found if spec is None else {**found, "spec": spec}
@@ -178,7 +246,7 @@ def definition() -> dict[str, Any]:
 def schemas() -> Iterator[Step]:
     yield from bad_definitions()
     yield post(CRDS, definition())
-    yield Step("WAIT", f"{CRDS}/gadgets.diff.example")
+    yield Step("WAIT", GADGETS)
     yield post(GADGETS, gadget("g"))
     for number, spec in enumerate(
         (
@@ -277,6 +345,12 @@ def bad_definitions() -> Iterator[Step]:
         {"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": text}}}},
     ):
         yield post(f"{CRDS}?dryRun=All", changed(**schema))
+    for rule in TYPED_RULES:
+        given = {"rule": rule} if isinstance(rule, str) else rule
+        yield post(f"{CRDS}?dryRun=All", changed(**TYPED, **{"x-kubernetes-validations": [given]}))
+    fixed = {"type": "integer", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    for kept in ({}, {"x-kubernetes-list-type": "atomic"}, {"x-kubernetes-list-type": "set"}):
+        yield post(f"{CRDS}?dryRun=All", changed(type="array", items=fixed, maxItems=3, **kept))
     for change in (
         {"scope": "Galaxy"},
         {"group": "diff"},
