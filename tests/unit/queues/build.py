@@ -10,6 +10,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues.names import workload_name
 from tests.cluster import Cluster
+from tests.patience import PATIENCE
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -160,7 +161,7 @@ def usage(queue: Json) -> dict[str, str]:
 async def pods_of(cluster: Cluster, name: str, count: int) -> list[Json]:
     """The pods of a Job, once there are so many."""
     selector = f"batch.kubernetes.io/job-name={name}"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(found := await cluster.client.list(kinds.POD, "default", label_selector=selector)) != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found

@@ -22,10 +22,10 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import LeaseLost
 from shoal.kube.lease import FencedTransport, Term
 from shoal.kube.webhooks import AdmissionRequest, Verdict
+from tests.chaos.clusters.test_reach import placed
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.clusters.build import Town, check, condition, is_on, is_placed, our_check, sent_job, town
-from tests.unit.clusters.test_faults_reach import placed
 from tests.unit.queues.build import job, make, name_of, pods_of, said, true
 
 HUB_NAMESPACE = "shoal.dev/hub-namespace"
