@@ -221,6 +221,26 @@ async def test_f082_a_dead_dashboard_delays_no_other_job():
     assert {"a", "b", "c"} <= woken
 
 
+async def test_what_a_dashboard_refuses_is_told_at_once_and_at_the_end(stage):
+    """A job that Ray never takes, for its runtime environment say, does not fail in silence after five minutes."""
+    await started(stage)
+    stage.dashboard.info = {"error": "the dashboard refused the job with 500: no such package"}
+    await stage.settle()
+    assert "no such package" in (await read(stage))["status"]["message"]
+    late = await passes(stage, 301)
+    assert late["reason"] == "JobStatusCheckTimeoutExceeded"
+    assert "no such package" in late["message"]
+
+
+async def test_a_dashboard_that_answers_again_is_not_spoken_of_any_more(stage):
+    await started(stage)
+    stage.dashboard.info = {"error": "conn refused"}
+    await stage.settle()
+    stage.dashboard.info = {"status": "RUNNING", "message": "Job is running."}
+    await stage.settle()
+    assert (await read(stage))["status"]["message"] == "Job is running."
+
+
 class HostileServer:
     """A dashboard that misbehaves as told, and remembers who called."""
 

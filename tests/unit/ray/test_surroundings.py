@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds, ray_token
-from shoal.controllers.ray import Settings, auth, from_environment, names, network_policy, pods, validation, view
+from shoal.controllers.ray import (
+    Settings,
+    auth,
+    from_environment,
+    names,
+    network_policy,
+    pods,
+    services,
+    validation,
+    view,
+)
+from shoal.controllers.ray.belongings import Belongings
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
 from tests.unit.ray.builders import group, ray_cluster, ray_job
@@ -28,6 +39,22 @@ async def test_a_network_policy_lets_the_cluster_start_and_nobody_else_in():
     assert policies["demo-head"]["policyTypes"] == ["Ingress", "Egress"]
     assert policies["demo-head"]["ingress"][0] == {"from": [{"podSelector": {"matchLabels": {names.CLUSTER: "demo"}}}]}
     assert {"protocol": "UDP", "port": 53} in policies["demo-workers-a"]["egress"][-1]["ports"]
+
+
+async def test_a_policy_that_is_no_longer_asked_for_goes():
+    settings = from_environment({}, {"RayClusterNetworkPolicy": True})
+    stage = await staged(settings, ray_cluster("demo", group("a"), group("b"), networkPolicy={}))
+
+    async def left(**spec):
+        await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": spec})
+        await stage.settle()
+        return sorted(view.name(one) for one in stage.objects(kinds.NETWORK_POLICY))
+
+    fewer = await left(workerGroupSpecs=[group("a")])
+    none = await left(networkPolicy=None)
+    await stage.stop()
+    assert fewer == ["demo-head", "demo-workers-a"]
+    assert none == []
 
 
 def test_name_resolution_can_be_closed():
@@ -248,6 +275,19 @@ def test_a_serve_service_without_a_port_is_advised_about():
     assert not any("Ray Serve" in one for one in validation.warnings_of_cluster(body))
     view.ray_container(view.head(body))["ports"] = [{"name": "dashboard", "containerPort": 8265}]
     assert any("no port named serve" in one for one in validation.warnings_of_cluster(body))
+
+
+async def test_an_ingress_that_was_taken_out_of_the_spec_while_the_operator_was_away_goes():
+    stage = await staged(Settings(), ray_cluster())
+    changed = await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"headServiceAnnotations": {}}})
+    await stage.settle()
+    await stage.client.create(kinds.INGRESS, services.ingress(changed), "default")  # as an earlier life left it
+    operator = stage.operator
+    back = Belongings(operator.writes, operator.caches, operator.recorders["raycluster"], Settings(), stage.clock)
+    await back.ensure(changed)
+    left = stage.objects(kinds.INGRESS)
+    await stage.stop()
+    assert left == []
 
 
 async def test_an_ingress_follows_its_options_and_goes_with_them():

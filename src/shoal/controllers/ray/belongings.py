@@ -12,9 +12,19 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.ray import auth, autoscaler, fault_tolerance, network_policy, pod_group, services, status, view
+from shoal.controllers.ray import (
+    auth,
+    autoscaler,
+    fault_tolerance,
+    names,
+    network_policy,
+    pod_group,
+    services,
+    status,
+    view,
+)
 from shoal.controllers.ray.caches import Caches
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import NETWORK_POLICY, Settings
 from shoal.controllers.ray.writes import Stranger, Writes, owned_by
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock
@@ -75,8 +85,11 @@ class Belongings:
         if view.autoscaling(cluster):
             await self._identity(cluster, again)
         await self._ingress(cluster, made, again)
-        for policy in network_policy.network_policies(cluster):
+        policies = network_policy.network_policies(cluster)
+        for policy in policies:
             await self._follow_part(cluster, kinds.NETWORK_POLICY, policy, "spec", again)
+        if self._settings.gate(NETWORK_POLICY) and view.generation(cluster) > 1 and not again:
+            await self._open_up(cluster, {view.name(policy) for policy in policies})
         if pod_group.wants_pod_group(cluster, self._settings):
             wanted = pod_group.pod_group(cluster, self._settings)
             await self._follow_part(cluster, kinds.POD_GROUP, wanted, "spec", again)
@@ -154,12 +167,21 @@ class Belongings:
             wanted["spec"]["rules"] = [{"host": None, **rule} for rule in wanted["spec"]["rules"]]
             await self._follow_part(cluster, kinds.INGRESS, wanted, "spec", again)
             made.ingress = True
-        elif made.ingress:
+        elif made.ingress or (made.generation < 0 and view.generation(cluster) > 1):
             held = await self._stored(kinds.INGRESS, view.name(wanted), view.namespace(wanted))
             if held is not None and owned_by(held, cluster):
                 await self._writes.delete(kinds.INGRESS, held)
                 self._recorder.event(cluster, "Normal", "DeletedIngress", f"Deleted Ingress {view.name(wanted)}")
             made.ingress = False
+
+    async def _open_up(self, cluster: Json, wanted: set[str]) -> None:
+        """A policy that is no longer asked for goes: it keeps others out."""
+        labels = f"{names.CLUSTER}={view.name(cluster)},{names.CREATED_BY}={names.OPERATOR}"
+        client, namespace = self._writes.client, view.namespace(cluster)
+        for held in await client.list(kinds.NETWORK_POLICY, namespace, label_selector=labels):
+            if view.name(held) not in wanted and owned_by(held, cluster):
+                await self._writes.delete(kinds.NETWORK_POLICY, held)
+                self._recorder.event(cluster, "Normal", "DeletedNetworkPolicy", f"Deleted {view.name(held)}")
 
     async def _follow_part(self, cluster: Json, kind: Kind, wanted: Json, part: str, again: bool) -> None:
         """Create, or bring that part (and the annotations) of what is there to what it should be."""

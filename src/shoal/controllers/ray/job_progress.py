@@ -70,7 +70,7 @@ def judge(
         _from_ray(job, known, latest, submitter, settings, clock),
         _from_lost_head(job, known, head, settings, clock, memory),
         _from_lost_job(known, held, latest),
-        _from_errors(changes, held, settings, clock),
+        _from_errors(changes, held, latest, settings, clock),
         _from_submitter(job, known, submitter, latest, settings, clock, memory),
     ):
         if ending is not None:
@@ -84,11 +84,12 @@ def _taken_over(held: Json, latest: Observation | None, clock: Clock) -> dict[st
     if latest is None:
         return changes
     if latest.error:
+        changes["message"] = latest.error
         if not held.get("jobStatusCheckFailureStartTime"):
             changes["jobStatusCheckFailureStartTime"] = seconds_text(clock.now())
         return changes
     if held.get("jobStatusCheckFailureStartTime"):
-        changes["jobStatusCheckFailureStartTime"] = None
+        changes.update({"jobStatusCheckFailureStartTime": None, "message": ""})
     if latest.info is not None:
         changes["jobStatus"] = latest.info.status
         changes["message"] = latest.info.message
@@ -159,14 +160,17 @@ def _from_lost_job(known: str, held: Json, latest: Observation | None) -> Ending
     return Ending("Failed", "ClusterLost", text, "FAILED")
 
 
-def _from_errors(changes: dict[str, Any], held: Json, settings: Settings, clock: Clock) -> Ending | None:
+def _from_errors(
+    changes: dict[str, Any], held: Json, latest: Observation | None, settings: Settings, clock: Clock
+) -> Ending | None:
     began = changes.get("jobStatusCheckFailureStartTime", held.get("jobStatusCheckFailureStartTime"))
     if not began:
         return None
     waited = (clock.now() - parse_time(str(began))) / 1_000_000
     if waited < settings.status_check_timeout:
         return None
-    text = f"the dashboard has not answered for {waited:.0f} s"
+    last = f": {latest.error}" if latest is not None and latest.error else ""
+    text = f"no usable answer from the dashboard for {waited:.0f} s{last}"
     return Ending("Failed", "JobStatusCheckTimeoutExceeded", text)
 
 
