@@ -15,8 +15,9 @@ from tests.cluster import RemoteCluster
 from tests.controlplane.plane import ControlPlane
 from tests.integration.conftest import judged
 
-_MADE = (kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.STATEFUL_SET, kinds.DAEMON_SET, kinds.JOB, kinds.SERVICE, kinds.POD,
-         kinds.CONFIG_MAP, kinds.PERSISTENT_VOLUME_CLAIM)  # fmt: skip
+_MADE = (kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.REPLICATION_CONTROLLER, kinds.STATEFUL_SET, kinds.DAEMON_SET,
+         kinds.JOB, kinds.SERVICE, kinds.POD, kinds.CONFIG_MAP, kinds.PERSISTENT_VOLUME_CLAIM,
+         kinds.RESOURCE_QUOTA)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
