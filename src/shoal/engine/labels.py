@@ -1,6 +1,6 @@
-"""Node labels as arrays, so that selectors are answered for all nodes at once.
+"""Node labels and taints as arrays, so that selectors and tolerations are answered for all nodes at once.
 
-Owned by the room. Only keys that somebody asked about have a column. It knows nothing of amounts.
+Owned by the room. Only label keys that somebody asked about have a column. It knows nothing of amounts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.engine.model import NodeFact
 from shoal.engine.selectors import Requirement
 from shoal.engine.shape import Shape, blocking_taint, is_cordoned_for
 from shoal.engine.slot import Slot
@@ -21,20 +22,16 @@ class Labels:
     def __init__(self, width: int) -> None:
         self._width = width
         self._columns: dict[str, tuple[NDArray[np.int32], dict[str, int]]] = {}
+        self._standing: NDArray[np.int32] = np.full(width, -1, dtype=np.int32)
+        """Per node the number of its taints, cordon and readiness taken together (-1: no node)."""
+        self._standings: dict[object, int] = {}
+        self._examples: list[NodeFact] = []
+        """By that number: a node that stands so."""
 
     def eligible(self, shape: Shape, slots: Sequence[Slot], alive: Mask) -> Mask:
         """Which nodes such pods could ever run on, were they empty. Room and ports are not looked at."""
-        mask = alive.copy()
-        verdicts: dict[object, bool] = {}
-        for slot in slots:
-            fact = slot.fact
-            if fact is None or not (fact.taints or fact.unschedulable or not fact.ready):
-                mask[slot.index] = fact is not None
-                continue
-            about = (fact.taints, fact.unschedulable, fact.ready)
-            if about not in verdicts:
-                verdicts[about] = not is_cordoned_for(shape, fact) and blocking_taint(shape, fact) is None
-            mask[slot.index] = verdicts[about]
+        open_to = [not is_cordoned_for(shape, one) and blocking_taint(shape, one) is None for one in self._examples]
+        mask: Mask = np.array([*open_to, False], dtype=bool)[self._standing]
         for key, value in shape.node_selector:
             mask &= self._satisfies(Requirement(key, "In", (value,)), slots)
         if shape.node_terms is not None:
@@ -71,9 +68,19 @@ class Labels:
         return found
 
     def note(self, slot: Slot) -> None:
-        """The node's labels are not what they were."""
+        """The node's labels or taints are not what they were."""
         for key in self._columns:
             self._write(slot, key)
+        fact = slot.fact
+        self._standing[slot.index] = -1 if fact is None else self._stands(fact)
+
+    def _stands(self, fact: NodeFact) -> int:
+        about = (fact.taints, fact.unschedulable, fact.ready)
+        number = self._standings.get(about)
+        if number is None:
+            number = self._standings[about] = len(self._examples)
+            self._examples.append(fact)
+        return number
 
     def _write(self, slot: Slot, key: str) -> None:
         ids, values = self._columns[key]
@@ -82,7 +89,12 @@ class Labels:
 
     def widen(self, width: int) -> None:
         self._width = width
+        self._standing = _wider(self._standing, width)
         for key, (ids, values) in self._columns.items():
-            wider = np.full(width, -1, dtype=np.int32)
-            wider[: ids.shape[0]] = ids
-            self._columns[key] = (wider, values)
+            self._columns[key] = (_wider(ids, width), values)
+
+
+def _wider(ids: NDArray[np.int32], width: int) -> NDArray[np.int32]:
+    found = np.full(width, -1, dtype=np.int32)
+    found[: ids.shape[0]] = ids
+    return found

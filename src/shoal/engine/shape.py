@@ -24,8 +24,24 @@ class Shape(msgspec.Struct, frozen=True):
     opaque: bool = False
 
 
+_MOST_KNOWN = 4_096
+_known: dict[int, tuple[PodSet, Mapping[str, str] | None, Shape]] = {}
+"""By identity: a gang that is looked at is asked for the shapes of its pods many times over."""
+
+
 def shape_of(pod_set: PodSet, node_selector: Mapping[str, str] | None = None) -> Shape:
     """The shape of one pod. `node_selector` is what the gang adds to it. Raises BadInput on an unreadable affinity."""
+    known = _known.get(id(pod_set))
+    if known is not None and known[0] is pod_set and known[1] is node_selector:
+        return known[2]
+    shape = _shape_of(pod_set, node_selector)
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    _known[id(pod_set)] = (pod_set, node_selector, shape)
+    return shape
+
+
+def _shape_of(pod_set: PodSet, node_selector: Mapping[str, str] | None) -> Shape:
     requests = {resource: value for resource, value in pod_set.requests.items() if value > 0}
     requests["pods"] = 1
     return Shape(

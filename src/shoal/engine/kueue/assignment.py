@@ -85,21 +85,23 @@ class PodSetChoice:
 
 
 class Assignment:
-    __slots__ = ("height", "outcome", "pod_sets", "usage")
+    """Never changed once it is made: gangs of one shape are given the same one again and again."""
+
+    __slots__ = ("_memory", "height", "message", "outcome", "pod_sets", "usage")
 
     def __init__(self, pod_sets: list[PodSetChoice], usage: Usage, height: int) -> None:
         self.pod_sets = pod_sets
         self.usage = usage
         self.height = height
         self.outcome = min((part.outcome for part in pod_sets), default=Outcome.FIT)
-
-    @property
-    def message(self) -> str:
-        return "; ".join(
-            f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
-            for part in self.pod_sets
-            if part.reasons
+        self.message = "; ".join(
+            [
+                f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
+                for part in pod_sets
+                if part.reasons
+            ]
         )
+        self._memory: Memory | None = None
 
     @property
     def reason(self) -> str:
@@ -121,7 +123,11 @@ class Assignment:
 
     @property
     def memory(self) -> Memory:
-        return tuple({name: choice.tried for name, choice in part.choices.items()} for part in self.pod_sets)
+        if self._memory is None:
+            self._memory = tuple(
+                [{name: choice.tried for name, choice in part.choices.items()} for part in self.pod_sets]
+            )
+        return self._memory
 
     @property
     def needing_room(self) -> frozenset[FlavorResource]:

@@ -60,7 +60,8 @@ class Cycle:
             self.state.rooms[uid].node.remove(usage)
         for node, usage in self.borrowed_room:
             node.remove(usage)
-        waits = [self._wait(entry) for entry in judged if not entry.admitted]
+        exact = self.settings.exact
+        waits = [self._wait(entry) for entry in judged if not entry.admitted and (exact or not entry.overtaken)]
         decisions = Decisions(
             reserved=tuple(self.reserved),
             evicted=tuple(self.evicted),
@@ -281,7 +282,9 @@ class Cycle:
         self.borrowed_room.append((node, usage))
 
     def _skip(self, entry: Entry, message: str) -> None:
-        """Earlier entries were faster."""
+        """Earlier entries were faster. It is looked at again in the next cycle; before that there is nothing to tell,
+        though Kueue does."""
+        entry.overtaken = True
         entry.hold(message, WAITING_FOR_QUOTA, back.AFTER_NOMINATION)
         if entry.outcome is Outcome.PREEMPT:
             self.skipped[entry.record.name] = self.skipped.get(entry.record.name, 0) + 1

@@ -20,7 +20,7 @@ GENERIC = "generic"
 
 class Entry:
     __slots__ = (
-        "admitted", "assignment", "back", "member", "message", "preempting", "reason", "record", "victims",
+        "admitted", "assignment", "back", "member", "message", "overtaken", "preempting", "reason", "record", "victims",
     )  # fmt: skip
 
     def __init__(self, member: Member, record: QueueRecord) -> None:
@@ -32,6 +32,8 @@ class Entry:
         self.reason = ""
         self.back = GENERIC
         self.admitted = False
+        self.overtaken = False
+        """Earlier entries of the cycle took what it would have had."""
         self.preempting = 0
 
     @property

@@ -21,7 +21,7 @@ from .state import State
 from .tree import Node
 from .unheard import why_waiting
 
-MOST_REACHES = 1_000
+MOST_TREES = 1_000
 """Trees for which what could be reached is remembered."""
 
 
@@ -31,7 +31,7 @@ class Planner:
         self.register = register
         self.cycles = 0
         self._since = 0
-        self._reaches: dict[Node, tuple[int, Reach]] = {}
+        self._surveys: dict[Node, tuple[int, Reach, dict[str, QueueSurvey]]] = {}
 
     def cycle(self) -> Decisions:
         """Exactly one cycle with one head per cluster queue."""
@@ -147,12 +147,15 @@ class Planner:
         if self.state.settings.exact:
             return None
         root = record.node.root()
-        known = self._reaches.get(root)
+        known = self._surveys.get(root)
         if known is None or known[0] != root.generation:
-            if len(self._reaches) >= MOST_REACHES:
-                self._reaches.clear()
-            known = self._reaches[root] = (root.generation, Reach(self.state.records, self.state.settings))
-        return QueueSurvey(known[1], record, self.state.flavors)
+            if len(self._surveys) >= MOST_TREES:
+                self._surveys.clear()
+            known = self._surveys[root] = (root.generation, Reach(self.state.records, self.state.settings), {})
+        survey = known[2].get(record.name)
+        if survey is None:
+            survey = known[2][record.name] = QueueSurvey(known[1], record, self.state.flavors)
+        return survey
 
     def _generation(self, name: str) -> int:
         return self.state.records[name].node.root().generation

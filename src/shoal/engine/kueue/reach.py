@@ -177,12 +177,13 @@ class Reach:
 class QueueSurvey:
     """A queue's view of what it could reach (`waiting.Survey`)."""
 
-    __slots__ = ("flavors", "reach", "record")
+    __slots__ = ("_within", "flavors", "reach", "record")
 
     def __init__(self, reach: Reach, record: QueueRecord, flavors: Mapping[str, Flavor]) -> None:
         self.reach = reach
         self.record = record
         self.flavors = flavors
+        self._within: dict[Frame, tuple[int, int]] = {}
 
     def wish(self, member: Member) -> Wish:
         return self.record.wish(member, self.flavors, self.reach.settings)
@@ -193,9 +194,12 @@ class QueueSurvey:
             return None
         if self.record.fact.preemption.may_evict:
             return self.reach.over(self.record, frame, priority)
-        free = self.reach.free(self.record)
-        amounts = [free[at] for at in frame.totals[0]]
-        return sum(amounts), max(amounts)
+        known = self._within.get(frame)
+        if known is None:
+            free = self.reach.free(self.record)
+            amounts = [free[at] for at in frame.totals[0]]
+            known = self._within[frame] = (sum(amounts), max(amounts))
+        return known
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
         """Where nobody can be made to leave, the gang fits now or not at all."""

@@ -300,7 +300,7 @@ class Waiting:
         return sorted((member for member in self._members.values() if self.is_parked(member)), key=_order)
 
     def parked_alone(self) -> Iterator[Member]:
-        return (self._members[uid] for uid in sorted(self._parked))
+        return iter([self._members[uid] for uid in sorted(self._parked)] if self._parked else ())
 
     def is_parked(self, member: Member) -> bool:
         return member.uid in self._parked or self._shapes[member.shape].is_aside
