@@ -23,6 +23,7 @@ from shoal.local.apiserver.route import User
 from shoal.local.apiserver.storage import WriteFailed
 from shoal.local.apiserver.upkeep import Upkeep
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.apiserver.builders import config_map
 from tests.unit.apiserver.conftest import ManualClock, turns
 from tests.unit.apiserver.test_watch import Watch
@@ -284,7 +285,7 @@ async def test_the_server_goes_on_after_garbage_on_the_wire(server: Server, sock
         )
         writer.write(noise)
         writer.write_eof() if writer.can_write_eof() else None
-        await asyncio.wait_for(reader.read(200), 5)
+        await asyncio.wait_for(reader.read(200), PATIENCE)
         writer.close()
     assert (await socket.ask("GET", "/api/v1/namespaces"))[0] == 200
 

@@ -13,6 +13,7 @@ from shoal.api.kinds import CONFIG_MAP, EVENT, EVENTS_EVENT, POD
 from shoal.kube.client import Client
 from shoal.kube.errors import Gone
 from shoal.local.apiserver import Server
+from tests.patience import PATIENCE
 from tests.unit.apiserver.builders import config_map, pod
 from tests.unit.apiserver.conftest import ManualClock, turns
 
@@ -46,7 +47,7 @@ class Watch:
 
     async def ended(self) -> list[tuple[str, str]]:
         """What it saw until it ended by itself, which it must within seconds."""
-        await asyncio.wait_for(self._run, 5)
+        await asyncio.wait_for(self._run, PATIENCE)
         return await self.events()
 
     async def stop(self) -> None:

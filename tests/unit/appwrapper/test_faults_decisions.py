@@ -20,6 +20,7 @@ from shoal.engine.state import State
 from shoal.kube.cache import Change
 from tests.cluster import Cluster
 from tests.faults import Switch, proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, quota, waits
 from tests.unit.engine.build import gang, node, pods, subtree
 from tests.unit.engine.build import quota as tree_node
@@ -96,7 +97,7 @@ async def test_f015_borrower_and_owner_do_not_evict_each_other_for_ever(quiet: C
     await submit(quiet, "rest", "4", "b")
     await submit(quiet, "borrower", "6", "a", priority=5)
     await submit(quiet, "owner", "3", "a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled(turns=100)
     found = await quiet.client.list(kinds.APP_WRAPPER, "default")
     epochs = [read(one["status"].get("admission", "")).epoch for one in found]

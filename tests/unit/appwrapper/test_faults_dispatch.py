@@ -20,6 +20,7 @@ from shoal.kube.errors import Unknown
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -224,7 +225,7 @@ async def test_f009_deleted_between_two_creates_nothing_survives(quiet: Cluster)
 
     start(quiet, Meddler(quiet.server.transport(), before))
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), pod("b", cpu="1"), config_map("c")))
-    await asyncio.wait_for(deleted.wait(), 10)
+    await asyncio.wait_for(deleted.wait(), PATIENCE)
     await quiet.settled()
     assert await quiet.names(kinds.POD) == []
     assert not {"a", "c"} & set(await quiet.names(kinds.CONFIG_MAP))
@@ -270,10 +271,10 @@ async def test_f050_an_admission_whose_answer_is_lost_keeps_its_room(quiet: Clus
 
     start(quiet, Meddler(quiet.server.transport(), before, after, drops))
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("first", pod("first", cpu="3")))
-    await asyncio.wait_for(cut.wait(), 10)
+    await asyncio.wait_for(cut.wait(), PATIENCE)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("second", pod("second", cpu="3"), priority=5))
     await quiet.until(kinds.APP_WRAPPER, "second", waits)
-    await asyncio.wait_for(given_up.wait(), 20)
+    await asyncio.wait_for(given_up.wait(), PATIENCE)
     await quiet.settled()
     assert await quiet.names(kinds.POD) == []
     healed.set()

@@ -23,6 +23,7 @@ from shoal.kube.transport import Request, Response
 from shoal.kube.writes import Writes
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -113,7 +114,7 @@ async def test_two_that_could_evict_each_other_come_to_rest(quiet: Cluster) -> N
     await quiet.create(kinds.APP_WRAPPER, labelled(owner, team="green"))
     await quiet.until(kinds.APP_WRAPPER, "owner", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "borrower", lambda one: waits(one) and has_state("Pending")(one))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     owner = await quiet.get(kinds.APP_WRAPPER, "owner")
     assert dispatched(owner) and "PreemptCandidate" not in [one[0] for one in trail(owner)]
@@ -179,7 +180,7 @@ async def test_f017_an_api_error_during_a_preemption_blocks_nobody(quiet: Cluste
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", config_map("low"), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "low", dispatched)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("high", pod("high", cpu="3"), priority=5))
-    await asyncio.wait_for(tried.wait(), 10)
+    await asyncio.wait_for(tried.wait(), PATIENCE)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("small", pod("small", cpu="1")))
     await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
     assert "high" not in await quiet.names(kinds.POD)
@@ -206,7 +207,7 @@ async def test_f017_an_admission_is_stored_after_the_evictions_it_rests_on(quiet
     await quiet.until(kinds.APP_WRAPPER, "borrower", dispatched)
     owner = app_wrapper("owner", config_map("o"), needs=[needs(1, cpu="1")])
     await quiet.create(kinds.APP_WRAPPER, labelled(owner, team="green"))
-    await asyncio.wait_for(tried.wait(), 10)
+    await asyncio.wait_for(tried.wait(), PATIENCE)
     await quiet.settled()
     assert "canrun" not in (await quiet.get(kinds.APP_WRAPPER, "owner"))["status"]
     mended.set()
@@ -464,7 +465,7 @@ async def test_f046_back_off_and_attempts_survive_a_restart(quiet: Cluster) -> N
     running.cancel()
     await asyncio.wait({running})
     quiet.start(AppWrapperController(quiet.client, settings).run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled(turns=60)
     after = await quiet.get(kinds.APP_WRAPPER, "gang")
     stored = msgspec.json.decode(after["status"]["admission"])

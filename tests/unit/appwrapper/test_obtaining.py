@@ -21,6 +21,7 @@ from shoal.kube.errors import NotFound
 from tests.chaos.mortal import MortalTransport
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, waits
 
 OBTAINING = AppWrapperSettings(trust_unstamped=True, obtain=True)
@@ -51,7 +52,7 @@ def asks(name: str, pods: int, cpu: str = "8") -> Json:
 
 
 async def requests(cluster: Cluster, count: int) -> list[Json]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(found := await cluster.client.list(REQUEST, "default")) != count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return sorted(found, key=lambda one: one["metadata"]["name"])
@@ -138,7 +139,7 @@ async def test_an_edited_gang_asks_anew(pooled: Cluster) -> None:
     (first,) = await requests(pooled, 1)
     items = asks("train", 3)["spec"]["resources"]
     await pooled.client.patch(kinds.APP_WRAPPER, "train", "default", {"spec": {"resources": items}})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (found := await requests(pooled, 1))[0]["metadata"]["uid"] == first["metadata"]["uid"]:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert [one["count"] for one in found[0]["spec"]["podSets"]] == [3]
@@ -212,7 +213,7 @@ async def test_f086_a_request_never_names_a_template_that_does_not_exist(quiet: 
     mortal = MortalTransport(quiet.server.transport(), at)
     dying = asyncio.create_task(AppWrapperController(Client(mortal), OBTAINING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("train", 2))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.wait([asyncio.create_task(mortal.died.wait())], timeout=5)
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)

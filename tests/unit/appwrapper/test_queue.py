@@ -20,6 +20,7 @@ from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -142,13 +143,13 @@ async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> N
         await quiet.create(kinds.APP_WRAPPER, asks(name, "3"))
     await quiet.until(kinds.APP_WRAPPER, "runs", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "waits", waits)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     before = len(meddler.sent)
     for address in controller.house.intake.addresses.values():
         controller.queue.enqueue(address)
     controller.plan()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     assert meddler.sent[before:] == []
 

@@ -18,6 +18,7 @@ from shoal.controllers.appwrapper.intake import Intake
 from tests.chaos.walks import WALKS, end_state
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, waits
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "appwrapper"
@@ -40,14 +41,14 @@ async def test_f040_a_restart_changes_nothing(quiet: Cluster) -> None:
         await quiet.create(kinds.APP_WRAPPER, app_wrapper(name, config_map(name), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "runs", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "waits", waits)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     before = await end_state(quiet)
     running.cancel()
     await asyncio.wait({running})
     quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
     await asyncio.sleep(0.2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     assert await end_state(quiet) == before
 
@@ -83,7 +84,7 @@ async def books_of_both(quiet: Cluster, name: str) -> tuple[Any, Any]:
     walk, settings = WALKS[name]
     lived = AppWrapperController(quiet.client, settings)
     quiet.start(lived.run())
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         await walk(quiet)
         await quiet.settled()
     fresh = AppWrapperController(quiet.client, settings)

@@ -13,6 +13,7 @@ from shoal.controllers.appwrapper.restless import MOST_LOOKS, Restless
 from shoal.kube.clock import VirtualClock
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
 from tests.unit.appwrapper.meddler import Meddler, refusal
 from tests.unit.appwrapper.test_queue import asks, start
@@ -65,7 +66,7 @@ async def test_a_server_that_drops_what_is_written_is_not_hammered(quiet: Cluste
     meddler = Meddler(quiet.server.transport(), before=forgets)
     start(quiet, transport=meddler)
     await quiet.create(kinds.APP_WRAPPER, asks("one", "1"))
-    await asyncio.wait_for(tried.wait(), 30)
+    await asyncio.wait_for(tried.wait(), PATIENCE)
     await asyncio.sleep(0.5)  # time enough for hundreds
     assert meddler.count("PATCH", "/status") < 50
     assert "one" not in await quiet.names(kinds.CONFIG_MAP)

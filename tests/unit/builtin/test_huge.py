@@ -14,6 +14,7 @@ from shoal.local.builtin import pods
 from shoal.local.builtin.workbench import Workbench
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.patience import PATIENCE
 
 
 @proven(without=lambda patch: patch.setattr(pods, "MOST_AT_ONCE", 1 << 31))
@@ -42,5 +43,5 @@ async def test_f123_a_set_of_thousands_grows_by_pieces(
     else:
         spec = {**spec, "selector": {"matchLabels": {"a": "b"}}}
     await cluster.client.create(kind, {"metadata": {"name": "huge"}, "spec": {**spec, "template": template}}, "default")
-    await asyncio.wait_for(seen.wait(), 20)
+    await asyncio.wait_for(seen.wait(), PATIENCE)
     assert max(asked) == 500

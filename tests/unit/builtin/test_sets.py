@@ -9,6 +9,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.kube.errors import Forbidden
+from tests.patience import PATIENCE
 from tests.unit.builtin.objects import container, pods_of, report, template, workload
 
 
@@ -93,7 +94,7 @@ def service(**spec):
 
 async def filled_slice(cluster):
     """The slice of the service, once it shows a ready pod."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         selector = "kubernetes.io/service-name=s"
         async for event in cluster.client.watch(
             kinds.ENDPOINT_SLICE, "default", label_selector=selector, send_initial_events=True

@@ -15,6 +15,7 @@ from shoal.local.runtime.simulated import RUN_SECONDS
 from shoal.local.scheduler import bookings
 from shoal.local.settings import Pool, Settings
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.local.parts import ATOMIC, CHECK, CONSUME, GPU, QUEUED, Cluster, condition, message, phase
 
 SETTINGS = Settings(pools=(GPU,), idle_seconds=0.3)
@@ -61,7 +62,7 @@ async def test_all_three_conditions_are_written_together(scaled: Cluster) -> Non
 
     following = asyncio.create_task(follow())
     await scaled.ask("job", 1)
-    await asyncio.wait_for(following, 15)
+    await asyncio.wait_for(following, PATIENCE)
     first = next(one for one in seen if one)
     assert first == {"Accepted": "True", "Provisioned": "False", "Failed": "False"}
 

@@ -16,6 +16,7 @@ from shoal.controllers.appwrapper import status as statuses
 from shoal.kube.feed import Feed
 from tests.cluster import running
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
 from tests.unit.upgrade.stored import RELEASES, load, objects, start_controllers
 
@@ -50,7 +51,7 @@ async def test_f048_what_an_earlier_release_has_stored_goes_on(release: Path) ->
     async with running() as cluster:
         await load(cluster, stored)
         start_controllers(cluster)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await cluster.settled()
         found = await objects(cluster)
         assert identities(found) == identities(stored)
