@@ -295,7 +295,10 @@ async def test_an_object_that_changed_while_a_webhook_thought_is_not_overwritten
 async def test_conversion_webhooks_translate_between_versions(client: Client, hook: Hook) -> None:
     definition = widget_definition()
     first = definition["spec"]["versions"][0]
-    definition["spec"]["versions"] = [first, {**first, "name": "v2", "storage": False}]
+    sized = {"type": "object", "properties": {"length": {"type": "integer"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": sized}}}
+    second = {"schema": schema, "selectableFields": [{"jsonPath": ".spec.length"}], "name": "v2", "storage": False}
+    definition["spec"]["versions"] = [first, {**first, **second}]
     definition["spec"]["conversion"] = {
         "strategy": "Webhook",
         "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": hook.url, "caBundle": hook.bundle}},
@@ -318,6 +321,8 @@ async def test_conversion_webhooks_translate_between_versions(client: Client, ho
     assert (await client.get(WIDGET, "w", "default"))["spec"] == {"size": 5}
     await client.patch(WIDGET, "w", "default", {"spec": {"size": 6}})
     assert (await client.get(newer, "w", "default"))["spec"] == {"length": 6}
+    for wanted, count in ((6, 1), (5, 0)):  # by the fields of the version that is asked for, not of the stored one
+        assert len(await client.list(newer, "default", field_selector=f"spec.length={wanted}")) == count
     hook.answer = lambda request: {"result": {"status": "Failure", "message": "too hard"}}
     with pytest.raises(ServerError, match=r"conversion webhook for example.com/v1, Kind=Widget failed: too hard"):
         await client.get(newer, "w", "default")

@@ -19,7 +19,7 @@ from shoal.local.apiserver.body import decode_object, encode
 from shoal.local.apiserver.call import Answer, Call, decoded, json_answer, object_answer
 from shoal.local.apiserver.collection import Record
 from shoal.local.apiserver.conversion import Converter
-from shoal.local.apiserver.reading import list_answer
+from shoal.local.apiserver.reading import chosen_of, list_answer
 from shoal.local.apiserver.resources import Resource
 from shoal.local.apiserver.selectors import selection
 from shoal.local.apiserver.status import MODIFIED, bad_request, cause, conflict, forbidden, invalid, not_found
@@ -77,9 +77,8 @@ class Deleter:
         chosen = selection(call.resource, call.version, query.get("labelSelector", ""), query.get("fieldSelector", ""))
         found: list[bytes] = []
         revision = self.storage.committed
-        for record in list(call.resource.collection.records(call.namespace or None)):
-            if not chosen.matches(record):
-                continue
+        there = list(call.resource.collection.records(call.namespace or None))
+        for record in await chosen_of(call, chosen, there, self.converter.encoded):
             current = call.resource.collection.head(record.namespace, record.name)
             if current is None:
                 continue

@@ -42,6 +42,17 @@ class Token(msgspec.Struct, frozen=True):
     fresh: bool = False  # go on from the current state, after the snapshot was forgotten
 
 
+async def chosen_of(call: Call, chosen: Selection, found: list[Record], convert: Convert) -> list[Record]:
+    """Those that the selectors mean. Fields of custom objects are those of the version that is asked for."""
+    if chosen.everything:
+        return found
+    if call.is_stored_version or not call.resource.custom or not chosen.reads_fields:
+        return [record for record in found if chosen.matches(record)]
+    bodies = await convert(call, [record.raw for record in found])
+    seen = [Record(one.id, one.namespace, one.name, one.revision, raw) for one, raw in zip(found, bodies, strict=True)]
+    return [record for record, shown in zip(found, seen, strict=True) if chosen.matches(shown)]
+
+
 class Reader:
     """The reading verbs over one storage. `convert` turns stored bytes into those of the version asked for."""
 
@@ -115,23 +126,11 @@ class Reader:
             found, revision = self._state(call, namespace)
         else:
             found, revision = self._rest(call, namespace, token)
-        found = await self._chosen(call, chosen, found)
+        found = await chosen_of(call, chosen, found, self.convert)
         if not limit or len(found) <= limit:
             return found, revision, 0
         self._keep((f"{call.resource.name}/{namespace or ''}", revision), call, namespace, token)
         return found[:limit], revision, len(found) - limit
-
-    async def _chosen(self, call: Call, chosen: Selection, found: list[Record]) -> list[Record]:
-        """Those that the selectors mean. Fields of custom objects are those of the version that is asked for."""
-        if chosen.everything:
-            return found
-        if call.is_stored_version or not call.resource.custom or not chosen.reads_fields:
-            return [record for record in found if chosen.matches(record)]
-        bodies = await self.convert(call, [record.raw for record in found])
-        seen = [
-            Record(one.id, one.namespace, one.name, one.revision, raw) for one, raw in zip(found, bodies, strict=True)
-        ]
-        return [record for record, shown in zip(found, seen, strict=True) if chosen.matches(shown)]
 
     def _state(self, call: Call, namespace: str | None) -> tuple[list[Record], int]:
         """The state that resourceVersion and resourceVersionMatch ask for."""
@@ -243,7 +242,7 @@ class Reader:
         if sequence is None:
             # What is visible at this moment is told first; everything after it comes from the history.
             sequence = collection.end
-            state = await self._chosen(call, chosen, collection.records(namespace or None))
+            state = await chosen_of(call, chosen, collection.records(namespace or None), self.convert)
             for start in range(0, len(state), 256):
                 bodies = [record.raw for record in state[start : start + 256]]
                 if not call.is_stored_version:
@@ -288,8 +287,8 @@ class Reader:
         """The event as this watcher must see it, or nothing."""
         kind, record = event.type, event.record
         if not chosen.everything:
-            now = kind != "DELETED" and bool(await self._chosen(call, chosen, [record]))
-            before = event.previous is not None and bool(await self._chosen(call, chosen, [event.previous]))
+            now = kind != "DELETED" and bool(await chosen_of(call, chosen, [record], self.convert))
+            before = event.previous is not None and bool(await chosen_of(call, chosen, [event.previous], self.convert))
             if now:
                 kind = "MODIFIED" if before else "ADDED"
             elif before:
