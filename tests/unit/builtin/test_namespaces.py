@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from shoal.api import kinds
+from shoal.local import builtin
+from shoal.local.apiserver import Server
+from tests.cluster import Cluster
+from tests.unit.builtin.objects import container
 
 
 async def test_a_namespace_gets_its_service_account(cluster):
@@ -43,3 +47,35 @@ async def test_a_finalizer_holds_the_namespace_and_it_says_so(cluster):
     assert "test.example/hold in 1 resource instances" in said["NamespaceFinalizersRemaining"]
     await cluster.client.patch(kinds.CONFIG_MAP, "held", "team", {"metadata": {"finalizers": None}})
     await cluster.until_gone(kinds.NAMESPACE, "team")
+
+
+async def test_pods_go_before_what_they_use(cluster):
+    await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    where = {"namespace": "team"}
+    held = {"name": "held", "finalizers": ["test.example/hold"], **where}
+    await cluster.create(
+        kinds.POD, {"apiVersion": "v1", "kind": "Pod", "metadata": held, "spec": {"containers": [container()]}}
+    )
+    await cluster.create(
+        kinds.CONFIG_MAP, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "used", **where}}
+    )
+    await cluster.client.delete(kinds.NAMESPACE, "team")
+    await cluster.until(kinds.POD, "held", lambda o: o["metadata"].get("deletionTimestamp"), "team")
+    await cluster.settled()
+    assert "used" in await cluster.names(kinds.CONFIG_MAP, "team")
+    await cluster.client.patch(kinds.POD, "held", "team", {"metadata": {"finalizers": None}})
+    await cluster.until_gone(kinds.NAMESPACE, "team")
+
+
+async def test_nobody_changes_what_pods_trust():
+    server = Server(None)
+    await server.start()
+    cluster = Cluster(server)
+    cluster.start(builtin.run_all(cluster.client, root_ca="bundle"))
+    try:
+        await cluster.until(kinds.CONFIG_MAP, "kube-root-ca.crt", lambda o: True)
+        await cluster.client.patch(kinds.CONFIG_MAP, "kube-root-ca.crt", "default", {"data": {"ca.crt": "", "x": "y"}})
+        await cluster.until(kinds.CONFIG_MAP, "kube-root-ca.crt", lambda o: o["data"] == {"ca.crt": "bundle"})
+    finally:
+        await cluster.stop()
+        await server.stop()

@@ -40,6 +40,7 @@ class Namespaces:
         self._client = census.client
         self._root_ca = root_ca
         self._namespaces = census.cache(kinds.NAMESPACE)
+        self._doubtful: set[str] = set()  # namespaces whose CA bundle someone has written
         self.controller: Controller[Key] = Controller("namespaces", self.reconcile, workers=4, clock=census.clock)
 
     async def run(self) -> None:
@@ -58,10 +59,10 @@ class Namespaces:
         found = self._namespaces.get(key)
         if found is None:
             return
-        restores = change.kind == "removed" and (
-            (kind == kinds.SERVICE_ACCOUNT and change.key.name == "default")
-            or (kind == kinds.CONFIG_MAP and change.key.name == ROOT_CA)
-        )
+        restores = change.kind == "removed" and kind == kinds.SERVICE_ACCOUNT and change.key.name == "default"
+        if self._root_ca and kind == kinds.CONFIG_MAP and change.key.name == ROOT_CA and change.old is not None:
+            self._doubtful.add(change.key.namespace)
+            restores = True
         if restores or (found["metadata"].get("deletionTimestamp") and change.kind != "changed"):
             self.controller.enqueue(key)
 
@@ -78,6 +79,9 @@ class Namespaces:
         wanted: list[tuple[Kind, Json]] = [(kinds.SERVICE_ACCOUNT, {"metadata": {"name": "default"}})]
         if self._root_ca:
             wanted.append((kinds.CONFIG_MAP, {"metadata": {"name": ROOT_CA}, "data": {"ca.crt": self._root_ca}}))
+        if name in self._doubtful:
+            self._doubtful.discard(name)
+            await self._restore_bundle(name)
         for kind, body in wanted:
             if self._census.has(kind, Key(name, body["metadata"]["name"])):
                 continue
@@ -85,6 +89,16 @@ class Namespaces:
                 await self._client.create(kind, {"apiVersion": "v1", "kind": kind.kind, **body}, name)
             except (AlreadyExists, Forbidden, NotFound):
                 continue  # there already, or the namespace is on its way out
+
+    async def _restore_bundle(self, namespace: str) -> None:
+        """Pods trust what is in it: nobody else may say what that is."""
+        try:
+            held = await self._client.get(kinds.CONFIG_MAP, ROOT_CA, namespace)
+            if held.get("data") != {"ca.crt": self._root_ca}:
+                data = {**dict.fromkeys(held.get("data") or ()), "ca.crt": self._root_ca}
+                await self._client.patch(kinds.CONFIG_MAP, ROOT_CA, namespace, {"data": data})
+        except NotFound:
+            return  # made anew below
 
     async def _empty(self, namespace: Json) -> float | None:
         """Delete what is there, pods before all else, so that nothing they use goes before them; release the namespace
