@@ -99,8 +99,8 @@ async def test_the_numbers_tell_about_the_queue_and_about_nobody(quiet: Cluster)
 
 
 OBJECTS = 6_000
-BOUND = 15.0
-"""Seconds to the first decision with so many objects there, on a busy machine."""
+BOUND = 10.0
+"""Seconds of CPU to the first decision with so many objects there: on a busy machine others work meanwhile."""
 
 
 async def fill(cluster: Cluster, objects: int) -> None:
@@ -117,12 +117,12 @@ async def fill(cluster: Cluster, objects: int) -> None:
 
 
 async def first_decision(cluster: Cluster) -> float:
-    """Seconds from the start of a controller to the first object that it creates."""
+    """Seconds of CPU from the start of a controller to the first object that it creates."""
     settings = AppWrapperSettings(trust_unstamped=True, events=False)
-    began = time.monotonic()
+    began = time.process_time()
     cluster.start(AppWrapperController(cluster.client, settings).run())
     await cluster.until(kinds.CONFIG_MAP, "fits", lambda found: True)
-    return time.monotonic() - began
+    return time.process_time() - began
 
 
 def reads_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,9 @@ def reads_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Ledger._charge_pod
 
     def slow(self: Ledger, fact: Any) -> None:
-        time.sleep(0.003)
+        end = time.process_time() + 0.003
+        while time.process_time() < end:
+            pass
         original(self, fact)
 
     monkeypatch.setattr(Ledger, "_charge_pod", slow)
