@@ -22,8 +22,9 @@ from shoal.local.runtime.shim import kernel
 from shoal.local.settings import Settings
 from tests.e2e import invariants
 from tests.e2e.machine import judge
+from tests.patience import PATIENCE
 
-READY_SECONDS = 120.0
+READY_SECONDS = 180.0
 
 
 class Whole:
@@ -82,7 +83,7 @@ class Whole:
 
         return await self.until(look, READY_SECONDS)
 
-    async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+    async def until(self, look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         async with asyncio.timeout(seconds):
             while not (found := await look()):  # noqa: ASYNC110 - the other side has no event
                 await asyncio.sleep(0.25)
@@ -103,14 +104,14 @@ class Whole:
                 except aiohttp.ClientConnectorError:
                     return None
 
-            name = await self.until(submit, 60)
+            name = await self.until(submit)
 
             async def look() -> Json | None:
                 async with session.get(url + name) as answer:
                     found: Json = await answer.json()
                     return found if found["status"] in ("SUCCEEDED", "FAILED", "STOPPED") else None
 
-            found: Json = await self.until(look, 90)
+            found: Json = await self.until(look, 120)
             async with session.get(f"{url}{name}/logs") as answer:
                 found["logs"] = (await answer.json())["logs"]
             return found
@@ -140,7 +141,7 @@ class Whole:
         async def look() -> bool:
             return not await self.pods(cluster)
 
-        await self.until(look, 60)
+        await self.until(look)
 
 
 def is_ready(pod: Json) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from shoal.local.runtime.identity import start_time
 from tests.e2e import as_user
 from tests.e2e.machine import Machine
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
@@ -118,7 +119,7 @@ def test_three_ray_clusters_without_rights(ordinary: Machine, sandbox: str) -> N
     assert processes() == {}
 
 
-def until(true: object, seconds: float = 10.0) -> None:
+def until(true: object, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not true():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -24,6 +24,7 @@ from shoal.kube.errors import Invalid, NotFound
 from shoal.kube.kubeconfig import load
 from tests.cluster import RemoteCluster
 from tests.e2e.machine import Machine
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, dispatched, has_state, needs, trail, waits
 
 SHORTAGE = ("Backoff", "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper.")
@@ -119,7 +120,7 @@ def wrapped(
 async def until_pods_run(cluster: RemoteCluster, name: str, count: int) -> None:
     phases: dict[str, str] = {}
     selector = f"appwrapper.mcad.ibm.com={name}"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         async for event in cluster.client.watch(
             kinds.POD, "default", label_selector=selector, send_initial_events=True
         ):
@@ -144,6 +145,13 @@ async def until_it_runs(cluster: RemoteCluster, wrapper: Json, count: int) -> No
 
 async def pods_of(cluster: RemoteCluster, name: str) -> list[Json]:
     return await cluster.client.list(kinds.POD, "default", label_selector=f"appwrapper.mcad.ibm.com={name}")
+
+
+async def until_pods(cluster: RemoteCluster, name: str, count: int) -> None:
+    """Their controller makes and ends them in its own time."""
+    async with asyncio.timeout(PATIENCE):
+        while len(await pods_of(cluster, name)) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 # --- walks
@@ -198,6 +206,7 @@ async def test_declared_amounts_count_even_where_they_contradict_the_template(cl
     await cluster.until(kinds.APP_WRAPPER, "low", dispatched)
     await submit(cluster, declared("high", "470m", "10m"))
     await cluster.until(kinds.APP_WRAPPER, "high", waits)
+    await until_pods(cluster, "low", 2)
     assert [one["status"]["phase"] for one in await pods_of(cluster, "low")] == ["Pending", "Pending"]
     assert await pods_of(cluster, "high") == []
 
@@ -207,13 +216,13 @@ async def test_a_gang_that_sums_up_and_finds_no_node_gives_its_room_back(cluster
     grace, as often as it likes; two of 340m run in that room all the same, although they came later."""
     await until_it_runs(cluster, deployment_of("550m"), 2)
     wide = await submit(cluster, deployment_of("700m", 1, requeuing={"timeInSeconds": 1, "growthType": "none"}))
+    await cluster.until(kinds.APP_WRAPPER, wide, dispatched)
     small = await submit(cluster, deployment_of("340m"))
-    await cluster.until(kinds.APP_WRAPPER, small, waits)
     await until_pods_run(cluster, small, 2)
     back = await cluster.until(kinds.APP_WRAPPER, wide, waits)
     reasons = [reason for _, reason, _ in trail(back)]
     assert "MinPodsNotRunning" in reasons and "PreemptionTriggered" in reasons
-    assert await pods_of(cluster, wide) == []
+    await until_pods(cluster, wide, 0)
 
 
 async def test_the_budget_of_requeues_ends_in_deleted(cluster: RemoteCluster) -> None:
@@ -229,7 +238,7 @@ async def test_the_budget_of_requeues_ends_in_deleted(cluster: RemoteCluster) ->
 async def test_jobs_complete_alone_and_together(cluster: RemoteCluster) -> None:
     await submit(cluster, wrapped("alone", job("alone"), done="Complete"))
     await submit(cluster, wrapped("both", job("both-1"), job("both-2", "1"), done="Complete"))
-    await submit(cluster, wrapped("quiet", job("quiet", count=2), minimum=2, requeuing={"timeInSeconds": 1}))
+    await submit(cluster, wrapped("quiet", job("quiet", count=2), minimum=2, requeuing={"timeInSeconds": 15}))
     for name in ("alone", "both"):
         ended = await cluster.until(kinds.APP_WRAPPER, name, has_state("Completed"))
         assert trail(ended)[-1][:2] == ("Completed", "PodsCompleted")

@@ -69,7 +69,7 @@ def test_the_tutorial_word_for_word_with_real_ray(machine: Callable[..., Machine
 
     cluster.kubectl("create", "-f", "samples/appwrapper/raycluster.yaml")
     cluster.wait("appwrapper/first", "jsonpath={.status.queuejobstate}=Dispatched")
-    cluster.wait("pods", "condition=Ready", "--all")
+    until_ready(cluster, "first")
     check_dispatched(cluster.get("appwrapper", "first")["status"])
     pods = cluster.names("pods")
     assert [name.rpartition("-")[0] for name in pods] == ["first-head", "first-workers-worker"]
@@ -102,7 +102,7 @@ def test_the_older_tutorial_with_an_autoscaler_beside_the_head(machine: Callable
     cluster = machine(*NODE, *BASE_LOAD)
     cluster.kubectl("create", "-f", "-", stdin=text)
     cluster.wait(f"{wrappers}/{name}", "jsonpath={.status.queuejobstate}=Dispatched")
-    cluster.wait("pods", "condition=Ready", "--all")
+    until_ready(cluster, name)
     check_dispatched(cluster.get(wrappers, name)["status"])
     described = cluster.kubectl("describe", wrappers, name)
     for line in (r"^  Canrun: +true$", r"^  Queuejobstate: +Dispatched$", r"^  State: +Running$", r"^Events: +<none>$"):
@@ -135,6 +135,13 @@ def test_the_tutorial_quickly_with_simulated_pods(machine: Callable[..., Machine
     cluster.kubectl("delete", "appwrapper", "first")
     cluster.wait("appwrapper/second", "jsonpath={.status.queuejobstate}=Dispatched")
     assert "there is no gang third" in cluster.shoal("why", "third", "--name", cluster.name, fails=True)
+
+
+def until_ready(cluster: Machine, name: str) -> None:
+    """Its pods are made after it, one by one: only then can they be waited for."""
+    cluster.wait(f"raycluster/{name}", "create")
+    cluster.wait(f"raycluster/{name}", "jsonpath={.status.state}=ready")
+    cluster.wait("pods", "condition=Ready", "--all")
 
 
 def check_dispatched(status: dict[str, Any]) -> None:
