@@ -72,6 +72,7 @@ def program(name: str) -> Path:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_file():
+            print(f"building {name} (kept in {folder}) …", file=sys.stderr, flush=True)
             _go_build(name, name, ".", target, "-s -w")
     return target
 
@@ -202,5 +203,7 @@ if __name__ == "__main__":
     try:
         for built, where in binaries(*sys.argv[1:]).items():
             print(f"{built}: {where}")
+        if not sys.argv[1:]:  # here, where it may take its time: a test may not
+            print(f"goclients: {program('goclients')}")
     except CannotBuild as error:
         sys.exit(f"error: {error}")

@@ -25,6 +25,7 @@ from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, free_ports
 from tests.faults import proven
 from tests.integration.queues.walk import assert_walk_holds
+from tests.patience import PATIENCE
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 INSTALL = ("install", "--image", "example.test/shoal:1", "--replicas", "1")
@@ -63,6 +64,9 @@ def controller(
     installed: ControlPlane, webhook_url: str, health_port: int, tmp_path: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`shoal controller` with the service account's own token, and nothing more."""
+    account = f"system:serviceaccount:{installation.NAMESPACE}:{installation.NAME}"
+    question = ("auth", "can-i", "list", "appwrappers.workload.codeflare.dev", f"--as={account}", "-A")
+    until(lambda: installed.kubectl(*question).strip() == "yes")  # the server learns of a binding by its own watch
     token = installed.kubectl("-n", installation.NAMESPACE, "create", "token", installation.NAME).strip()
     own = json.loads(installed.kubeconfig.read_text())
     own["users"] = [{"name": "admin", "user": {"token": token}}]
@@ -86,7 +90,7 @@ def controller(
             yield process
         finally:  # what one test leaves running, the next would take for its own
             process.terminate()
-            ended = process.wait(30)
+            ended = process.wait(60)
         assert ended == 0
     said = (tmp_path / "log").read_text()
     assert "forbidden" not in said.lower(), said
@@ -170,8 +174,31 @@ def _changes_after_install(patch: pytest.MonkeyPatch, change: Callable[[ControlP
 
 
 def drop_webhooks(plane: ControlPlane) -> None:
+    """And wait until the server does not ask them any more: that follows a moment later."""
     for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
         plane.kubectl("delete", kind, "shoal", "--ignore-not-found")
+    until(lambda: "created" in apply(plane, simple_wrapper("probe"), "--dry-run=server"))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """A refusal of the server counts as not yet."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if holds():
+                return
+            refused = ""
+        except RuntimeError as error:
+            refused = str(error)
+        assert time.monotonic() < deadline, f"it never came to that: {refused}"
+        time.sleep(0.2)
+
+
+def until_allowed(plane: ControlPlane, user: str, namespace: str, *resources: str) -> None:
+    """A real server learns of roles and bindings by its own watches."""
+    for resource in resources:
+        question = ("auth", "can-i", "create", resource, f"--as={user}", "-n", namespace)
+        until(lambda question=question: plane.kubectl(*question).strip() == "yes")  # type: ignore[misc]
 
 
 def _webhooks_only_in_code(patch: pytest.MonkeyPatch) -> None:
@@ -240,7 +267,7 @@ def test_f071_uninstall_leaves_definitions_and_what_runs(
     )
     ours = installed.kubectl("get", "deployments", "-n", "default", "-o", "name")
     controller.terminate()  # as the Deployment's pods would end: without rights it could only complain
-    controller.wait(30)
+    controller.wait(60)
     shoal(installed, "uninstall")
     assert "appwrapper" in installed.kubectl("get", "-f", str(SAMPLES / "deployment.yaml"), "-o", "name")
     assert ours.strip() and installed.kubectl("get", "deployments", "-n", "default", "-o", "name") == ours
@@ -305,7 +332,7 @@ def test_f064_with_the_webhook_down_nobody_else_is_stopped(
         installed.kubectl("delete", "pod", "free", "-n", namespace, "--wait=false", "--grace-period=0", "--force")
     apply(installed, RAY, "-n", "default")
     installed.kubectl("delete", "raycluster", "loot", "-n", "default")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while True:  # a new configuration takes a moment to be in force
         try:
             apply(installed, simple_wrapper("new"), "--dry-run=server")
@@ -320,7 +347,7 @@ def test_f064_with_the_webhook_down_nobody_else_is_stopped(
     installed.kubectl("delete", "appwrapper", "older", "--wait=false")
     freed = json.dumps({"metadata": {"finalizers": None}})
     installed.kubectl("patch", "appwrapper", "older", "--type=merge", "-p", freed)
-    installed.kubectl("wait", "appwrapper/older", "--for=delete", "--timeout=30s")
+    installed.kubectl("wait", "appwrapper/older", "--for=delete", "--timeout=60s")
 
 
 def _ready_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -341,7 +368,7 @@ async def test_f065_ready_means_that_a_call_came_through(installed: ControlPlane
         asyncio.ensure_future(admission.keep(Client(transport))),
     ]
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while admission.trouble() is not None:  # noqa: ASYNC110 (it tells nobody)
                 await asyncio.sleep(0.05)
         made = await Client(transport).create(APP_WRAPPER, simple_wrapper("first-of-all"), "default", dry_run=True)
@@ -396,6 +423,7 @@ def test_f112_two_users_in_two_namespaces_on_a_real_server(
         verbs = "--verb=get,list,create,update,patch,delete"
         installed.kubectl("-n", namespace, "create", "role", user, verbs, f"--resource={resources}")
         installed.kubectl("-n", namespace, "create", "rolebinding", user, f"--role={user}", f"--user={user}")
+        until_allowed(installed, user, namespace, *resources.split(","))
     apply(installed, simple_wrapper("gang", RAY, namespace="red"), "--as=ann")
     installed.kubectl("-n", "red", "wait", "appwrapper/gang", "--for=jsonpath={.status.state}=Running", "--timeout=60s")
     assert "loot" in installed.kubectl("-n", "red", "get", "rayclusters", "-o", "name")

@@ -28,7 +28,7 @@ func clientGo(cfg *rest.Config) {
 	binary.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	cs, err := kubernetes.NewForConfig(&binary)
 	must(err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	factory := informers.NewSharedInformerFactory(cs, 0)
 	seen := make(chan string, 100)
@@ -116,7 +116,7 @@ func clientGo(cfg *rest.Config) {
 	select {
 	case e := <-w.ResultChan():
 		fmt.Println("custom", e.Type)
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		fmt.Println("FAILED no event")
 	}
 	close(stop)

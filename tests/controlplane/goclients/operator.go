@@ -190,7 +190,7 @@ func (o *operator) boat(ctx context.Context, fleet *Fleet, number int32) (*corev
 
 func controllerRuntime(config *rest.Config) {
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	scheme := runtime.NewScheme()
 	must(corev1.AddToScheme(scheme))
@@ -203,14 +203,8 @@ func controllerRuntime(config *rest.Config) {
 	must(err)
 	crd := definition()
 	must(user.Create(ctx, crd))
-	until(ctx, "the kind is established", func() (bool, error) {
-		err := user.Get(ctx, client.ObjectKeyFromObject(crd), crd)
-		for _, condition := range crd.Status.Conditions {
-			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-				return true, err
-			}
-		}
-		return false, err
+	until(ctx, "the kind is served and told of", func() (bool, error) {
+		return user.List(ctx, &FleetList{}) == nil, nil
 	})
 
 	manager, err := ctrl.NewManager(config, ctrl.Options{
