@@ -102,6 +102,11 @@ BAD: dict[str, tuple[Kind, Json, str]] = {
         f"{ITEM}.metadata.name: is longer than 63 characters",
     ),
     "a role": (kinds.APP_WRAPPER, app_wrapper("gang", ROLE), f"{ITEM}: Role in {RBAC} cannot be wrapped"),
+    "an object of no namespace": (
+        kinds.APP_WRAPPER,
+        app_wrapper("gang", config_map("a"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}}),
+        "spec.resources.GenericItems[1].generictemplate: Namespace is cluster-scoped",
+    ),
     "a path that leads nowhere": (
         kinds.APP_WRAPPER,
         components({"template": config_map("a"), "podSets": [{"path": "template.spec.template"}]}),
@@ -178,8 +183,16 @@ def nameless() -> Json:
             {**app_wrapper("gang"), "spec": {"resources": {"GenericItems": [{"replicas": 1}]}}},
             f"{ITEM}: the object to create is missing; this AppWrapper will fail",
         ),
+        (
+            app_wrapper("gang", {"apiVersion": "v1", "kind": "List", "metadata": {"name": "all"}, "items": []}),
+            f"{ITEM}: a List is no object by itself; wrap each of its items; this AppWrapper will fail",
+        ),
+        (
+            app_wrapper("gang", {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one"}}),
+            f"{ITEM}: the cluster serves no Widget in example.com/v1; install its CRD; this AppWrapper will fail",
+        ),
     ],
-    ids=["no name", "no object"],
+    ids=["no name", "no object", "a list", "a kind that is not there"],
 )
 async def test_what_mcad_lets_in_gets_in_with_a_warning_and_fails(guarded: Cluster, body: Json, told: str) -> None:
     answer = await guarded.client.request("POST", kinds.APP_WRAPPER.path("default"), body=msgspec.json.encode(body))

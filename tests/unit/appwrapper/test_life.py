@@ -14,7 +14,7 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, Requeuing, wrappe
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, admission, follow, monitor
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, admission, explain, follow, monitor
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.pods import GangPod
@@ -310,6 +310,26 @@ async def test_each_requeue_waits_longer_until_the_budget_is_used_up_and_nothing
     await quiet.until_gone(kinds.CONFIG_MAP, "gang-map")
     await quiet.settled()
     assert has_state("Deleted")(await quiet.get(kinds.APP_WRAPPER, "gang"))
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        lambda status: statuses.given_up(status, message="too few"),
+        lambda status: statuses.failed(status, lambda: T0, message="refused"),
+        lambda status: statuses.deadline_exceeded(status, lambda: T0, limit=5),
+    ],
+    ids=["given up", "failed", "too long"],
+)
+def test_who_has_ended_counts_no_live_pods_and_is_planned_nowhere(ended: Any) -> None:
+    given = Admission(generation=1, sets={"0.pod": admission.Given(2, {"cpu": 2000}, {"node-1": 2})})
+    ran = statuses.dispatched(statuses.admitted(AppWrapperStatus(), given, lambda: T0), lambda: T0)
+    running = typed(app_wrapper("gang", pod("a")), AppWrapper)
+    running = msgspec.structs.replace(running, status=msgspec.structs.replace(ran, running=1, pending=1, succeeded=3))
+    assert explain.described(running, {})["nodes"] == {"node-1": 2}
+    over = msgspec.structs.replace(running, status=ended(running.status))
+    assert (over.status.running, over.status.pending, over.status.succeeded) == (0, 0, 3)
+    assert "nodes" not in explain.described(over, {})
 
 
 async def test_a_gang_that_cannot_come_up_does_not_keep_the_room_from_those_behind_it(quiet: Cluster) -> None:

@@ -102,11 +102,9 @@ class Objects:
         try:
             kind = await self.kinds.kind_of(obj["apiVersion"], obj["kind"])
             if kind is None:
-                missing = f"the cluster serves no {obj['kind']} in {obj['apiVersion']}; install its CRD"
-                return Refused(name, missing, permanent=True)
+                return Refused(name, not_served(obj["apiVersion"], obj["kind"]), permanent=True)
             if not kind.namespaced:
-                wide = f"{obj['kind']} is cluster-scoped; an AppWrapper wraps objects of its namespace"
-                return Refused(name, wide, permanent=True)
+                return Refused(name, too_wide(kind), permanent=True)
             try:
                 await writer.create(kind, obj)
             except AlreadyExists:
@@ -197,6 +195,17 @@ def names_of(wrapper: AppWrapper) -> list[Name]:
     """Every object that this AppWrapper may have made: recorded at its admission, or in its spec."""
     written = wrapped_names(wrapper)
     return list(dict.fromkeys((*read(wrapper.status.admission).objects, *written)))
+
+
+def not_served(api_version: str, kind: str) -> str:
+    """Why there can be no object of this kind."""
+    if kind.endswith("List"):
+        return f"a {kind} is no object by itself; wrap each of its items"
+    return f"the cluster serves no {kind} in {api_version}; install its CRD"
+
+
+def too_wide(kind: Kind) -> str:
+    return f"{kind.kind} is cluster-scoped; an AppWrapper wraps objects of its namespace"
 
 
 def is_ours(obj: Object, wrapper: AppWrapper) -> bool:

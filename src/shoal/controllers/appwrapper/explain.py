@@ -18,6 +18,7 @@ from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import micro_text
 from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper.status import TERMINAL
 from shoal.controllers.appwrapper.words import discreet, plain_key, printable
 from shoal.engine.model import Explanation, Shortfall
 
@@ -134,6 +135,8 @@ def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
         }
     elif status.message:
         found["message"] = status.message
+    if status.state in TERMINAL:
+        return found  # what it was given is no longer its own
     nodes: Counter[str] = Counter()
     for one in record.sets.values():
         nodes.update(one.nodes)

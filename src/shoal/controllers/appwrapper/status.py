@@ -126,6 +126,8 @@ def failed(status: AppWrapperStatus, now: Now, *, message: str) -> AppWrapperSta
         can_run=False,
         sender="before manageQueueJob - afterEtcdDispatching",
         message=message,
+        pending=0,
+        running=0,
     )
     return _append(ended, "Failed", now, "ItemCreationFailure.", message)
 
@@ -138,6 +140,7 @@ def deadline_exceeded(status: AppWrapperStatus, now: Now, *, limit: int) -> AppW
         state="Failed",
         queue_job_state="Failed",
         can_run=False,
+        pending=0,
         running=0,
         message=message,
         sender="before PreemptQueueJobs - CanRun: false -- DispatchDeadlineExceeded",
@@ -171,7 +174,8 @@ def completed(status: AppWrapperStatus, now: Now, *, message: str = "") -> AppWr
 
 def given_up(status: AppWrapperStatus, *, message: str) -> AppWrapperStatus:
     """The budget of requeuings is used up: objects removed, the AppWrapper stays. Terminal."""
-    return replace(status, state="Deleted", queue_job_state="Deleted", can_run=False, message=message)
+    ended = replace(status, state="Deleted", queue_job_state="Deleted", can_run=False, message=message)
+    return replace(ended, pending=0, running=0)
 
 
 def making_room_for(status: AppWrapperStatus, preemptor_uid: str) -> AppWrapperStatus:

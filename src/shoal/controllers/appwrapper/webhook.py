@@ -20,6 +20,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.problems import FieldError, joined
 from shoal.controllers.appwrapper.demand import unreadable
+from shoal.controllers.appwrapper.dispatch import not_served, too_wide
 from shoal.controllers.appwrapper.rights import Creator, Rights, not_allowed, refused_kind
 from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, Verdict
@@ -70,13 +71,23 @@ def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str
     if obj is None or request.sub_resource or _passes(obj, old):
         return Verdict()
     found = [*rules.validate(obj, old), *_too_many_kinds(obj), *([] if as_creator else refused_kinds(obj))]
-    chosen = ((obj.get("metadata") or {}).get("annotations") or {}).get(SUPPLY, supply)
-    problems = [error for error in found if not is_left_to_creation(error, literally=chosen == "aggregate")]
+    literally = _is_literal(obj, supply)
+    problems = [error for error in found if not is_left_to_creation(error, literally=literally)]
     if not problems:
         problems = _unreadable_demand(obj)
     if problems:
-        return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
+        return _invalid(request, problems)
     return Verdict(warnings=tuple(f"{error}; this AppWrapper will fail" for error in found))
+
+
+def _invalid(request: AdmissionRequest, problems: list[FieldError]) -> Verdict:
+    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
+
+
+def _is_literal(obj: Json, supply: str) -> bool:
+    """Is MCAD asked for to the letter? Then more gets in, and fails."""
+    chosen = ((obj.get("metadata") or {}).get("annotations") or {}).get(SUPPLY, supply)
+    return bool(chosen == "aggregate")
 
 
 def refused_kinds(obj: Json) -> list[FieldError]:
@@ -145,20 +156,27 @@ class Judge:
             return verdict
         if _passes(obj, old) or (old is not None and wraps_the_same(obj, old)):
             return verdict
+        found = await self._kinds_of(obj)
+        wide = [
+            FieldError(path, too_wide(kind), "Forbidden") for path, _, kind in found if kind and not kind.namespaced
+        ]
+        if wide and not _is_literal(obj, self._supply):
+            return _invalid(request, wide)
+        unknown = [FieldError(path, not_served(*named)) for path, named, kind in found if kind is None]
+        warnings = (*verdict.warnings, *(f"{error}; this AppWrapper will fail" for error in (*wide, *unknown)))
         user = request.user_info
         creator = Creator(user.username, user.uid, tuple(user.groups), user.extra)
-        missing = await self._rights.missing(creator, await self._wanted(obj), request.namespace)
-        if missing is None:
-            return verdict
-        return Verdict(False, not_allowed(creator, missing, request.namespace))
+        missing = await self._rights.missing(creator, [kind for _, kind in served], request.namespace)
+        if missing is not None:
+            return Verdict(False, not_allowed(creator, missing, request.namespace))
+        return msgspec.structs.replace(verdict, warnings=warnings)
 
-    async def _wanted(self, obj: Json) -> list[Kind]:
-        found = []
-        for api_version, name in dict.fromkeys(_type_of(template) for _, template in wrapped_templates(obj)):
-            kind = await self._kinds.kind_of(api_version, name)
-            if kind is not None:
-                found.append(kind)
-        return found
+    async def _kinds_of(self, obj: Json) -> list[tuple[str, tuple[str, str], Kind | None]]:
+        """Every type that is wrapped, once: where it first stands, its apiVersion and name, what is served of it."""
+        first: dict[tuple[str, str], str] = {}
+        for path, template in wrapped_templates(obj):
+            first.setdefault(_type_of(template), path)
+        return [(path, named, await self._kinds.kind_of(*named)) for named, path in first.items()]
 
 
 def _passes(obj: Json, old: Json | None) -> bool:
