@@ -157,9 +157,8 @@ class Judge:
         if _passes(obj, old) or (old is not None and wraps_the_same(obj, old)):
             return verdict
         found = await self._kinds_of(obj)
-        wide = [
-            FieldError(path, too_wide(kind), "Forbidden") for path, _, kind in found if kind and not kind.namespaced
-        ]
+        served = [(path, kind) for path, _, kind in found if kind is not None]
+        wide = [FieldError(path, too_wide(kind), "Forbidden") for path, kind in served if not kind.namespaced]
         if wide and not _is_literal(obj, self._supply):
             return _invalid(request, wide)
         unknown = [FieldError(path, not_served(*named)) for path, named, kind in found if kind is None]
