@@ -6,6 +6,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from shoal.local.runtime.container import ContainerRun
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.pod import PodRun

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from typing import Any
+
+import pytest
 
 from shoal.api.meta import Json
 from shoal.local.runtime.names import hosts_text, service_lines
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.services import link_variables, service_views
+from shoal.local.sandbox.relays import Place
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
 
@@ -119,6 +124,68 @@ async def test_a_translated_port_is_reached_by_every_name_and_by_variable(one_ma
     assert one_machine.host.sandbox.service_addresses == {}
 
 
+ECHO = (
+    "import socket\n"
+    "ours = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    "ours.bind(('', 18053))\n"
+    "while True:\n"
+    "    data, asker = ours.recvfrom(1000)\n"
+    "    ours.sendto(b'heard ' + data, asker)"
+)
+ASK = (
+    "import os, socket, sys\n"
+    "ours = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    "ours.settimeout(0.2)\n"
+    "host = os.environ.get('FRONT_SERVICE_HOST') or '127.0.0.1'\n"
+    "for _ in range(200):\n"
+    "    try:\n"
+    "        ours.sendto(sys.argv[2].encode(), (host, int(sys.argv[1])))\n"
+    "        print(ours.recv(1000).decode()); break\n"
+    "    except OSError: continue"
+)
+
+
+async def test_datagrams_find_their_way_there_and_back(one_machine: Machine) -> None:
+    network = Network(one_machine)
+    server = network.start(pod("web", "python3", "-c", ECHO, image="python"))
+    await until(lambda: "running" in state(server))
+    front = service("front", 8153, 18053, "10.96.7.9")
+    front["spec"]["ports"][0] |= {"protocol": "UDP", "nodePort": 31953}
+    await network.publish([front], server)
+    client = network.start(pod("client", "python3", "-c", ASK, "8153", "a pod", image="python"))
+    await client.finished.wait()
+    assert await text(client) == "heard a pod\n"
+    outside = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ASK, "31953", "the machine", stdout=asyncio.subprocess.PIPE
+    )
+    assert (await outside.communicate())[0] == b"heard the machine\n"
+
+
+async def test_a_node_port_is_reached_at_the_node_and_on_this_machine(one_machine: Machine) -> None:
+    network = Network(one_machine)
+    server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", "18081"), image="python"))
+    await until(lambda: "running" in state(server))
+    front = service("front", 8125, 18081, "10.96.7.10")
+    front["spec"]["ports"][0]["nodePort"] = 31954
+    await network.publish([front], server)
+
+    async def get(address: str) -> str:
+        reader, writer = await asyncio.open_connection(address, 31954)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        answer = (await reader.read()).decode()
+        writer.close()
+        return answer.rpartition("\r\n")[2]
+
+    for address in (one_machine.host.sandbox.host_ip(), "127.0.0.1"):
+        async with asyncio.timeout(60):
+            while not (said := await get(address)):  # noqa: ASYNC110 - until it listens the connection is closed
+                await asyncio.sleep(0.05)
+        assert said == "hello from 18081"
+    await network.publish([], server)
+    with pytest.raises(ConnectionRefusedError):
+        await get("127.0.0.1")
+
+
 async def test_two_clusters_may_have_the_same_service_address(isolated: Machine, tmp_path: Any) -> None:
     """Each listens on its own bridge only."""
     from shoal.local.sandbox.netns import NetnsSandbox
@@ -129,7 +196,7 @@ async def test_two_clusters_may_have_the_same_service_address(isolated: Machine,
         view = service_views([service("front", 8124, 18080, "10.96.7.8")], [web_pod("10.1.2.3")])
         for sandbox in (isolated.host.sandbox, other):
             await sandbox.publish(view)
-            assert sandbox._relayed.listens(("10.96.7.8", 8124))  # type: ignore[attr-defined]
+            assert sandbox._relayed.listens(Place("10.96.7.8", 8124))  # type: ignore[attr-defined]
     finally:
         await other.stop()
     assert json.dumps(isolated.host.sandbox.service_addresses) == '{"10.96.7.8": "10.96.7.8"}'

@@ -22,6 +22,7 @@ class ServicePort(msgspec.Struct, frozen=True):
     protocol: str
     targets: tuple[Target, ...]
     """Address and port of every pod behind it."""
+    node_port: int = 0
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class ServiceView(msgspec.Struct, frozen=True):
 
     @property
     def relayed(self) -> tuple[ServicePort, ...]:
-        return tuple(port for port in self.ports if port.protocol == "TCP") if self.cluster_ip else ()
+        return tuple(port for port in self.ports if port.protocol in ("TCP", "UDP")) if self.cluster_ip else ()
 
 
 def service_views(services: Iterable[Json], pods: Iterable[Json]) -> list[ServiceView]:
@@ -79,7 +80,11 @@ def _port(entry: Json, pods: list[Json]) -> ServicePort:
         if number is not None:
             targets.append((str(pod["status"]["podIP"]), number))
     return ServicePort(
-        entry.get("name") or "", int(entry["port"]), entry.get("protocol") or "TCP", tuple(sorted(targets))
+        name=entry.get("name") or "",
+        number=int(entry["port"]),
+        protocol=entry.get("protocol") or "TCP",
+        targets=tuple(sorted(targets)),
+        node_port=int(entry.get("nodePort") or 0),
     )
 
 

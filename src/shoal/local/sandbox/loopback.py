@@ -23,10 +23,10 @@ from shoal.local.runtime import rayentry
 from shoal.local.runtime.ownership import claim
 from shoal.local.runtime.services import ServiceView
 from shoal.local.sandbox import Address
-from shoal.local.sandbox.relays import ServiceRelays, wanted_relays
+from shoal.local.sandbox.relays import Place, ServiceRelays, listening, wanted_relays
 
-FIRST_PORT, LAST_PORT, BLOCK = 20000, 31999, 20
-"""Above Ray's worker ports and below the kernel's ephemeral range, so that no random bind hits a block."""
+FIRST_PORT, LAST_PORT, BLOCK = 20000, 29999, 20
+"""Above Ray's worker ports, below node ports and the kernel's ephemeral range, so that nothing else hits a block."""
 
 RAY_PORTS: dict[int, int] = dict(rayentry.FLAGS.values())
 """Port that manifests and Ray's defaults name, to its place in the pod's block. The dashboard keeps its port: it binds
@@ -142,7 +142,8 @@ class LoopbackSandbox:
         self.service_addresses = {ip: vip for ip, vip in self.service_addresses.items() if ip in wanted}
         for ip in wanted:
             self.service_addresses.setdefault(ip, self._service_address())
-        await self._relayed.publish(wanted_relays(views, self.service_addresses))
+        node = (self.host_ip(), "127.0.0.1")
+        await self._relayed.publish(wanted_relays(views, self.service_addresses, node))
 
     def _service_address(self) -> str:
         """Above those of pods."""
@@ -153,8 +154,8 @@ class LoopbackSandbox:
             raise NoAddress("no loopback address left for another Service; remove some")
         return free
 
-    async def _listen_for_service(self, address: str, port: int) -> socket.socket:
-        return socket.create_server((address, port), backlog=128)
+    async def _listen_for_service(self, place: Place) -> socket.socket:
+        return listening(place)
 
     async def _reach(self, ip: str, port: int) -> socket.socket:
         address = next((given for given in self._given.values() if given.ip == ip), Address("", ip))

@@ -24,7 +24,7 @@ from shoal.local.sandbox.dns import PodResolver, upstream_server
 from shoal.local.sandbox.networks import choose_network
 from shoal.local.sandbox.outward import Direct, Outward
 from shoal.local.sandbox.relay import relay
-from shoal.local.sandbox.relays import ServiceRelays, wanted_relays
+from shoal.local.sandbox.relays import Place, ServiceRelays, listening, wanted_relays
 
 log = logging.getLogger(__name__)
 
@@ -158,20 +158,12 @@ class NetnsSandbox:
         if lines:
             await _batch(*lines, tolerate="assigned|exists|Cannot assign")
         self.service_addresses = {ip: ip for ip in wanted}
-        await self._relayed.publish(wanted_relays(views, self.service_addresses))
+        node = (self.host_ip(), "127.0.0.1")
+        await self._relayed.publish(wanted_relays(views, self.service_addresses, node))
 
-    async def _listen_for_service(self, address: str, port: int) -> socket.socket:
-        """On the bridge alone: not for the machine's other networks, and apart from other clusters' Services."""
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.bridge.encode() + b"\0")
-            made.bind((address, port))
-            made.listen(128)
-        except BaseException:
-            made.close()
-            raise
-        return made
+    async def _listen_for_service(self, place: Place) -> socket.socket:
+        """A cluster IP on the bridge alone: not for the machine's other networks, and apart from other clusters'."""
+        return listening(place, self.bridge if place.address in self.service_addresses else "")
 
     async def _reach(self, ip: str, port: int) -> socket.socket:
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

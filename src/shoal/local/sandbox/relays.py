@@ -1,4 +1,4 @@
-"""Addresses of Services: listeners that hand each connection to one of the pods behind.
+"""Addresses and node ports of Services: listeners that hand each connection or datagram to one of the pods behind.
 
 Both sandboxes use this; they differ in which address a Service gets, how one listens there, and how a pod is reached.
 """
@@ -10,26 +10,44 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 
-from shoal.local.runtime.services import ServiceView, Target
+import msgspec
+
+from shoal.local.runtime.services import ServicePort, ServiceView, Target
+from shoal.local.sandbox.datagrams import DatagramRelay
 from shoal.local.sandbox.relay import relay_streams
 
 log = logging.getLogger(__name__)
 
-Listen = Callable[[str, int], Awaitable[socket.socket]]
+
+class Place(msgspec.Struct, frozen=True):
+    """Where one listens."""
+
+    address: str
+    port: int
+    protocol: str = "TCP"
+
+    @property
+    def socket_type(self) -> socket.SocketKind:
+        return socket.SOCK_DGRAM if self.protocol == "UDP" else socket.SOCK_STREAM
+
+
+Wanted = dict[Place, tuple[Target, ...]]
+Listen = Callable[[Place], Awaitable[socket.socket]]
+"""A socket bound to a place, and listening if it is one for connections. Raises OSError."""
 Reach = Callable[[str, int], Awaitable[socket.socket]]
 
 
 class ServiceRelays:
-    """Keeps one listener per address and port that is wanted, and none besides."""
+    """Keeps one listener per place that is wanted, and none besides."""
 
     def __init__(self, listen: Listen, reach: Reach) -> None:
         self._listen = listen
         self._reach = reach
-        self._servers: dict[Target, asyncio.Server] = {}
-        self._targets: dict[Target, tuple[Target, ...]] = {}
+        self._servers: dict[Place, asyncio.Server | asyncio.DatagramTransport] = {}
+        self._targets: Wanted = {}
         self._turn = 0
 
-    async def publish(self, wanted: dict[Target, tuple[Target, ...]]) -> None:
+    async def publish(self, wanted: Wanted) -> None:
         """Listener to the pods behind it."""
         self._targets = wanted
         for gone in [place for place in self._servers if place not in wanted]:
@@ -37,12 +55,11 @@ class ServiceRelays:
         for place in wanted:
             if place not in self._servers:
                 try:
-                    listener = await self._listen(*place)
-                    self._servers[place] = await asyncio.start_server(self._serving(place), sock=listener)
+                    self._servers[place] = await self._begin(place, await self._listen(place))
                 except OSError as error:
-                    log.warning("no listener for the Service at %s:%d: %s", *place, error.strerror)
+                    log.warning("nobody listens for the Service at %s: %s", place, error.strerror)
 
-    def listens(self, place: Target) -> bool:
+    def listens(self, place: Place) -> bool:
         return place in self._servers
 
     def close(self) -> None:
@@ -50,13 +67,17 @@ class ServiceRelays:
             server.close()
         self._servers.clear()
 
-    def _serving(self, place: Target) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def _begin(self, place: Place, held: socket.socket) -> asyncio.Server | asyncio.DatagramTransport:
+        if place.protocol == "UDP":
+            loop = asyncio.get_running_loop()
+            relay = DatagramRelay(lambda: next(iter(self._in_turn(place)), None))
+            transport, _ = await loop.create_datagram_endpoint(lambda: relay, sock=held)
+            return transport
+
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            targets = self._targets.get(place) or ()
-            self._turn += 1
-            for step in range(len(targets)):  # in turn, and past those that refuse
+            for target in self._in_turn(place):  # past those that refuse
                 try:
-                    connection = await self._reach(*targets[(self._turn + step) % len(targets)])
+                    connection = await self._reach(*target)
                     far_reader, far_writer = await asyncio.open_connection(sock=connection)
                 except OSError:
                     continue
@@ -64,14 +85,45 @@ class ServiceRelays:
                 return
             writer.transport.abort()
 
-        return serve
+        return await asyncio.start_server(serve, sock=held)
+
+    def _in_turn(self, place: Place) -> list[Target]:
+        """The pods behind it, another one first each time."""
+        targets = self._targets.get(place) or ()
+        self._turn += 1
+        first = self._turn % len(targets) if targets else 0
+        return [*targets[first:], *targets[:first]]
 
 
-def wanted_relays(views: Iterable[ServiceView], address: dict[str, str]) -> dict[Target, tuple[Target, ...]]:
-    """Where to listen, by the address that each cluster IP got."""
-    return {
-        (address[view.cluster_ip], port.number): port.targets
-        for view in views
-        if view.cluster_ip in address
-        for port in view.relayed
-    }
+def listening(place: Place, device: str = "") -> socket.socket:
+    """A socket at a place; with a device, for what comes from there alone."""
+    made = socket.socket(socket.AF_INET, place.socket_type)
+    try:
+        made.setblocking(False)
+        if place.protocol != "UDP":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if device:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
+        made.bind((place.address, place.port))
+        if place.protocol != "UDP":
+            made.listen(128)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def wanted_relays(views: Iterable[ServiceView], address: dict[str, str], node: tuple[str, ...] = ()) -> Wanted:
+    """Where to listen: by the address that each cluster IP got, and for node ports at those of the node."""
+    found: Wanted = {}
+    for view in views:
+        for port in view.relayed:
+            if view.cluster_ip in address:
+                found[Place(address[view.cluster_ip], port.number, port.protocol)] = port.targets
+            for place in _node_places(port, node):
+                found[place] = port.targets
+    return found
+
+
+def _node_places(port: ServicePort, node: tuple[str, ...]) -> list[Place]:
+    return [Place(address, port.node_port, port.protocol) for address in node] if port.node_port else []
