@@ -55,9 +55,7 @@ class DatagramRelay(asyncio.DatagramProtocol):
         flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         flow.setblocking(False)
         try:
-            if target[0].startswith(
-                "127."
-            ):  # where a server on all addresses answers from another
+            if target[0].startswith("127."):  # where a server on all addresses answers from another
                 flow.bind(("127.0.0.1", 0))
                 self._unconnected[flow] = target
             else:
