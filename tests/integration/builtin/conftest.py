@@ -17,7 +17,7 @@ from tests.integration.conftest import judged
 
 _MADE = (kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.REPLICATION_CONTROLLER, kinds.STATEFUL_SET, kinds.DAEMON_SET,
          kinds.JOB, kinds.SERVICE, kinds.POD, kinds.CONFIG_MAP, kinds.PERSISTENT_VOLUME_CLAIM,
-         kinds.RESOURCE_QUOTA)  # fmt: skip
+         kinds.RESOURCE_QUOTA, kinds.POD_DISRUPTION_BUDGET)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from tests.unit.builtin.test_jobs import (  # noqa: F401
     test_suspend_and_resume,
 )
 from tests.unit.builtin.test_sets import (  # noqa: F401
+    test_a_budget_allows_as_many_evictions_as_it_can_spare,
     test_a_stateful_set_fills_in_order_and_empties_backwards,
     test_a_stateful_set_is_updated_from_the_last_to_the_first,
     test_a_stateful_set_makes_claims_and_leaves_them,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import msgspec
 import pytest
 
 from shoal.api import kinds
-from shoal.kube.errors import Forbidden
+from shoal.kube.errors import Forbidden, TooManyRequests
 from tests.patience import PATIENCE
 from tests.unit.builtin.objects import container, pods_of, report, template, workload
 
@@ -210,3 +211,32 @@ async def test_a_quota_refuses_what_would_be_one_too_many(cluster):
     ):
         with pytest.raises(Forbidden, match=f"exceeded quota: q, requested: {line}="):
             await cluster.create(kind, {**body, "metadata": {"name": "more"}})
+
+
+async def test_a_budget_allows_as_many_evictions_as_it_can_spare(cluster):
+    await cluster.create(kinds.REPLICA_SET, workload(kinds.REPLICA_SET, replicas=3))
+    await cluster.until(kinds.REPLICA_SET, "x", lambda o: o["status"].get("replicas") == 3)
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "x"}}}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
+    await cluster.create(kinds.POD_DISRUPTION_BUDGET, budget)
+    found = await cluster.until(kinds.POD_DISRUPTION_BUDGET, "b", lambda o: o["status"].get("observedGeneration") == 1)
+    assert (found["status"]["expectedPods"], found["status"]["currentHealthy"]) == (3, 0)
+    for pod in await pods_of(cluster, app="x"):
+        await report(cluster, pod)
+    found = await cluster.until(kinds.POD_DISRUPTION_BUDGET, "b", lambda o: o["status"]["disruptionsAllowed"] == 1)
+    assert found["status"]["conditions"][0]["reason"] == "SufficientPods"
+    first, second, _ = await pods_of(cluster, app="x")
+    await evict(cluster, first)
+    with pytest.raises(TooManyRequests, match="disruption budget"):
+        await evict(cluster, second)
+    await cluster.until(kinds.POD_DISRUPTION_BUDGET, "b", lambda o: o["status"]["currentHealthy"] == 2)
+    change = {"spec": {"minAvailable": None, "maxUnavailable": "70%"}}
+    await cluster.client.patch(kinds.POD_DISRUPTION_BUDGET, "b", "default", change)
+    await cluster.until(kinds.POD_DISRUPTION_BUDGET, "b", lambda o: o["status"]["desiredHealthy"] == 0)
+    await evict(cluster, second)
+
+
+async def evict(cluster, pod):
+    name = pod["metadata"]["name"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}}
+    await cluster.client.request("POST", f"{kinds.POD.path('default')}/{name}/eviction", body=json.dumps(body).encode())

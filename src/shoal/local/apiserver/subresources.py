@@ -18,11 +18,11 @@ from shoal.kube.transport import Response
 from shoal.local.apiserver import objects
 from shoal.local.apiserver.body import decode, decode_object, media_of
 from shoal.local.apiserver.call import Answer, Call, StreamAnswer, Upgrade, decoded, object_answer
-from shoal.local.apiserver.deleting import Deleter, Options, Preconditions
+from shoal.local.apiserver.deleting import Deleter
+from shoal.local.apiserver.eviction import Evictor
 from shoal.local.apiserver.patch import PatchError, json_patch, merge_patch
 from shoal.local.apiserver.portforward import PROTOCOL
 from shoal.local.apiserver.resources import Registry
-from shoal.local.apiserver.selectors import label_selector
 from shoal.local.apiserver.status import (
     bad_request,
     cause,
@@ -30,7 +30,6 @@ from shoal.local.apiserver.status import (
     invalid,
     method_not_allowed,
     not_found,
-    too_many_requests,
     unavailable,
     unsupported_media,
 )
@@ -60,7 +59,7 @@ class Subresources:
         self.registry = registry
         self.clock = clock
         self.writer = writer
-        self.deleter = deleter
+        self.evictor = Evictor(registry, clock, writer, deleter)
         self.tokens = tokens
         self.log_source: LogSource | None = None
         self.terminals: dict[str, Terminal] = {}  # by exec, attach, portforward
@@ -74,7 +73,7 @@ class Subresources:
             case ("binding", "create"):
                 return await self._bind(call)
             case ("eviction", "create"):
-                return await self._evict(call)
+                return await self.evictor.evict(call, self._stored(call))
             case ("token", "create"):
                 return await self._token(call)
             case ("log", "get"):
@@ -253,54 +252,6 @@ class Subresources:
         return object_answer(
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
         )
-
-    async def _evict(self, call: Call) -> Answer:
-        eviction = decode_object(call.request.body, call.request.headers.get("content-type", ""))
-        if eviction.get("apiVersion") not in (None, "", "policy/v1", "policy/v1beta1"):
-            version = str(eviction["apiVersion"])[:80]
-            raise bad_request(
-                f'Eviction in version "{version.rpartition("/")[2]}" cannot be handled as a Eviction: no kind '
-                f'"Eviction" is registered for version "{version}"'
-            )
-        objects.check_metadata(eviction, "Eviction")
-        _check_name(call, eviction, "Eviction")
-        try:
-            options = msgspec.convert(eviction.get("deleteOptions") or {}, Options)
-        except msgspec.ValidationError as error:
-            raise bad_request(f"Eviction cannot be decoded: deleteOptions: {error}") from None
-        pod = self._stored(call)
-        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed", "Pending"):
-            self._check_budgets(call, pod)
-        record = call.resource.collection.head(call.namespace, call.route.name)
-        if record is None:
-            raise not_found("", "pods", call.route.name)
-        options = msgspec.structs.replace(
-            options, preconditions=options.preconditions or Preconditions(uid=pod["metadata"]["uid"])
-        )
-        await self.deleter.delete_record(call, record, options)
-        return object_answer(
-            {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
-        )
-
-    def _check_budgets(self, call: Call, pod: Json) -> None:
-        """Refused for now when a disruption budget of the pod has nothing left."""
-        budgets = self.registry.find("policy", "poddisruptionbudgets")
-        assert budgets is not None
-        for record in budgets.collection.heads(call.namespace):
-            budget = decoded(record)
-            if not label_selector((budget.get("spec") or {}).get("selector"))(pod["metadata"].get("labels") or {}):
-                continue
-            status = budget.get("status") or {}
-            if int(status.get("observedGeneration") or 0) < int(budget["metadata"].get("generation") or 0):
-                words = f"The disruption budget {record.name} is still being processed by the server."
-                message = "Cannot evict pod as it would violate the pod's disruption budget."
-                raise too_many_requests(message, 10, [cause("DisruptionBudget", words)])
-            if int(status.get("disruptionsAllowed") or 0) <= 0:
-                raise too_many_requests(
-                    "Cannot evict pod as it would violate the pod's disruption budget.",
-                    0,
-                    [cause("DisruptionBudget", f"The disruption budget {record.name} does not allow a disruption now")],
-                )
 
     async def _token(self, call: Call) -> Answer:
         account = self._stored(call)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 WHOLE = (kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.SERVICE, kinds.REPLICA_SET,
          kinds.REPLICATION_CONTROLLER, kinds.DEPLOYMENT, kinds.STATEFUL_SET,
          kinds.DAEMON_SET, kinds.JOB, kinds.ENDPOINTS, kinds.ENDPOINT_SLICE, kinds.PERSISTENT_VOLUME_CLAIM,
-         kinds.CRD)  # fmt: skip
+         kinds.POD_DISRUPTION_BUDGET, kinds.CRD)  # fmt: skip
 _IGNORED = frozenset(("events", "events.events.k8s.io"))  # short-lived, many, and nobody's owner
 RETRY = 2.0
 _NEEDED_VERBS = frozenset(("list", "watch", "delete"))

@@ -20,8 +20,8 @@ def bounds(spec: Json) -> tuple[int, int]:
     """The surge and the unavailability that a rolling update may use, in pods."""
     wanted = _whole(spec)
     update = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-    surge = _part(update.get("maxSurge", "25%"), wanted, up=True)
-    missing = _part(update.get("maxUnavailable", "25%"), wanted, up=False)
+    surge = part_of(update.get("maxSurge", "25%"), wanted, up=True)
+    missing = part_of(update.get("maxUnavailable", "25%"), wanted, up=False)
     return (surge, 1) if surge == 0 and missing == 0 else (surge, missing)
 
 
@@ -105,7 +105,8 @@ def _whole(spec: Json) -> int:
     return found if isinstance(found, int) else 1
 
 
-def _part(written: Any, wanted: int, *, up: bool) -> int:
+def part_of(written: Any, wanted: int, *, up: bool) -> int:
+    """A number of pods, or a percentage of those wanted, rounded up or down."""
     if isinstance(written, int):
         return written
     text = str(written).removesuffix("%")

@@ -13,6 +13,7 @@ from shoal.local.builtin.census import Census
 from shoal.local.builtin.collector import Collector
 from shoal.local.builtin.daemon_sets import DaemonSets
 from shoal.local.builtin.deployments import Deployments
+from shoal.local.builtin.disruption import Disruption
 from shoal.local.builtin.endpoints import Endpoints
 from shoal.local.builtin.jobs import Jobs
 from shoal.local.builtin.namespaces import Namespaces
@@ -48,6 +49,7 @@ async def run_all(
         StatefulSets(bench("statefulset-controller")),
         DaemonSets(bench("daemonset-controller")),
         Endpoints(bench("endpoint-controller")),
+        Disruption(bench("disruption-controller")),
         PodCleanup(bench("pod-garbage-collector")),
     )
     try:
