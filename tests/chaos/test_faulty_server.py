@@ -14,6 +14,7 @@ from tests.chaos.walks import brief_pod
 from tests.checker.gang_history import Watched, violations
 from tests.cluster import running
 from tests.faulty import FaultyTransport, Rates
+from tests.patience import PATIENCE
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
 
 STORM = Rates(
@@ -58,7 +59,7 @@ async def test_gangs_survive_a_storm(seed: int) -> None:
             gang = app_wrapper(f"g{number:02}", brief_pod(f"p{number:02}", cpu="2"), config_map(f"c{number:02}"))
             await cluster.create(kinds.APP_WRAPPER, gang)
         ended = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(2 * PATIENCE):
             while ended < GANGS:
                 for wrapper in await cluster.client.list(kinds.APP_WRAPPER, "default"):
                     if dispatched(wrapper):

@@ -74,9 +74,12 @@ async def test_a_storm_with_crashes_leaves_no_gang_half_bound_and_no_node_overfu
         pods = await cluster.client.list(POD, "default")
         return all(pod["spec"].get("nodeName") or waiting_message(pod) for pod in pods)
 
+    async def whole() -> bool:
+        """Whoever waited may be bound just now, pod by pod."""
+        where = await cluster.where()
+        bound = {gang: sum(where.get(f"{gang}-{i}") is not None for i in range(size)) for gang, size in sizes.items()}
+        return all(bound[gang] in (0, size) for gang, size in sizes.items())
+
     await cluster.until(settled)
-    await asyncio.sleep(0.3)
-    where = await cluster.where()
-    for gang, size in sizes.items():
-        bound = sum(where.get(f"{gang}-{index}") is not None for index in range(size))
-        assert bound in (0, size), f"{bound} of the {size} pods of {gang} are bound: {where}"
+    await cluster.until(whole)
+    await cluster.assert_no_node_is_overfull()

@@ -24,6 +24,7 @@ from tests.checker.gang_story import changes_of
 from tests.checker.queue_rules import judge_queues
 from tests.cluster import Cluster, running
 from tests.faulty import FaultyTransport, Rates
+from tests.patience import PATIENCE
 from tests.unit.queues.build import cluster_queue, condition, counts, flavor, job, local_queue, make, name_of
 
 STORM = Rates(
@@ -108,15 +109,16 @@ class Storm:
             await self.cluster.client.patch(kinds.POD, pod["metadata"]["name"], "default", done, subresource="status")
 
     async def calm(self) -> None:
-        """Nobody does anything any more, and the network is good."""
+        """Nobody does anything any more, and the network is good: until everything is where it stays, or for long."""
         await self.cluster.client.patch(kinds.CLUSTER_QUEUE, "a", None, {"spec": {"stopPolicy": "None"}})
         await self.end()
         self.begin(Rates())
-        async with asyncio.timeout(60):
-            while True:
-                await self.cluster.settled(turns=120)
-                if not await self.in_motion():
-                    return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    await self.cluster.settled(turns=120)
+                    if not await self.in_motion() and not await self.unserved():
+                        return
 
     async def in_motion(self) -> list[str]:
         """Gangs on their way out, and queues that have not counted them yet."""
