@@ -85,6 +85,18 @@ async def test_a_job_runs_to_its_end_and_takes_its_cluster_along(site: Site):
     await site.gone(kinds.RAY_CLUSTER, name)
 
 
+async def test_a_late_job_ends_and_its_submitter_with_it(site: Site):
+    await site.client.create(kinds.RAY_JOB, ray_job("late"), "default")
+    begun = await site.until(kinds.RAY_JOB, "late", stage("Initializing"))
+    await site.make_ready(begun["status"]["rayClusterName"], 2)
+    await site.until(kinds.RAY_JOB, "late", stage("Running"))
+    await site.until(kinds.JOB, "late", lambda obj: "activeDeadlineSeconds" not in obj["spec"])
+    await site.client.patch(kinds.RAY_JOB, "late", "default", {"spec": {"activeDeadlineSeconds": 1}})
+    ended = await site.until(kinds.RAY_JOB, "late", stage("Failed"))
+    assert ended["status"]["reason"] == "DeadlineExceeded"
+    await site.until(kinds.JOB, "late", lambda obj: obj["spec"].get("activeDeadlineSeconds", 0) >= 60)
+
+
 async def test_a_ray_object_is_stored_in_the_shape_of_the_proposal(site: Site):
     await site.client.create(kinds.RAY, ray(minWorkers=1), "default")
     await site.make_ready("sample", 2)
