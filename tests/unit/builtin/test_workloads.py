@@ -72,6 +72,9 @@ async def test_a_set_says_that_its_pods_are_refused_until_they_are_not(cluster):
     [condition] = refused["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("ReplicaFailure", "True", "FailedCreate")
     assert "exceeded quota: q" in condition["message"]
+    await cluster.settled()
+    again = await cluster.get(kinds.REPLICA_SET, "x")
+    assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"], "said once"
     await cluster.client.patch(kinds.REPLICA_SET, "x", "default", {"spec": {"replicas": 1}})
     await cluster.until(kinds.REPLICA_SET, "x", lambda o: not o["status"].get("conditions"))
 

@@ -74,6 +74,7 @@ class ReplicaSets:
         if refused is None:
             return None
         known = pods.condition(owner, "ReplicaFailure")
-        since = known["lastTransitionTime"] if known is not None else self._bench.now()
+        if known is not None:
+            return [known]  # its words name one pod of many: they would change with every try
         return [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": refused.message,
-                 "lastTransitionTime": since}]  # fmt: skip
+                 "lastTransitionTime": self._bench.now()}]  # fmt: skip
