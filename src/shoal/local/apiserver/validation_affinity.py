@@ -47,21 +47,24 @@ def _node_affinity(part: Json, path: str) -> list[FieldError]:
 
 def _node_term(term: Json, path: str) -> Iterator[FieldError]:
     for index, item in enumerate(term.get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{index}]"
-        operator, values, key = item.get("operator"), item.get("values") or [], item.get("key") or ""
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                words = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{where}.values", words)
-        elif operator in ("Gt", "Lt"):
-            if len(values) != 1:
-                yield required(f"{where}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
-        else:
-            yield invalid(f"{where}.operator", operator or "", "not a valid selector operator")
-        yield from (invalid(f"{where}.key", key, complaint) for complaint in names.qualified_name(key))
+        yield from _expression(item, f"{path}.matchExpressions[{index}]", compares=True)
+
+
+def _expression(item: Json, path: str, *, compares: bool = False) -> Iterator[FieldError]:
+    """One requirement of a selector; those of nodes may compare numbers, too."""
+    operator, values, key = item.get("operator"), item.get("values") or [], item.get("key") or ""
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif compares and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    else:
+        yield invalid(f"{path}.operator", operator or "", "not a valid selector operator")
+    yield from (invalid(f"{path}.key", key, complaint) for complaint in names.qualified_name(key))
 
 
 def _pod_term(term: Json, path: str) -> Iterator[FieldError]:
@@ -100,16 +103,5 @@ def selector_errors(found: Json, path: str) -> list[FieldError]:
         errors += [invalid(f"{path}.matchLabels", key, complaint) for complaint in names.qualified_name(key)]
         errors += [invalid(f"{path}.matchLabels", value, complaint) for complaint in names.label_value(value)]
     for index, item in enumerate(found.get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{index}]"
-        operator, values = item.get("operator"), item.get("values") or []
-        if operator in ("In", "NotIn") and not values:
-            errors.append(required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-        elif operator in ("Exists", "DoesNotExist") and values:
-            words = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(forbidden(f"{where}.values", words))
-        elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            errors.append(invalid(f"{where}.operator", operator or "", "not a valid selector operator"))
-        errors += [
-            invalid(f"{where}.key", item.get("key") or "", c) for c in names.qualified_name(item.get("key") or "")
-        ]
+        errors += _expression(item, f"{path}.matchExpressions[{index}]")
     return errors

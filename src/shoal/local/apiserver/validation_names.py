@@ -8,57 +8,59 @@ from __future__ import annotations
 import re
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_OLD_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_VALUE = rf"({_QUALIFIED})?"
-_CONFIG_KEY = r"[-._a-zA-Z0-9]+"
-_ENV = r"[-._a-zA-Z][-._a-zA-Z0-9]*"
-_compiled = {
-    text: re.compile(text, re.ASCII) for text in (_LABEL, _SUBDOMAIN, _OLD_LABEL, _QUALIFIED, _VALUE, _CONFIG_KEY, _ENV)
-}
 
 
-def _check(text: str, pattern: str, longest: int, words: str, unit: str = "bytes") -> list[str]:
-    found = [f"must be no more than {longest} {unit}"] if len(text.encode()) > longest else []
-    if _compiled[pattern].fullmatch(text) is None:
-        found.append(words + f", regex used for validation is '{pattern}')")
-    return found
+class _Rule:
+    """A kind of text: how long it may be, its pattern, and Kubernetes' words for both."""
+
+    def __init__(self, pattern: str, longest: int, words: str, unit: str = "bytes") -> None:
+        self._compiled = re.compile(pattern, re.ASCII)
+        self._longest = longest
+        self._too_long = f"must be no more than {longest} {unit}"
+        self._wrong = f"{words}, regex used for validation is '{pattern}')"
+
+    def __call__(self, text: str) -> list[str]:
+        found = [self._too_long] if len(text.encode()) > self._longest else []
+        return found if self._compiled.fullmatch(text) is not None else [*found, self._wrong]
 
 
-def dns_label(text: str) -> list[str]:
-    return _check(
-        text,
-        _LABEL,
-        63,
-        "a lowercase RFC 1123 label must consist of lower case alphanumeric "
-        "characters or '-', "
-        "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'",
-    )
-
-
-def dns_subdomain(text: str) -> list[str]:
-    return _check(
-        text,
-        _SUBDOMAIN,
-        253,
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
-        "characters, '-' or '.', and must start and end with an alphanumeric character (e.g. "
-        "'example.com'",
-        unit="characters",
-    )
-
-
-def old_dns_label(text: str) -> list[str]:
-    return _check(
-        text,
-        _OLD_LABEL,
-        63,
-        "a DNS-1035 label must consist of lower case alphanumeric characters or "
-        "'-', start "
-        "with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or "
-        "'abc-123'",
-    )
+dns_label = _Rule(
+    _LABEL,
+    63,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'",
+)
+dns_subdomain = _Rule(
+    rf"{_LABEL}(\.{_LABEL})*",
+    253,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character (e.g. 'example.com'",
+    unit="characters",
+)
+old_dns_label = _Rule(
+    r"[a-z]([-a-z0-9]*[a-z0-9])?",
+    63,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'",
+)
+label_value = _Rule(
+    rf"({_QUALIFIED})?",
+    63,
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345'",
+)
+_SHORT_NAME = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc'"
+)
+_name_part = _Rule(_QUALIFIED, 63, _SHORT_NAME)
+_config_key = _Rule(
+    r"[-._a-zA-Z0-9]+",
+    253,
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+    "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name'",
+)
 
 
 def path_segment(text: str) -> list[str]:
@@ -69,56 +71,23 @@ def path_segment(text: str) -> list[str]:
 
 def qualified_name(text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
-    if prefix.count("/"):
+    if "/" in prefix:
         return [
-            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
-            "an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-            f"'{_QUALIFIED}') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            f"a valid label key {_SHORT_NAME}, regex used for validation is '{_QUALIFIED}') with an optional DNS "
+            "subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     found = []
     if slash:
-        found += (
-            ["prefix part must be non-empty"] if not prefix else [f"prefix part {c}" for c in dns_subdomain(prefix)]
-        )
+        found += [f"prefix part {c}" for c in dns_subdomain(prefix)] if prefix else ["prefix part must be non-empty"]
     if not name:
         found.append("name part must be non-empty")
-    return found + [
-        f"name part {complaint}"
-        for complaint in _check(
-            name,
-            _QUALIFIED,
-            63,
-            "must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-            "with an "
-            "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc'",
-        )
-    ]
-
-
-def label_value(text: str) -> list[str]:
-    return _check(
-        text,
-        _VALUE,
-        63,
-        "a valid label must be an empty string or consist of alphanumeric "
-        "characters, '-', '_' "
-        "or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
-        "'my_value',  or "
-        "'12345'",
-    )
+    return found + [f"name part {complaint}" for complaint in _name_part(name)]
 
 
 def config_key(text: str) -> list[str]:
-    if text in (".", "..") or text.startswith(".."):
+    if text == "." or text.startswith(".."):
         return ["must not be '.' or begin with '..'"]
-    return _check(
-        text,
-        _CONFIG_KEY,
-        253,
-        "a valid config key must consist of alphanumeric characters, '-', '_' "
-        "or '.' "
-        "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name'",
-    )
+    return _config_key(text)
 
 
 def env_name(text: str) -> list[str]:
