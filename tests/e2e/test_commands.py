@@ -301,8 +301,8 @@ print(answer.status, found.get("message") or sorted(pod["metadata"]["name"] for 
     ("shell", "sandbox"), [("", "auto"), ("", "loopback"), ("ordinary", "auto")], indirect=["shell"]
 )
 def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox: str) -> None:
-    """Exec, cp, attach, logs, port-forward, a changed config map, a Service, the API from inside; and four pods that
-    cannot run say why."""
+    """Exec, cp, attach, run -i, debug, logs, port-forward, a changed config map, a Service, the API from inside; and
+    four pods that cannot run say why."""
     isolated = sandbox == "auto" and "netns" in shell.shoal("doctor")
     shell.shoal("up", "--detach", "--name", "test", "--node", "cpu=4,memory=4Gi", "--sandbox", sandbox)
     shell.kubectl("apply", "-f", "-", text=USED)
@@ -324,6 +324,11 @@ def test_pods_are_used_as_kubectl_users_do(shell: Shell, tmp_path: Path, sandbox
         assert watching.stdout is not None and "tick" in watching.stdout.readline()
         watching.kill()
         watching.wait()
+
+    sort = ("run", "sorter", "-i", "--rm", "--restart=Never", "--image=busybox", "--", "sort")
+    assert shell.kubectl(*sort, text="pears\napples\n").startswith("apples\npears\n")
+    look = ("debug", "used", "-i", "--image=busybox", "--target=c", "--", "sh", "-c", "read word; echo looked $word")
+    assert "looked around" in shell.kubectl(*look, text="around\n")
 
     forward = shell.begin("kubectl", "port-forward", "service/front", ":8080")
     assert forward.stdout is not None
@@ -386,6 +391,7 @@ def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) ->
     shell.shoal("up", "--detach", "--name", "other", "--node", "name=fresh,cpu=1,memory=1Gi")
     nodes = shell.kubectl("get", "nodes", "-o", "name", "--context", "shoal-other").split()
     assert nodes == ["node/fresh"]  # what this start declares, not what the last one did
+    assert shell.kubectl("get", "pods", "-o", "name", "--context", "shoal-other") == ""  # gone with their node
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ others go on; stopping ends every pod's processes before the API server closes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,7 @@ from shoal.cli.hosting import make_agent
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
-from shoal.kube.errors import AlreadyExists, KubeError
+from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import contains
 from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
@@ -176,9 +177,13 @@ class LocalCluster:
         return [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), runtime=self.settings.runtime)]
 
     async def _remove_nodes(self, declared: set[str]) -> None:
-        """Nodes that an earlier start declared and this one does not; those that were added since then stay."""
+        """Nodes that an earlier start declared and this one does not, and their pods; those added since then stay."""
         for name in declared - set(self.keeper.shapes):
             await self.keeper.remove(name)
+            for pod in await self.client.list(POD, field_selector=f"spec.nodeName={name}"):
+                metadata = pod["metadata"]
+                with contextlib.suppress(NotFound):
+                    await self.client.delete(POD, metadata["name"], metadata["namespace"], grace_seconds=0)
 
     async def _install_kinds(self) -> None:
         """Our CRDs, as they are in this release."""

@@ -9,41 +9,45 @@ from __future__ import annotations
 import json
 
 from shoal.api.meta import Json
+from shoal.local.shapes import NodeShape
 
 ANNOTATION = "shoal.dev/declared"
 
 
-def note(node: Json) -> str:
+def note(shape: NodeShape) -> str:
     """What is declared, as the node remembers it."""
-    taints = [[taint["key"], taint["effect"], taint.get("value", "")] for taint in node["spec"].get("taints") or ()]
-    resources = sorted(node["status"]["capacity"])
-    return json.dumps({"labels": node["metadata"]["labels"], "taints": taints, "resources": resources}, sort_keys=True)
+    told = {"labels": shape.labels, "taints": list(shape.taints), "resources": sorted(shape.capacity)}
+    return json.dumps({name: value for name, value in told.items() if value}, sort_keys=True)
 
 
-def change(found: Json, wanted: Json, always: tuple[str, ...]) -> Json:
-    """A merge patch from the stored node to the declared one; labels named in `always` are set whatever was before."""
+def change(found: Json, wanted: Json, shape: NodeShape) -> Json:
+    """A merge patch from the stored node to the one that `shape` declares, which would be `wanted` if it were new."""
     before = _read(found)
-    labels: Json = dict.fromkeys(before["labels"].keys() - wanted["metadata"]["labels"].keys())
+    labels: Json = dict.fromkeys(before["labels"].keys() - shape.labels.keys())
     for name, value in wanted["metadata"]["labels"].items():
-        if name in always or before["labels"].get(name) != value:
+        if before["labels"].get(name) != value:  # always those that are not declared but ours
             labels[name] = value
-    patch: Json = {"metadata": {"labels": labels, "annotations": {ANNOTATION: note(wanted)}}}
-    old = {(key, effect): value for key, effect, value in before["taints"]}
-    new = {(taint["key"], taint["effect"]): taint for taint in wanted["spec"].get("taints") or ()}
-    if old != {place: taint.get("value", "") for place, taint in new.items()}:
-        changed = {place for place, taint in new.items() if old.get(place) != taint.get("value", "")}
+    patch: Json = {"metadata": {"labels": labels, "annotations": {ANNOTATION: note(shape)}}}
+    old = {_place(taint): taint for taint in before["taints"]}
+    new = {_place(taint): taint for taint in shape.taints}
+    if old != new:
         kept = [
             taint
             for taint in (found.get("spec") or {}).get("taints") or ()
-            if (place := (taint["key"], taint["effect"])) not in changed and (place not in old or place in new)
+            if old.get(_place(taint)) == new.get(_place(taint))  # as declared before, or never declared
         ]
-        patch["spec"] = {"taints": [*kept, *(new[place] for place in sorted(changed))]}
+        changed = [taint for place, taint in new.items() if old.get(place) != taint]
+        patch["spec"] = {"taints": [*kept, *changed]}
     return patch
 
 
-def gone_resources(found: Json, wanted: Json) -> Json:
-    """Resources that were declared once and are no longer, as a patch that removes them."""
-    return dict.fromkeys(set(_read(found)["resources"]) - set(wanted["status"]["capacity"]))
+def gone_resources(found: Json, shape: NodeShape) -> Json:
+    """Resources that were declared once and are no longer offered, as a patch that removes them."""
+    return dict.fromkeys(set(_read(found)["resources"]) - set(shape.offers))
+
+
+def _place(taint: Json) -> tuple[str, str]:
+    return taint["key"], taint["effect"]
 
 
 def _read(node: Json) -> Json:

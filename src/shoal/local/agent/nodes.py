@@ -149,14 +149,14 @@ class NodeKeeper:
 
     async def _register(self, shape: NodeShape, annotations: dict[str, str]) -> None:
         body = node_object(shape, self.agent, self.address, self._clock, self.port)
-        body["metadata"]["annotations"] = {**annotations, declared.ANNOTATION: declared.note(body)}
+        body["metadata"]["annotations"] = {**annotations, declared.ANNOTATION: declared.note(shape)}
         status: Json = {"status": body["status"]}
         try:
             found = await self._client.create(NODE, body)
         except AlreadyExists:
             found = await self._client.get(NODE, shape.name)
-            change = declared.change(found, body, always=(MANAGED, RUNTIME))
-            gone = declared.gone_resources(found, body)
+            change = declared.change(found, body, shape)
+            gone = declared.gone_resources(found, shape)
             if would_change(found, change):
                 await self._client.patch(NODE, shape.name, None, change)
             _keep_transitions(found, body)
