@@ -41,7 +41,8 @@ async def test_a_release_is_decided_at_once_and_nothing_is_listed() -> None:
         await cluster.until(kinds.APP_WRAPPER, "w0000", dispatched)
         assert time.process_time() - began < 1.0
         assert lists == []
-        assert meddler.count("PATCH", "/status") - before <= 14  # two of its own, and a burst of refreshed messages
+        # two of its own, and refreshed messages of the first ten, which on a busy machine take more than one burst
+        assert meddler.count("PATCH", "/status") - before < MANY / 10
 
 
 def node(number: int) -> Json:
