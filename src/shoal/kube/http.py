@@ -144,7 +144,7 @@ class HttpTransport:
             raise Unsent(f"the certificate of {self.server} is not accepted: {error}. Check certificate-authority in "
                          "the kubeconfig, or renew the server's certificate.") from error  # fmt: skip
         except (OSError, UnicodeError) as error:  # the latter for a host's name that cannot be one
-            raise Unsent(f"cannot reach {self.server}: {error}") from error
+            raise Unsent(f"cannot reach {self.server}: {error}. Does it run, and is this its address?") from error
         self._open.add(connection)
         return connection
 

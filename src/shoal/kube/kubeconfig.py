@@ -341,7 +341,8 @@ def _decode(content: bytes, file: str) -> _File:
     except msgspec.ValidationError as error:
         raise BadInput(f"the kubeconfig {file} is not as expected: {error}") from None
     except msgspec.DecodeError as error:
-        raise BadInput(f"the kubeconfig {file} is not YAML: {error}") from None
+        where = " ".join(str(error).split()).replace(' in "<byte string>",', ": see")
+        raise BadInput(f"the kubeconfig {file} is not YAML: {where}") from None
 
 
 def _find(files: list[tuple[Path, _File]], list_name: str, name: str) -> tuple[Path, Any] | None:
