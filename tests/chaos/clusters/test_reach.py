@@ -17,6 +17,7 @@ from shoal.controllers.clusters.member import Member
 from shoal.controllers.clusters.members import Members
 from shoal.controllers.clusters.pulse import Health, Pulse
 from tests.faults import proven
+from tests.patience import PATIENCE
 from tests.unit.clusters.build import (
     QUICK,
     SYSTEM,
@@ -150,7 +151,7 @@ async def test_f093_a_cluster_that_hangs_holds_up_nobody_else() -> None:
         await t.connected()
         t.wires["a"].hangs = True
         (made,) = await make(t.hub, sent_job("train", 2))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             await t.hub.until(kinds.WORKLOAD, name_of(made), is_on("b"))
             await pods_of(t.members["b"], "train", 2)
 

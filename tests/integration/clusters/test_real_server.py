@@ -108,14 +108,14 @@ async def test_a_real_server_gives_gangs_to_an_embedded_cluster(plane: ControlPl
         await complete(there, "train", 2)
         ended = await hub.until(kinds.WORKLOAD, name_of(made), true("Finished"))
         assert said(ended, "Finished")[1] == "Succeeded"
-        assert (await hub.get(kinds.JOB, "train"))["status"]["succeeded"] == 2
+        await hub.until(kinds.JOB, "train", lambda one: one["status"].get("succeeded") == 2)
 
         (made,) = await make(hub, ray_job("tune", 2, queue="away"))
         name = name_of(made, "RayJob", "ray.io")
         await there.until(kinds.RAY_JOB, "tune", lambda one: one["spec"]["suspend"] is False)
         await hub.client.delete(kinds.RAY_JOB, "tune", "default")
         await hub.until_gone(kinds.WORKLOAD, name)
-        assert await there.names(kinds.RAY_JOB) == []
+        await there.until_gone(kinds.RAY_JOB, "tune")
 
         (plain,) = await make(hub, job("local", 1, queue="away"))  # nobody said that it runs elsewhere
         refused = await hub.until(kinds.WORKLOAD, name_of(plain), lambda one: one["spec"].get("active") is False)
@@ -140,5 +140,5 @@ async def test_an_embedded_hub_gives_gangs_to_a_real_server(plane: ControlPlane,
         await hub.client.delete(kinds.JOB, "remote", "default", propagation="Background")
         await hub.until_gone(kinds.WORKLOAD, name_of(made))
         await pods_of(there, "remote", 0)
-        assert "remote" not in await there.names(kinds.JOB)
-        assert name_of(made) not in await there.names(kinds.WORKLOAD)
+        await there.until_gone(kinds.JOB, "remote")
+        await there.until_gone(kinds.WORKLOAD, name_of(made))
