@@ -112,7 +112,7 @@ class Search:
             for index in indexes:
                 part = parts[index]
                 part.choices.update({name: choice for name, choice in scan.best.items() if name in part.requests})
-                if scan.best_mode is not Mode.FIT:
+                if not scan.fits:
                     part.reasons += scan.reasons
                     part.shortages += scan.shortages
 
@@ -156,6 +156,14 @@ class _Scan:
             tried = -1 if index >= len(flavors) - 1 else index
             for choice in self.best.values():
                 choice.tried = tried
+
+    @property
+    def fits(self) -> bool:
+        """Is there enough of everything on the flavor chosen? As Kueue, where little borrowing is preferred, a resource
+        that is borrowed hides another one that has to be freed; such a gang is judged to fit and never starts."""
+        if self.search.settings.exact:
+            return self.best_mode is Mode.FIT
+        return self.best is not None and all(choice.mode is Mode.FIT for choice in self.best.values())
 
     def _resume_at(self, resource: str) -> int:
         memory = self.search.member.memory

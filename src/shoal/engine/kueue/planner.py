@@ -193,8 +193,25 @@ class Planner:
             idle[tree] = idle.get(tree, 0) + 1
             scanning = any(entry.member.flavors_remain for entry in entries)
             longest = max((len(group.flavors) for entry in entries for group in entry.record.fact.groups), default=1)
-            if idle[tree] > (longest if scanning else 0):
+            if idle[tree] <= (longest if scanning else 0):
+                continue
+            if scanning and self._give_up_scanning(entries):
+                idle[tree] = 0  # others of their queues have their turn now
+            else:
                 self._stall([entry.record for entry in entries])
+
+    def _give_up_scanning(self, entries: list[Entry]) -> bool:
+        """Set those aside who go round their flavors without finding what they need; strict heads keep their place."""
+        state, found = self.state, False
+        for entry in entries:
+            record, member = entry.record, entry.member
+            if record.waiting.strict or not member.flavors_remain or member.uid not in record.waiting:
+                continue
+            member.forget()
+            state.give_up_room(member.uid)
+            record.waiting.park_shape(member, record.wish(member, state.flavors, state.settings))
+            found = True
+        return found
 
     def _stall(self, records: list[QueueRecord]) -> None:
         """Not to be asked again before something changes: whoever waits there without hope is set aside."""

@@ -100,12 +100,15 @@ class Reach:
             nearby: tuple[int, ...] | None = None
             if self._owes_nothing(record):
                 nearby = tuple([bound.nearby for bound in bounds])
+            fungibility, free = record.fact.fungibility, self.free(record)
+            frees_first = fungibility.prefer_preempting or not fungibility.next_when_preempting
             known = self._surveys[key] = Reachable(
                 tuple([bound.most for bound in bounds]),
                 tuple([sum([bound.everything for bound in group]) for group in over]),
                 nearby,
                 tuple([bound.own for bound in bounds]),
                 tuple([max([bound.most for bound in group]) for group in over]),
+                None if frees_first else tuple([free[at] for at in frame.places]),
             )
         return known
 

@@ -18,8 +18,8 @@ class Node:
     """A cluster queue (a leaf) or a cohort. Amounts missing from a mapping are zero."""
 
     __slots__ = (
-        "children", "generation", "height", "is_queue", "lendable", "limits", "local", "name", "parent", "potential",
-        "subtree", "usage", "weight",
+        "bounded", "children", "generation", "height", "is_queue", "lendable", "limits", "local", "name", "parent",
+        "potential", "subtree", "usage", "weight",
     )  # fmt: skip
 
     def __init__(self, name: str, *, is_queue: bool) -> None:
@@ -38,6 +38,8 @@ class Node:
         """The largest request that could ever fit here."""
         self.lendable: dict[str, int] = {}
         """`potential` summed over flavors, by resource: what children measure their share against."""
+        self.bounded = False
+        """It has a borrowing or lending limit somewhere. Else it can use just what its parent can."""
         self.height = 0
         self.generation = 0
         """On a root: changes with every change below it. Elsewhere unused."""
@@ -75,14 +77,18 @@ class Node:
 
     def raw_available(self, at: FlavorResource) -> int:
         """What can still be used here; below zero when quota shrank under its users."""
-        parent = self.parent
-        return self.available_below(at, 0 if parent is None else parent.raw_available(at))
+        node, parent = self, self.parent
+        while parent is not None and not node.bounded:
+            node, parent = parent, parent.parent
+        return node.available_below(at, 0 if parent is None else parent.raw_available(at))
 
     def available_below(self, at: FlavorResource, above: int) -> int:
         """The same, where it is known what its parent can still use."""
-        usage = self.usage.get(at, 0)
         if self.parent is None:
-            return self.subtree.get(at, 0) - usage
+            return self.subtree.get(at, 0) - self.usage.get(at, 0)
+        if not self.bounded:
+            return above
+        usage = self.usage.get(at, 0)
         local = self.local.get(at, 0)
         limits = self.limits.get(at)
         if limits is not None and limits.borrowing is not None:
@@ -112,12 +118,14 @@ class Node:
         """
         if self.parent is None or not self.borrows_with(at, amount):
             return 0, self.parent is not None
-        rest = amount - self.local_available(at)
+        rest = amount - self.local_available(at) if self.bounded else amount
         node = self
-        for node in self.ancestors():
+        while (parent := node.parent) is not None:
+            node = parent
             if not node.borrows_with(at, rest):
                 return node.height, node.parent is not None
-            rest -= node.local_available(at)
+            if node.bounded:
+                rest -= node.local_available(at)
         return node.height, False
 
     # Changing usage.
@@ -169,6 +177,7 @@ def _gather(node: Node) -> None:
         for at, used in child.usage.items():
             if (over := used - child.local.get(at, 0)) > 0:
                 node.usage[at] = node.usage.get(at, 0) + over
+    node.bounded = any(limits.borrowing is not None or limits.lending is not None for limits in node.limits.values())
     node.local = {
         at: max(0, node.subtree[at] - limits.lending)
         for at, limits in node.limits.items()

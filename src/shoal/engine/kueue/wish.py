@@ -23,8 +23,11 @@ MOST_WAYS = 64
 MOST_WISHES = 20_000
 """Shapes remembered for queues of one kind."""
 
-Least = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
-"""By pod set and resource group, for each flavor: how much at which place of a frame."""
+Option = tuple[tuple[int, int], ...]
+"""How much at which places of a frame, on one flavor."""
+
+Least = tuple[tuple[Option, ...], ...]
+"""By pod set and resource group: the flavors in order."""
 
 
 class Frame:
@@ -57,6 +60,8 @@ class Reachable(NamedTuple):
     """At each place without borrowing: other queues give way only to a gang that borrows nowhere."""
     largest: tuple[int, ...] = ()
     """The most of `alone`, over each group of places."""
+    free: tuple[int, ...] | None = None
+    """At each place as things are. None: a flavor may be taken that has to be freed where another would fit."""
 
     def tempts(self, wish: Wish) -> bool:
         """Is a closer look worth while? Enough in all, and for the pod set that asks for most. Never wrongly no."""
@@ -66,25 +71,44 @@ class Reachable(NamedTuple):
         """Could it be enough for the whole gang? Never wrongly no."""
         if wish.ways > MOST_WAYS:
             return all(any(_within(option, self.alone) for option in options) for options in wish.least)
-        return self._finds_way(wish.least, 0, [0] * len(self.alone))
+        return self._finds_way(wish, 0, [0] * len(self.alone))
 
-    def _finds_way(self, least: Least, depth: int, taken: list[int]) -> bool:
+    def _finds_way(self, wish: Wish, depth: int, taken: list[int]) -> bool:
         """Is there a choice of flavors with enough at every place for all pod sets that would share it?"""
-        if depth == len(least):
+        if depth == len(wish.least):
             return self.nearby is None or _fits(taken, self.nearby) or _fits(taken, self.own)
-        for option in least[depth]:
+        for option in self._in_question(wish, depth, taken):
             for place, amount in option:
                 taken[place] += amount
             if all(taken[place] <= self.alone[place] for place, _ in option) and self._finds_way(
-                least, depth + 1, taken
+                wish, depth + 1, taken
             ):
                 return True
             for place, amount in option:
                 taken[place] -= amount
         return False
 
+    def _in_question(self, wish: Wish, depth: int, taken: list[int]) -> Sequence[Option]:
+        """The flavors that a search may choose here: as a rule one that fits, if there is such.
 
-def _within(option: tuple[tuple[int, int], ...], most: tuple[int, ...]) -> bool:
+        A later search goes on behind the flavor at which an earlier one stopped, which fitted then; only what lies
+        behind it is in question then.
+        """
+        options, free = wish.least[depth], self.free
+        if free is None or wish.may_shrink or len(options) < 2:
+            return options
+        fits = [all(taken[place] + amount <= free[place] for place, amount in option) for option in options]
+        if not any(fits):
+            return options
+        stops = [all(amount <= free[place] for place, amount in option) for option in options]
+        chosen: set[int] = set()
+        for start in (0, *[index + 1 for index, stop in enumerate(stops) if stop]):
+            behind = range(start, len(options))
+            chosen.update([index for index in behind if fits[index]] or behind)
+        return [option for index, option in enumerate(options) if index in chosen]
+
+
+def _within(option: Option, most: tuple[int, ...]) -> bool:
     return all(amount <= most[place] for place, amount in option)
 
 
@@ -143,7 +167,7 @@ class Wish:
         smallest = [totals_of(demand, demand.least, "pods" in groups) for demand in demands]
         self._parts: list[tuple[list[int], list[_Scan]]] = []
         places: dict[FlavorResource, int] = {}
-        least: list[tuple[tuple[tuple[int, int], ...], ...]] = []
+        least: list[tuple[Option, ...]] = []
         for indexes in grouped(demands):
             scans: list[_Scan] = []
             for covered, group in _covering(indexes, full, groups, settings):
