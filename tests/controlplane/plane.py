@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.controlplane import build, certificates
 
@@ -155,6 +156,7 @@ class ControlPlane:
             flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
         self._spawn("kube-apiserver", *flags)
         self._until_ready("kube-apiserver", f"{self.server}/readyz")
+        self._until_ready("kube-apiserver", f"{self.server}/api/v1/namespaces/default")  # it comes a moment later
 
     def restart_controllers(self) -> None:
         """They look for kinds when they start, then only every half minute: worth it after installing CRDs."""
@@ -369,15 +371,20 @@ def await_openapi(kubectl: Callable[..., str]) -> None:
 
 
 def await_kinds(kubectl: Callable[..., str]) -> None:
-    """Until every CRD is served. (`kubectl wait` gives up at once where a new one has no condition yet.)"""
+    """Until every CRD is served and kubectl finds it: a real server tells of a kind a moment after it serves it.
+    (`kubectl wait` gives up at once where a new one has no condition yet.)"""
     deadline = time.monotonic() + 60
     while True:
-        conditions = [
-            {one["type"]: one["status"] for one in (crd.get("status") or {}).get("conditions") or ()}
-            for crd in json.loads(kubectl("get", "crd", "-o", "json"))["items"]
-        ]
-        if all(found.get("Established") == "True" for found in conditions):
-            return
+        found = json.loads(kubectl("get", "crd", "-o", "json"))["items"]
+        if all(map(_is_established, found)):
+            told = kubectl("api-resources", "-o", "name").split()
+            if {crd["metadata"]["name"] for crd in found} <= set(told):
+                return
         if time.monotonic() > deadline:
             raise RuntimeError("a CRD was not served within a minute")
         time.sleep(0.1)
+
+
+def _is_established(crd: dict[str, Any]) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)

@@ -31,7 +31,7 @@ SEEDS = [int(seed) for seed in os.environ.get("SHOAL_FIT_SEEDS", "").split(",") 
 BATCH = 40
 QUIET = 16
 """Looks in a row, some milliseconds apart, that must find no change before kube-scheduler counts as done."""
-SECOND_LOOK = 25.0
+SECOND_LOOK = 60.0
 """Seconds that kube-scheduler has for pods that we call fitting."""
 
 

@@ -26,6 +26,7 @@ from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
+from tests.integration.local.conftest import until
 
 pytestmark = pytest.mark.controlplane
 
@@ -53,11 +54,11 @@ def agent(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
     )
     try:
         assert child.stdout is not None and "serving real, thought" in child.stdout.readline()
-        plane.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=30s")
+        plane.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
         yield plane
     finally:
         child.send_signal(signal.SIGTERM)
-        child.wait(30)
+        child.wait(60)
     left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(home).encode() in _command(pid)]
     assert not left, f"processes of pods outlived their agent: {left}"
 
@@ -80,7 +81,7 @@ def create(plane: ControlPlane, *objects: dict[str, Any]) -> None:
 
 
 def phase(plane: ControlPlane, name: str, wanted: str) -> None:
-    plane.kubectl("wait", f"pod/{name}", "-n", "default", f"--for=jsonpath={{.status.phase}}={wanted}", "--timeout=30s")
+    plane.kubectl("wait", f"pod/{name}", "-n", "default", f"--for=jsonpath={{.status.phase}}={wanted}", "--timeout=60s")
 
 
 def test_pods_run_as_processes_and_as_thoughts(agent: ControlPlane) -> None:
@@ -95,16 +96,18 @@ def test_pods_run_as_processes_and_as_thoughts(agent: ControlPlane) -> None:
         phase(agent, name, wanted)
     broken = json.loads(agent.kubectl("get", "pod", "broken", "-n", "default", "-o", "json"))
     assert broken["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-    agent.kubectl("delete", "pod", "idle", "short", "broken", "dream", "-n", "default", "--timeout=30s")
+    agent.kubectl("delete", "pod", "idle", "short", "broken", "dream", "-n", "default", "--timeout=60s")
 
 
 def test_logs_exec_copies_and_ports_go_through_the_real_server(agent: ControlPlane, tmp_path: Path) -> None:
     """kubectl asks the API server, which asks the node's port; both are the real ones."""
     serve = "echo first; echo second; exec python3 -m http.server 8123 --bind 0.0.0.0 --directory /tmp"
-    create(agent, pod("used", "real", "sh", "-c", serve), pod("lost", "real", "sh", "-c", "exit 0"))
-    phase(agent, "used", "Running")
+    used = pod("used", "real", "sh", "-c", serve)
+    used["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 8123}, "periodSeconds": 1}
+    create(agent, used, pod("lost", "real", "sh", "-c", "exit 0"))
+    agent.kubectl("wait", "pod/used", "-n", "default", "--for=condition=Ready", "--timeout=60s")
     there = ("-n", "default", "used")
-    assert agent.kubectl("logs", *there) == "first\nsecond\n"
+    until(lambda: agent.kubectl("logs", *there) == "first\nsecond\n")
     assert agent.kubectl("logs", *there, "--tail=1", "--timestamps").endswith("Z second\n")
     assert agent.kubectl("exec", *there, "--", "sh", "-c", "hostname; echo $((6*7))") == "used\n42\n"
     assert agent.kubectl("exec", "-i", *there, "--", "cat", stdin="through\n") == "through\n"
@@ -125,7 +128,7 @@ def test_logs_exec_copies_and_ports_go_through_the_real_server(agent: ControlPla
         forwarding.wait()
     with pytest.raises(RuntimeError, match='previous terminated container "main" in pod "used" not found'):
         agent.kubectl("logs", *there, "--previous")
-    agent.kubectl("delete", "pod", "used", "lost", "-n", "default", "--timeout=30s")
+    agent.kubectl("delete", "pod", "used", "lost", "-n", "default", "--timeout=60s")
 
 
 def test_the_nodes_port_answers_nobody_but_the_cluster(agent: ControlPlane) -> None:

@@ -18,6 +18,7 @@ from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.kubeconfig import load
 from shoal.local.apiserver import Server
 from tests.conformance.kuberay_traces import ScriptedDashboard
+from tests.patience import PATIENCE
 
 Json = dict[str, Any]
 GROUPS = ("ray.io", "ray.k8s.io")
@@ -43,7 +44,7 @@ class Site:
         self.dashboard = WaitableDashboard()
         self.operator = Operator(client, Settings(status_delay=0.1, cluster_lost_grace=0.1), dashboard=self.dashboard)
 
-    async def until(self, kind: Kind, name: str, holds: Callable[[Json], bool], seconds: float = 30) -> Json:
+    async def until(self, kind: Kind, name: str, holds: Callable[[Json], bool], seconds: float = PATIENCE) -> Json:
         """Watch one object until it is as wanted; fails with its last state."""
         last: Json = {}
         try:
@@ -61,7 +62,7 @@ class Site:
         except TimeoutError:
             pytest.fail(f"{kind.kind} {name} never got there; last: {last.get('status')}")
 
-    async def gone(self, kind: Kind, name: str, seconds: float = 30) -> None:
+    async def gone(self, kind: Kind, name: str, seconds: float = PATIENCE) -> None:
         """Deleted, or on its way out where nobody collects garbage."""
         async with asyncio.timeout(seconds):
             while True:
@@ -84,7 +85,7 @@ class Site:
         except KubeError:
             yield None
 
-    async def pods(self, cluster: str, wanted: int, seconds: float = 30) -> list[Json]:
+    async def pods(self, cluster: str, wanted: int, seconds: float = PATIENCE) -> list[Json]:
         async with asyncio.timeout(seconds):
             while True:
                 found = await self.client.list(kinds.POD, "default", label_selector=f"{names.CLUSTER}={cluster}")
@@ -117,7 +118,7 @@ async def _installed(client: Client) -> None:
                 await client.create(kinds.CRD, crd)
             except AlreadyExists:
                 continue
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         for crd in load_crds():
             while crd["spec"]["group"] in GROUPS:
                 held = await client.get(kinds.CRD, view.name(crd))
