@@ -284,7 +284,7 @@ def check_autoscaler_patches(given: Json, expect: Json) -> list[str]:
 
 
 def check_trace(given: Json, expect: Json) -> list[str]:
-    from tests.conformance.kuberay_traces import replay
+    from tests.conformance.kuberay_replay import replay
 
     return replay(given, expect, settings_of(given))
 
