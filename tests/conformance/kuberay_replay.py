@@ -57,8 +57,7 @@ async def _replay(given: Json, expect: Json, settings: Settings) -> list[str]:
 
 
 def _ray_said_so_first(wanted: Json, built: Json) -> bool:
-    """The submitter failed because the job did: a failed submission to the reference, unless it had looked at Ray before;
-    we look."""
+    """The submitter failed because the job did: for the reference a failed submission, unless it looked before."""
     theirs, ours = wanted.get("status") or {}, built.get("status") or {}
     return theirs.get("reason") == "SubmissionFailed" and (ours.get("reason"), ours.get("jobStatus")) == (
         "AppFailed",
