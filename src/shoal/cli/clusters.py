@@ -115,6 +115,16 @@ def remove(
     asyncio.run(_remove(member, force, system, (kubeconfig, context, name)))
 
 
+@command.command(epilog="\b\nExamples:\n  shoal cluster role | kubectl --context west apply -f -")
+def role() -> None:
+    """Print the ClusterRole that a member's credential needs: what a hub does there, and no more."""
+    from shoal.cli.installation import member_rules
+
+    metadata = {"name": "shoal-hub"}
+    made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata}
+    show.document({**made, "rules": member_rules()}, "yaml")
+
+
 # --- add
 
 

@@ -91,6 +91,7 @@ def command(
             webhook_url=webhook_url,
             queues=not only or "queues" in controller.chosen_parts(only),
             impersonates=choices.wrapper_settings({}, settings).create_as_creator,
+            clusters=bool(only) and "clusters" in controller.chosen_parts(only or ""),
         )
     )
     if dry_run:

@@ -33,14 +33,15 @@ def objects(
     webhook_url: str = "",
     queues: bool = True,
     impersonates: bool = False,
+    clusters: bool = False,
 ) -> list[Json]:
     """Everything, in the order it is applied. `impersonates`: wrapped objects are created as the user. Without `queues`
-    their kinds and webhooks are left to the Kueue that is there."""
+    their kinds and webhooks are left to the Kueue that is there. `clusters`: it is the hub of several."""
     return [
         *(one for one in load_crds(legacy=legacy) if queues or one["spec"]["group"] != QUEUE_GROUP),
         _object("v1", "Namespace", namespace, None),
         _object("v1", "ServiceAccount", NAME, namespace),
-        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules(impersonates)},
+        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules(impersonates, clusters)},
         _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
         {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
         _binding("RoleBinding", namespace, namespace, "Role"),
@@ -53,7 +54,7 @@ def objects(
     ]
 
 
-def rules(impersonates: bool = False) -> list[Json]:
+def rules(impersonates: bool = False, clusters: bool = False) -> list[Json]:
     """What the controllers do, cluster-wide."""
     return [
         *(rule for group in ("workload.codeflare.dev", "mcad.ibm.com") for rule in _wrapper_rules(group)),
@@ -91,6 +92,7 @@ def rules(impersonates: bool = False) -> list[Json]:
         _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),
         *(_impersonation_rules() if impersonates else ()),
+        *(_hub_rules() if clusters else ()),
     ]
 
 
@@ -107,6 +109,27 @@ def _impersonation_rules() -> list[Json]:
     return [
         _rule("", ["users", "groups", "serviceaccounts"], ("impersonate",)),
         _rule("authentication.k8s.io", ["uids"], ("impersonate",)),
+    ]
+
+
+def _hub_rules() -> list[Json]:
+    """Only for the hub of several clusters: who the others are, and how they fare."""
+    return [
+        _rule(QUEUE_GROUP, ["multikueueconfigs"], _READ),
+        _rule(QUEUE_GROUP, ["multikueueclusters"], (*_READ, "patch")),
+        _rule(QUEUE_GROUP, ["multikueueclusters/status"], ("patch",)),
+    ]
+
+
+def member_rules() -> list[Json]:
+    """What a hub does in a cluster that takes gangs from it, and no more."""
+    verbs = (*_READ, "create", "delete")
+    return [
+        _rule("", ["namespaces"], ("get",)),  # who it is, and which namespace takes whose gangs
+        _rule(QUEUE_GROUP, ["workloads"], verbs),
+        _rule("batch", ["jobs"], verbs),
+        _rule("ray.io", ["rayjobs", "rayclusters"], verbs),
+        _rule("workload.codeflare.dev", ["appwrappers"], verbs),
     ]
 
 

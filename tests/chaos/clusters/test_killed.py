@@ -123,7 +123,7 @@ async def walk(t: Town) -> dict[str, object]:
 async def walk_once(at: int = 0) -> tuple[dict[str, object], list[str]]:
     async with town("a", "b") as t:
         mortal, watch = Mortal(t, at), Watch(t)
-        t.hub.start(mortal.lives())
+        t.run_hub(mortal.lives())
         await t.connected()
         state = await walk(t)
         assert watch.broken == [], f"dies at write {at} ({mortal.hub.writes[-1:]})"

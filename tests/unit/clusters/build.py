@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -125,8 +125,12 @@ class Town:
     def start_hub(self, settings: ClusterSettings = QUICK, transport: Transport | None = None) -> ClusterController:
         client = Client(transport or self.hub.server.transport())
         controller = ClusterController(client, settings, connect=self.connect)
-        self._hubs.append(self.hub.start(controller.run()))
+        self.run_hub(controller.run())
         return controller
+
+    def run_hub(self, running: Awaitable[Any]) -> None:
+        """Until `stop_hub`, and in any case no longer than the members' servers."""
+        self._hubs.append(self.hub.start(running))
 
     async def stop_hub(self) -> None:
         for task in self._hubs:
