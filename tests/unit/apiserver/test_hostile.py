@@ -260,6 +260,8 @@ async def test_f123_a_body_without_an_end_is_cut_off(socket: Socket) -> None:
         "limit=99999999999999999999",
         "resourceVersion=-5",
         "resourceVersion=abc",
+        "resourceVersion=%C2%B2",
+        "limit=--5",
         "continue=%00",
         "continue=AAAA",
         "labelSelector=" + "a," * 5000,

@@ -270,6 +270,7 @@ SHAPES = {
         "self.matrix.all(row, row.all(cell, cell > 0))",
         "'a' in self.labels && self.labels['a'] == 'b' && self.labels.all(k, k.size() < 9)",
         "self.port == 80 || self.port == 'http'",
+        "self.size < 1.5 && self.share > 1",
         "self.when > timestamp('2024-01-01T00:00:00Z')",
         "self.part.a__dash__b || self.part.__in__ == 3",
         "has(self.part) && has(self.open) && self.?name.orValue('') == ''",

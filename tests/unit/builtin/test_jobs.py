@@ -239,6 +239,11 @@ def test_each_failure_doubles_the_wait(failures, seconds, wait):
             "SuccessPolicy",
         ),
         (
+            {"completions": 2, "completionMode": "Indexed", "successPolicy": {"rules": [{"succeededCount": 2}]}},
+            rules.Tally(2, 0, {0, 1}, set()),
+            "SuccessPolicy",
+        ),
+        (
             {"completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0},
             rules.Tally(1, 1, {0}, {1}),
             "FailedIndexes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
 
@@ -16,6 +17,9 @@ from shoal.local.apiserver.route import Route, User
 from shoal.local.apiserver.status import bad_request, cause, invalid
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 class Call:
@@ -89,7 +93,7 @@ class Call:
         text = self.request.query.get(name, "")
         if not text:
             return None
-        if not text.lstrip("-").isdigit() or len(text) > 19 or int(text) < least:
+        if not _NUMBER.fullmatch(text) or int(text) < least:
             raise bad_request(f'{name}: Invalid value: "{text[:80]}": must be a whole number not less than {least}')
         return int(text)
 

@@ -157,7 +157,7 @@ def semver(value: str) -> dict[str, str]:
 
 def _loosened(value: str) -> str:
     core, mark, rest = value.removeprefix("v").partition("-")
-    numbers = [str(int(part)) if part.isdigit() else part for part in core.split(".")]
+    numbers = [str(int(part)) if part.isdecimal() else part for part in core.split(".")]
     return ".".join([*numbers, "0", "0"][: max(3, len(numbers))]) + mark + rest
 
 
@@ -171,7 +171,7 @@ def _order(value: Any) -> tuple[Any, ...]:
     """Sorts as versions do: a pre-release is before its release, numbers before words."""
     found = _SEMVER.fullmatch(value["$semver"])
     assert found is not None
-    words = [(0, int(w), "") if w.isdigit() else (1, 0, w) for w in (found[4] or "").split(".") if w]
+    words = [(0, int(w), "") if w.isdecimal() else (1, 0, w) for w in (found[4] or "").split(".") if w]
     return (*_parts(value), not found[4], words)
 
 

@@ -256,7 +256,7 @@ def _index(parent: list[Any], token: str) -> int:
 
 def _number(token: str) -> int:
     digits = token[1:] if token[:1] == "-" else token
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > 9:
         raise inapplicable(f"{_brief(token)} is not an array index")
     return int(token)
 

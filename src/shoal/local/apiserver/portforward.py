@@ -82,7 +82,7 @@ class Session:
     async def _open(self, frame: spdy.Frame) -> None:
         await self.wire.reply(frame.stream)
         port = frame.headers.get("port", "")
-        if not port.isdigit() or not 0 < int(port) < 65536:
+        if not port.isdecimal() or not 0 < int(port) < 65536:
             raise spdy.Broken("a stream names no port")
         one = self._forwarded.setdefault(frame.headers.get("requestid", ""), _Forwarded(int(port)))
         if frame.headers.get("streamtype") == "error":

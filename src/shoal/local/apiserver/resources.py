@@ -207,9 +207,9 @@ def version_rank(version: str) -> tuple[int, int, int, str]:
     if version.startswith("v"):
         for rank, word in ((1, "beta"), (2, "alpha")):
             major, found, minor = version[1:].partition(word)
-            if found and major.isdigit() and minor.isdigit():
+            if found and major.isdecimal() and minor.isdecimal():
                 return (rank, -int(major), -int(minor), "")
-        if version[1:].isdigit():
+        if version[1:].isdecimal():
             return (0, -int(version[1:]), 0, "")
     return (3, 0, 0, version)
 

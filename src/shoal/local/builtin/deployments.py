@@ -274,7 +274,7 @@ def _share(replica_set: Json) -> Share:
     return Share(
         number(replica_set["spec"].get("replicas")),
         _counted(replica_set, "availableReplicas"),
-        int(most) if most.isdigit() else 0,
+        int(most) if most.isdecimal() else 0,
     )
 
 
@@ -291,7 +291,7 @@ def _counted(replica_set: Json | None, name: str) -> int:
 
 def _revision(replica_set: Json | None) -> int:
     text = ((replica_set or {"metadata": {}})["metadata"].get("annotations") or {}).get(REVISION, "0")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() else 0
 
 
 def _next_revision(old: list[Json]) -> int:

@@ -37,7 +37,7 @@ def parse_indexes(text: str | None) -> set[int]:
     found: set[int] = set()
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
-        if first.isdigit() and (last.isdigit() or not dash):
+        if first.isdecimal() and (last.isdecimal() or not dash):
             found.update(range(int(first), int(last if dash else first) + 1))
     return found
 
@@ -59,7 +59,7 @@ def is_indexed(job: Json) -> bool:
 def index_of(pod: Json) -> int | None:
     metadata = pod["metadata"]
     text = (metadata.get("annotations") or {}).get(INDEX) or (metadata.get("labels") or {}).get(INDEX) or ""
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 # --- pods
@@ -236,20 +236,18 @@ def _restarted_too_often(job: Json, mine: list[Json], limit: int) -> bool:
 
 
 def _success(job: Json, mine: list[Json], tally: Tally) -> Verdict | None:
-    reached = Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
-    completions = job["spec"].get("completions")
-    if completions is None:
-        return reached if tally.succeeded and not any(outcome(job, pod) == "running" for pod in mine) else None
-    done = len(tally.completed) if is_indexed(job) else tally.succeeded
-    if done >= completions:
-        return reached
     for place, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
         asked = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
         met = tally.completed & asked if asked is not None else tally.completed
         least = rule.get("succeededCount", len(asked) if asked is not None else None)
         if least is not None and len(met) >= least:
             return Verdict(True, "SuccessPolicy", f"Matched rules at index {place}")
-    return None
+    reached = Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
+    completions = job["spec"].get("completions")
+    if completions is None:
+        return reached if tally.succeeded and not any(outcome(job, pod) == "running" for pod in mine) else None
+    done = len(tally.completed) if is_indexed(job) else tally.succeeded
+    return reached if done >= completions else None
 
 
 def seconds_to_deadline(job: Json, now: int) -> float | None:
@@ -265,7 +263,7 @@ def failures_of_index(mine: list[Json], index: int) -> int:
     for pod in mine:
         if index_of(pod) == index and pods.phase(pod) == "Failed":
             text = (pod["metadata"].get("annotations") or {}).get(FAILURES, "0")
-            found = max(found, (int(text) if text.isdigit() else 0) + 1)
+            found = max(found, (int(text) if text.isdecimal() else 0) + 1)
     return found
 
 

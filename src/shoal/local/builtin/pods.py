@@ -134,7 +134,7 @@ def least_wanted(pod: Json) -> tuple[Any, ...]:
     ranked = {"Pending": 0, "Unknown": 1, "Running": 2}.get(phase(pod), 0)
     made = pod["metadata"].get("creationTimestamp") or ""
     return (bool((pod.get("spec") or {}).get("nodeName")), ranked, is_ready(pod),
-            int(cost) if cost.lstrip("-").isdigit() else 0, _newest_first(made))  # fmt: skip
+            int(cost) if cost.removeprefix("-").isdecimal() else 0, _newest_first(made))  # fmt: skip
 
 
 def _newest_first(made: str) -> int:

@@ -110,5 +110,5 @@ def part_of(written: Any, wanted: int, *, up: bool) -> int:
     if isinstance(written, int):
         return written
     text = str(written).removesuffix("%")
-    share = int(text) if text.isdigit() else 0
+    share = int(text) if text.isdecimal() else 0
     return -(-wanted * share // 100) if up else wanted * share // 100

@@ -173,7 +173,7 @@ class StatefulSets:
 
 def _ordinal(owner: Json, pod: Json) -> int | None:
     text = pod["metadata"]["name"].removeprefix(owner["metadata"]["name"] + "-")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _revision(pod: Json) -> str:
