@@ -391,7 +391,7 @@ def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) ->
     shell.shoal("up", "--detach", "--name", "other", "--node", "name=fresh,cpu=1,memory=1Gi")
     nodes = shell.kubectl("get", "nodes", "-o", "name", "--context", "shoal-other").split()
     assert nodes == ["node/fresh"]  # what this start declares, not what the last one did
-    assert shell.kubectl("get", "pods", "-o", "name", "--context", "shoal-other") == ""  # gone with their node
+    until(lambda: shell.kubectl("get", "pods", "-o", "name", "--context", "shoal-other") == "")  # gone with their node
 
 
 @pytest.mark.parametrize(

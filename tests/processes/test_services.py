@@ -15,6 +15,8 @@ from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
 from shoal.local.runtime.services import link_variables, service_views
 from shoal.local.sandbox.relays import Place
+from tests.controlplane.plane import free_ports
+from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
 
@@ -150,13 +152,14 @@ async def test_datagrams_find_their_way_there_and_back(one_machine: Machine) -> 
     server = network.start(pod("web", "python3", "-c", ECHO, image="python"))
     await until(lambda: "running" in state(server))
     front = service("front", 8153, 18053, "10.96.7.9")
-    front["spec"]["ports"][0] |= {"protocol": "UDP", "nodePort": 31953}
+    (node_port,) = free_ports(1)
+    front["spec"]["ports"][0] |= {"protocol": "UDP", "nodePort": node_port}
     await network.publish([front], server)
     client = network.start(pod("client", "python3", "-c", ASK, "8153", "a pod", image="python"))
     await client.finished.wait()
     assert await text(client) == "heard a pod\n"
     outside = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", ASK, "31953", "the machine", stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", ASK, str(node_port), "the machine", stdout=asyncio.subprocess.PIPE
     )
     assert (await outside.communicate())[0] == b"heard the machine\n"
 
@@ -166,18 +169,19 @@ async def test_a_node_port_is_reached_at_the_node_and_on_this_machine(one_machin
     server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", "18081"), image="python"))
     await until(lambda: "running" in state(server))
     front = service("front", 8125, 18081, "10.96.7.10")
-    front["spec"]["ports"][0]["nodePort"] = 31954
+    (node_port,) = free_ports(1)
+    front["spec"]["ports"][0]["nodePort"] = node_port
     await network.publish([front], server)
 
     async def get(address: str) -> str:
-        reader, writer = await asyncio.open_connection(address, 31954)
+        reader, writer = await asyncio.open_connection(address, node_port)
         writer.write(b"GET / HTTP/1.0\r\n\r\n")
         answer = (await reader.read()).decode()
         writer.close()
         return answer.rpartition("\r\n")[2]
 
     for address in (one_machine.host.sandbox.host_ip(), "127.0.0.1"):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not (said := await get(address)):  # noqa: ASYNC110 - until it listens the connection is closed
                 await asyncio.sleep(0.05)
         assert said == "hello from 18081"
