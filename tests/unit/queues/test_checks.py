@@ -9,8 +9,9 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.queues import QueueSettings, provisioning, requests
+from shoal.controllers.queues import QueueSettings, provisioning, requests, steps
 from shoal.kube.clock import SystemClock
+from shoal.local.scheduler import Scheduler
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (
@@ -22,6 +23,7 @@ from tests.unit.queues.build import (
     local_queue,
     make,
     name_of,
+    pods_of,
     provisioning_check,
     provisioning_config,
     ray_job,
@@ -125,41 +127,83 @@ async def test_what_needs_no_managed_resource_needs_no_request(quiet: Cluster) -
     assert await quiet.names(REQUEST) == []
 
 
-async def test_somebody_elses_check_holds_the_job_until_it_is_ready(quiet: Cluster) -> None:
-    decide(quiet)
-    check = {
+def budget_check() -> Json:
+    return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "AdmissionCheck",
         "metadata": {"name": "budget"},
         "spec": {"controllerName": "example.com/budget"},
     }
-    await make(quiet, flavor(), check, cluster_queue(checks=["budget"]), local_queue())
+
+
+async def budget_works(cluster: Cluster) -> None:
+    """As the owner of that check, who has started."""
+    active = {"type": "Active", "status": "True", "reason": "Ready", "message": ""}
+    change = {"status": {"conditions": [{**active, "lastTransitionTime": seconds_text(0)}]}}
+    await cluster.client.patch(kinds.ADMISSION_CHECK, "budget", None, change, subresource="status")
+
+
+async def budget_says(cluster: Cluster, name: str, state: str, **more: object) -> None:
+    """As the owner of that check, about one Workload."""
+    stored = await cluster.get(kinds.WORKLOAD, name)
+    change = {"status": {"admissionChecks": [{**check_of(stored), "state": state, **more}]}}
+    await cluster.client.patch(kinds.WORKLOAD, name, "default", change, subresource="status")
+
+
+async def test_somebody_elses_check_holds_the_job_until_it_is_ready(quiet: Cluster) -> None:
+    decide(quiet)
+    await make(quiet, flavor(), budget_check(), cluster_queue(checks=["budget"]), local_queue())
     queue = await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: bool(condition(one, "Active")))
     assert said(queue, "Active") == (
         "False",
         "AdmissionCheckInactive",
         "Can't admit new workloads: references inactive AdmissionCheck(s): budget.",
     )
-    active = {
-        "type": "Active",
-        "status": "True",
-        "reason": "Ready",
-        "message": "",
-        "lastTransitionTime": seconds_text(0),
-    }
-    await quiet.client.patch(
-        kinds.ADMISSION_CHECK, "budget", None, {"status": {"conditions": [active]}}, subresource="status"
-    )
+    await budget_works(quiet)
     (made,) = await make(quiet, job("train"))
     reserved = await quiet.until(kinds.WORKLOAD, name_of(made), true("QuotaReserved"))
     assert not true("Admitted")(reserved)
-    entry = {**check_of(reserved), "state": "Ready", "message": "granted"}
-    entry["podSetUpdates"] = [{"name": "main", "nodeSelector": {"paid": "yes"}}]
-    await quiet.client.patch(
-        kinds.WORKLOAD, name_of(made), "default", {"status": {"admissionChecks": [entry]}}, subresource="status"
-    )
+    updates = [{"name": "main", "nodeSelector": {"paid": "yes"}}]
+    await budget_says(quiet, name_of(made), "Ready", message="granted", podSetUpdates=updates)
     started = await quiet.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
     assert started["spec"]["template"]["spec"]["nodeSelector"] == {"paid": "yes"}
+
+
+def remembers_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "forget_answers", lambda draft: None)
+    monkeypatch.setattr("tests.cluster.PATIENCE", 3.0)
+
+
+@proven(without=remembers_answers)
+@pytest.mark.parametrize("late", ["Retry", "Ready"])
+async def test_f026_what_a_check_says_while_the_gang_leaves_is_not_about_its_next_attempt(
+    quiet: Cluster, late: str
+) -> None:
+    """F26: a check asks for Retry, or says Ready, while the gang is being evicted for something else. Holds: at its
+    next attempt the check is asked anew; it is not evicted for the old answer, nor started by it."""
+    decide(quiet)
+    quiet.start(Scheduler(quiet.client).run())  # a bound pod takes its time to end: nobody runs it here
+    await make(quiet, flavor(), budget_check(), cluster_queue(checks=["budget"]), local_queue())
+    await budget_works(quiet)
+    (made,) = await make(quiet, job("train"))
+    name = name_of(made)
+    await quiet.until(kinds.WORKLOAD, name, true("QuotaReserved"))
+    await budget_says(quiet, name, "Ready")
+    (pod,) = await pods_of(quiet, "train", 1)
+    await quiet.until(kinds.POD, pod["metadata"]["name"], lambda one: bool(one["spec"].get("nodeName")))
+    await quiet.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+    leaving = await quiet.until(kinds.WORKLOAD, name, true("Evicted"))
+    assert true("QuotaReserved")(leaving)
+    await budget_says(quiet, name, late)
+    await quiet.client.delete(kinds.POD, pod["metadata"]["name"], "default", grace_seconds=0)
+    await quiet.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    await quiet.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": True}})
+    again = await quiet.until(kinds.WORKLOAD, name, true("QuotaReserved"))
+    assert check_of(again)["state"] == "Pending"
+    assert sum(one["count"] for one in again["status"]["schedulingStats"]["evictions"]) == 1
+    await budget_says(quiet, name, "Ready")
+    admitted = await quiet.until(kinds.WORKLOAD, name, true("Admitted"))
+    assert sum(one["count"] for one in admitted["status"]["schedulingStats"]["evictions"]) == 1
 
 
 async def test_a_check_without_its_config_makes_the_queue_inactive(quiet: Cluster) -> None:

@@ -52,6 +52,8 @@ class Duties:
             steps.give_back(draft)
             self._sync_checks(draft, cluster_queue)
         if not draft.is_true("QuotaReserved"):
+            if checks.in_state(draft, "Retry"):  # about an attempt that is over: the wait is noted, the rest forgotten
+                steps.forget_answers(draft)
             self._requeue(draft)
             self._reserve(draft, now_is.gang, cluster_queue)
         if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):

@@ -20,6 +20,8 @@ RETURNS_AT_ONCE = ("Preempted", "NodeFailures")
 def reserve(draft: Draft, cluster_queue: str, assignment: Sequence[PodSetAssignment]) -> None:
     draft.set("admission", {"clusterQueue": cluster_queue, "podSetAssignments": [_given(one) for one in assignment]})
     draft.put("QuotaReserved", True, "QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}")
+    if draft.is_true("Evicted"):
+        forget_answers(draft)
     for kind in ("Evicted", "Preempted", "BlockedOnPreemptionGates"):
         if draft.is_true(kind):
             text = draft.message(kind).removeprefix(PREVIOUSLY)
@@ -50,8 +52,13 @@ def evict(draft: Draft, reason: str, message: str, cause: str = "") -> None:
     draft.put("Evicted", True, reason, message)
     for name in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         draft.set(name, None)
-    draft.set("admissionChecks", [_reset(one, draft) for one in draft.get("admissionChecks") or ()])
+    forget_answers(draft)
     _count_eviction(draft, reason, cause)
+
+
+def forget_answers(draft: Draft) -> None:
+    """Checks answer for one attempt: what they said about the last, or say while it ends, is not about the next."""
+    draft.set("admissionChecks", [_reset(one, draft) for one in draft.get("admissionChecks") or ()])
 
 
 def preempt(draft: Draft, reason: str, message: str) -> None:
