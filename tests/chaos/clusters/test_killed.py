@@ -6,7 +6,6 @@ The end is that of a calm walk, and meanwhile no gang ran in two clusters, nor a
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import msgspec
 import pytest
@@ -50,8 +49,7 @@ class Mortal:
         try:
             await asyncio.wait({first, death}, return_when=asyncio.FIRST_COMPLETED)
             first.cancel()
-            with suppress(asyncio.CancelledError):
-                await first
+            await asyncio.wait({first})
             again = Client(self.town.hub.server.transport())
             await ClusterController(again, SETTINGS, connect=self.town.connect).run()
         finally:
