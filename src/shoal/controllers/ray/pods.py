@@ -25,7 +25,7 @@ def head_pod(cluster: Json, settings: Settings) -> Json:
     """The head pod, without gang marks."""
     group = view.head(cluster)
     name = view.name(cluster)
-    pod = _base(cluster, group, names.HEAD, names.HEAD_GROUP)
+    pod = _base(cluster, group, names.HEAD, names.HEAD_GROUP, settings)
     own_name = ((group.get("template") or {}).get("metadata") or {}).get("name")
     if own_name:
         pod["metadata"]["name"] = own_name
@@ -38,6 +38,7 @@ def head_pod(cluster: Json, settings: Settings) -> Json:
     if view.autoscaling(cluster):
         add_autoscaler(pod, cluster, settings, shell(settings))
     _finish(pod, cluster, params, settings, is_head=True)
+    pod["spec"]["containers"] += view.clone([*settings.head_sidecars])
     return pod
 
 
@@ -46,7 +47,7 @@ def worker_pod(
 ) -> Json:
     """One worker of a group. `replica_name` and `host` are for groups of several hosts per replica."""
     name = view.name(cluster)
-    pod = _base(cluster, group, names.WORKER, view.group_name(group))
+    pod = _base(cluster, group, names.WORKER, view.group_name(group), settings)
     pod["metadata"]["generateName"] = names.worker_pod_prefix(name, view.group_name(group))
     if settings.gate(MULTI_HOST_INDEXING) or view.hosts(group) > 1:
         pod["metadata"]["labels"][names.REPLICA_INDEX] = str(replica)
@@ -62,6 +63,7 @@ def worker_pod(
     if settings.drain_workers:
         _add_drain(pod["spec"], cluster)
     _finish(pod, cluster, params, settings, is_head=False)
+    pod["spec"]["containers"] += view.clone([*settings.worker_sidecars])
     return pod
 
 
@@ -82,7 +84,7 @@ def overwrites_command(marked: Json) -> bool:
     return view.annotations_of(marked).get(names.OVERWRITE_COMMAND, "").lower() == "true"
 
 
-def _base(cluster: Json, group: Json, node_type: str, group_name: str) -> Json:
+def _base(cluster: Json, group: Json, node_type: str, group_name: str, settings: Settings) -> Json:
     """The template as a pod of this cluster: its namespace, labels and owner, whatever the template says."""
     template = view.clone(group.get("template") or {})
     given = template.get("metadata") or {}
@@ -92,6 +94,7 @@ def _base(cluster: Json, group: Json, node_type: str, group_name: str) -> Json:
         names.IDENTIFIER: names.identifier(name, node_type),
         names.APP_NAME: names.APP,
         names.CREATED_BY: names.OPERATOR,
+        **settings.pod_labels,
         **(given.get("labels") or {}),
         **(group.get("labels") or {}),
         names.CLUSTER: name,
@@ -103,7 +106,7 @@ def _base(cluster: Json, group: Json, node_type: str, group_name: str) -> Json:
     metadata: Json = {
         "namespace": view.namespace(cluster),
         "labels": labels,
-        "annotations": dict(given.get("annotations") or {}),
+        "annotations": {**settings.pod_annotations, **(given.get("annotations") or {})},
         "ownerReferences": [view.owner_reference(cluster, "ray.io/v1", "RayCluster")],
     }
     if overwrites_command(cluster):

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from shoal.controllers.ray import operator_file
+
 DELETION_POLICY = "RayJobDeletionPolicy"
 MULTI_HOST_INDEXING = "RayMultiHostIndexing"
 GATES_ON = frozenset(
@@ -49,6 +51,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_ray_version: str = "2.60.0"
     container_env: tuple[dict[str, Any], ...] = ()
     """Variables for every Ray container; the user's own win."""
+    head_sidecars: tuple[dict[str, Any], ...] = ()
+    worker_sidecars: tuple[dict[str, Any], ...] = ()
+    """Containers for every head and every worker, after those of the template."""
+    pod_labels: dict[str, str] = {}
+    pod_annotations: dict[str, str] = {}
+    """For every Ray pod whose template has none of that name."""
     status_check_timeout: float = 300.0
     """Seconds of dashboard errors after which a running job counts as lost."""
     transition_grace: float = 300.0
@@ -85,12 +93,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> Settings:
     """Settings as KubeRay's environment switches and feature gates describe them.
 
-    What KubeRay takes as flags, and what only we have, is read from variables that begin with `SHOAL_RAY_`.
+    What KubeRay takes as flags, and what only we have, is read from variables that begin with `SHOAL_RAY_`; one of them
+    names a file as KubeRay's `--config` takes it, which wins.
     """
     enabled = set(GATES_ON)
     for name, on in {**_gates(environment.get("SHOAL_RAY_FEATURE_GATES", "")), **(gates or {})}.items():
         (enabled.add if on else enabled.discard)(name)
-    return Settings(
+    chosen = Settings(
         gates=frozenset(enabled),
         namespaces=tuple(_listed(environment.get("SHOAL_RAY_NAMESPACES", ""))),
         default_auth_token=_on(environment, "SHOAL_RAY_DEFAULT_TOKEN", False),
@@ -111,6 +120,8 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         status_check_timeout=_seconds(environment, "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", 300.0),
         transition_grace=_seconds(environment, "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS", 300.0),
     )
+    file = environment.get("SHOAL_RAY_CONFIG", "")
+    return msgspec.structs.replace(chosen, **operator_file.read(file)) if file else chosen
 
 
 def _listed(text: str) -> list[str]:
