@@ -130,6 +130,11 @@ class Assignment:
         return self._memory
 
     @property
+    def flavors_remain(self) -> bool:
+        """The search stopped before the last flavor somewhere."""
+        return any(index != -1 for tried in self.memory for index in tried.values())
+
+    @property
     def needing_room(self) -> frozenset[FlavorResource]:
         """Where victims are needed."""
         return frozenset(

@@ -139,7 +139,7 @@ class Cycle:
         whole = search.run()
         victims = self._victims(member, whole)
         stuck = not victims and whole.outcome is not Outcome.FIT
-        if stuck and member.flavors_remain and not self.settings.exact:
+        if stuck and member.flavors_remain and not whole.flavors_remain and not self.settings.exact:
             whole, victims = self._from_the_start(member, search, whole)
         if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
             smaller = self._shrink(member, search)
@@ -162,13 +162,13 @@ class Cycle:
         member.memory_generation, member.memory_cycle = entry.record.freed, self.number
 
     def _from_the_start(self, member: Member, search: Search, resumed: Assignment) -> tuple[Assignment, list[Victim]]:
-        """A scan that went on from where the last one stopped found nothing. As Kueue that is the end; but what was
-        passed over then may do now, so look at all flavors once before giving up."""
+        """Scans that went on from where the last one stopped came to the end and found nothing. As Kueue that is it;
+        but what was passed over then may do now, so look at all flavors once before giving up."""
         member.forget()
         whole = search.run()
         victims = self._victims(member, whole)
-        goes_on = any(index != -1 for tried in whole.memory for index in tried.values())
-        return (whole, victims) if victims or goes_on or whole.outcome is Outcome.FIT else (resumed, [])
+        better = victims or whole.flavors_remain or whole.outcome is Outcome.FIT
+        return (whole, victims) if better else (resumed, [])
 
     def _shrink(self, member: Member, search: Search) -> tuple[Assignment, list[Victim]] | None:
         def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:

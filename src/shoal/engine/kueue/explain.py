@@ -6,6 +6,8 @@ imagined away. Everything tried is put back before it returns; no decision depen
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
@@ -62,7 +64,8 @@ class _Question:
         short = self._short_places(assignment)
         shortfalls = shortfalls_of(assignment, record.name)
         message = assignment.message
-        if assignment.outcome is Outcome.FIT:
+        fits = self._would_fit()
+        if fits:
             first = next((other for other in ahead), None)
             message = (
                 f"quota is free; it waits behind {first.key}" if first else "quota is free; the next plan starts it"
@@ -74,9 +77,9 @@ class _Question:
             place=record.name,
             position=len(ahead) + 1,
             queue_length=len(everyone),
-            holders=self._holders(short),
-            least_increase=self._least_increase(assignment),
-            release=self._release(short) if short else (),
+            holders=() if fits else self._holders(short),
+            least_increase=None if fits else self._least_increase(assignment),
+            release=self._release(short) if short and not fits else (),
         )
 
     def _fault(self) -> str:
@@ -88,15 +91,33 @@ class _Question:
 
     def _search(self) -> Assignment:
         """What it would get without preemption, all flavors considered, room kept for others counted."""
+        with self._looking() as search:
+            return search.run()
+
+    def _would_fit(self) -> bool:
+        """Would a plan let it in, evicting nobody? It looks on from flavor to flavor, and for a smaller size."""
+        member = self.member
+        with self._looking() as search:
+            for _ in range(self.record.scans + 1):
+                found = search.run()
+                if found.outcome is Outcome.FIT:
+                    return True
+                member.memory = found.memory
+                if not member.flavors_remain:
+                    break
+            member.memory = None
+            if not (member.may_shrink and self.state.settings.partial_admission):
+                return False
+            return search.run([demand.least for demand in member.demands]).outcome is Outcome.FIT
+
+    @contextmanager
+    def _looking(self) -> Iterator[Search]:
+        """The room kept for others is in the tree, and the gang remembers nothing, for as long as this lasts."""
         memory, self.member.memory = self.member.memory, None
-        rooms = [
-            room
-            for uid, room in self.state.rooms.items()
-            if uid != self.member.uid and room.node.root() is self.record.node.root()
-        ]
+        rooms = [room for uid, room in self.state.rooms_in(self.record.node.root()).items() if uid != self.member.uid]
         for room in rooms:
             room.node.add(room.usage)
-        search = Search(
+        yield Search(
             self.member,
             self.record.fact,
             self.record.groups,
@@ -105,16 +126,14 @@ class _Question:
             self.state.settings,
             lambda at, amount: (Mode.NO_CANDIDATES, 0),
         )
-        assignment = search.run()
         for room in rooms:
             room.node.remove(room.usage)
         self.member.memory = memory
-        return assignment
 
     def _short_places(self, assignment: Assignment) -> list[FlavorResource]:
         return sorted({short.at for part in assignment.pod_sets for short in part.shortages})
 
-    def _users(self, short: list[FlavorResource]) -> list[Member]:
+    def _users(self, short: Sequence[FlavorResource]) -> list[Member]:
         """Gangs of the tree that hold what is short, the largest first."""
         found: list[tuple[int, str, Member]] = []
         for node in self.record.node.root().queues():
@@ -131,14 +150,16 @@ class _Question:
     def _fits_without(self, leaving: tuple[Member, ...]) -> bool:
         for member in leaving:
             self.state.records[member.queue].node.remove(member.usage)
-        fits = self._search().outcome is Outcome.FIT
+        fits = self._would_fit()
         for member in leaving:
             self.state.records[member.queue].node.add(member.usage)
         return fits
 
-    def _release(self, short: list[FlavorResource]) -> tuple[str, ...]:
+    def _release(self, short: Sequence[FlavorResource]) -> tuple[str, ...]:
         """The shortest list of running gangs whose end would let it in: one, two, else largest first without spares."""
         users = self._users(short)
+        if not self._fits_without(tuple(users)):  # once that is there, something else may be short
+            users = self._users(self.record.wish(self.member, self.state.flavors, self.state.settings).frame.places)
         for member in reversed(users):  # the smallest single gang that is enough
             if self._fits_without((member,)):
                 return (member.key,)
@@ -175,12 +196,11 @@ class _Question:
         raised: dict[str, int] = {}
         found = None
         for _ in range(2 * len(self.record.groups) + 8):
-            outcome = self._search()
-            if outcome.outcome is Outcome.FIT:
-                found = raised
+            if self._would_fit():
+                found = self._least(flavor, original, raised)
                 break
             needed: dict[str, int] = {}
-            for part in outcome.pod_sets:
+            for part in self._search().pod_sets:
                 for short in part.shortages:
                     if short.at.flavor == flavor:
                         missing = short.wanted - node.raw_available(short.at)
@@ -189,15 +209,33 @@ class _Question:
                 break
             for resource, missing in needed.items():
                 raised[resource] = raised.get(resource, 0) + missing
-            limits = dict(original)
-            for resource, more in raised.items():
-                at = FlavorResource(flavor, resource)
-                limits[at] = _raised(original.get(at, NO_LIMITS), more)
-            node.limits = limits
-            settle(node.root())
-        node.limits = original
-        settle(node.root())
+            self._set(flavor, original, raised)
+        self._set(flavor, original, {})
         return found
+
+    def _least(self, flavor: str, original: dict[FlavorResource, Limits], raised: dict[str, int]) -> dict[str, int]:
+        """No resource is raised by more than it must be, given the others."""
+        least = dict(raised)
+        for resource in raised:
+            low, high = 0, least[resource]
+            while low < high:
+                middle = (low + high) // 2
+                self._set(flavor, original, {**least, resource: middle})
+                if self._would_fit():
+                    high = middle
+                else:
+                    low = middle + 1
+            least[resource] = high
+        return {resource: more for resource, more in least.items() if more}
+
+    def _set(self, flavor: str, original: dict[FlavorResource, Limits], raised: dict[str, int]) -> None:
+        """Quota as it was, raised by so much on one flavor."""
+        node = self.record.node
+        node.limits = dict(original)
+        for resource, more in raised.items():
+            at = FlavorResource(flavor, resource)
+            node.limits[at] = _raised(original.get(at, NO_LIMITS), more)
+        settle(node.root())
 
 
 def _raised(limits: Limits, more: int) -> Limits:

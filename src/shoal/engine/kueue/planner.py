@@ -192,8 +192,7 @@ class Planner:
                 continue
             idle[tree] = idle.get(tree, 0) + 1
             scanning = any(entry.member.flavors_remain for entry in entries)
-            longest = max((len(group.flavors) for entry in entries for group in entry.record.fact.groups), default=1)
-            if idle[tree] <= (longest if scanning else 0):
+            if idle[tree] <= (max([entry.record.scans for entry in entries]) if scanning else 0):
                 continue
             if scanning and self._give_up_scanning(entries):
                 idle[tree] = 0  # others of their queues have their turn now

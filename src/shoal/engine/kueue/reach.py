@@ -205,10 +205,10 @@ class QueueSurvey:
         return known
 
     def may_fit(self, wish: Wish, priority: int) -> bool:
-        """Where nobody can be made to leave, the gang fits now or not at all."""
+        """Where nobody can be made to leave and there is nothing to choose, the gang fits now or not at all."""
         if self.reach.fit(self.record, wish, priority) is not None:
             return True
-        if not (self.record.fact.preemption.may_evict or wish.may_shrink):
+        if not (self.record.fact.preemption.may_evict or wish.may_shrink or len(wish.least) > 1):
             return False
         reachable = self.reach.survey(self.record, wish.frame, priority)
         return reachable.tempts(wish) and reachable.allows(wish)

@@ -23,7 +23,7 @@ NOTHING: dict[int, int] = {}
 class QueueRecord:
     __slots__ = (
         "_exact", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "last_fit", "name",
-        "node", "reserved", "selector", "stalled_at", "told", "waiting",
+        "node", "reserved", "scans", "selector", "stalled_at", "told", "waiting",
     )  # fmt: skip
 
     def __init__(self, fact: ClusterQueue, node: Node, *, exact: bool = False) -> None:
@@ -57,6 +57,8 @@ class QueueRecord:
         for group in fact.groups:
             for resource in group.resources:
                 self.groups.setdefault(resource, group)
+        self.scans = sum([len(group.flavors) for group in fact.groups])
+        """How often a gang may look on from flavor to flavor before it has to wait."""
         self._wishes = Wishes(self.groups)
         self.last_fit = (-1, None, None)
         self.waiting.strict = fact.strategy == "StrictFIFO"
