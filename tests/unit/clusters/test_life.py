@@ -134,3 +134,23 @@ async def test_a_cluster_that_is_taken_away_gives_its_gangs_back_first() -> None
         assert await t.members[home].names(kinds.JOB) == await t.members[home].names(kinds.WORKLOAD) == []
         await t.hub.until(kinds.WORKLOAD, name_of(made), is_on(other))
         await pods_of(t.members[other], "train", 2)
+
+
+async def test_what_runs_elsewhere_is_charged_to_the_hubs_quota_and_to_none_of_its_nodes() -> None:
+    async with town("a", "b") as t:
+        await t.hub.add_node("small", cpu="1", memory="1Gi")
+        t.start_hub()
+        await t.connected()
+        first, second = await make(t.hub, sent_job("one", 8), sent_job("two", 8))
+        homes = {
+            (await t.hub.until(kinds.WORKLOAD, name_of(made), is_placed))["status"]["clusterName"]
+            for made in (first, second)
+        }
+        assert homes == {"a", "b"}
+        for made in (first, second):
+            await t.hub.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+        (third,) = await make(t.hub, sent_job("three", 1))
+        waiting = await t.hub.until(kinds.WORKLOAD, name_of(third), lambda one: bool(condition(one, "QuotaReserved")))
+        assert said(waiting, "QuotaReserved")[:2] == ("False", "WaitingForQuota")
+        await t.hub.client.delete(kinds.JOB, "one", "default", propagation="Background")
+        await t.hub.until(kinds.WORKLOAD, name_of(third), is_placed)
