@@ -12,7 +12,7 @@ from shoal.cli import gangs, why
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import explain, messages, words
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
-from shoal.engine.model import Explanation, QuotaIncrease
+from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.errors import ShoalError
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -140,6 +140,12 @@ async def test_asked_again_the_controller_looks_again(quiet: Cluster) -> None:
     fresh = await why.explain_to(quiet.client, gangs.KINDS, "second", "default", fresh=True)
     assert (fresh["position"], fresh["queueLength"]) == (1, 1)
     assert (await ask(quiet, "second"))["explainedAt"] >= fresh["explainedAt"]
+
+
+def test_room_in_pieces_is_told_as_pods_that_find_no_node() -> None:
+    piece = Shortfall(kind="fragmentation", resource="cpu", missing=1, needed=3, available=2, message="in pieces")
+    (told,) = explain.told(Explanation(shortfalls=(piece,)), "default", str, in_full=False).shortfalls
+    assert (told.resource, told.needed, told.available, told.missing) == ("pods", "3", "2", "1")
 
 
 def test_what_is_stored_is_bounded_and_reads_back() -> None:

@@ -176,7 +176,7 @@ def _resolved(gangs: tuple[Named, ...], more: int, names: dict[str, str]) -> tup
 
 
 def _short(shortfall: Shortfall, namespace: str) -> Short:
-    name = shortfall.resource
+    name = "pods" if shortfall.kind == "fragmentation" else shortfall.resource  # how many of them find no node
     amounts = (shortfall.needed, shortfall.available, shortfall.missing)
     needed, available, missing = (show(name, value) for value in amounts) if name else ("", "", "")
     return Short(
