@@ -294,6 +294,39 @@ async def test_a_gang_half_bound_by_a_scheduler_that_died_is_finished_before_all
     await cluster.waits("greedy", "Insufficient cpu")
 
 
+class Slow(Mortal):
+    """An API server that takes its time with bindings to one node."""
+
+    def __init__(self, inner: Any, node: str) -> None:
+        super().__init__(inner, 1000)
+        self._node = node
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.path.endswith("/binding") and f'"{self._node}"'.encode() in (request.body or b""):
+            self.asked.set()
+            await self.go_on.wait()
+            raise Unsent("the connection broke")
+        return await super().send(request, timeout=timeout)
+
+
+async def test_a_gang_whose_node_vanishes_while_it_is_bound_is_still_bound_whole(cluster: Cluster) -> None:
+    """The others are bound already; the one that was meant for that node gets the next, before anyone else."""
+    await cluster.nodes("2", "1")
+    transport = Slow(cluster.server.transport(), "node-1")
+    await cluster.begin(Scheduler(Client(transport)))
+    for name in "abc":
+        await cluster.pod(name, gang=("g", 3))
+    await transport.asked.wait()
+    await _urgent(cluster, "greedy")
+    await cluster.client.delete(NODE, "node-1")
+    await cluster.waits("greedy", "0/1 nodes are available")  # the scheduler has seen that it is gone
+    transport.go_on.set()
+    await cluster.node("node-2", capacity={"cpu": "1", "memory": "8Gi"})
+    assert sorted([await cluster.bound(name) for name in "abc"]) == ["node-0", "node-0", "node-2"]
+    await cluster.waits("greedy", "Insufficient cpu")
+
+
 async def test_a_binding_that_fails_keeps_its_place_until_it_succeeds(cluster: Cluster) -> None:
     """The place of a gang's pod is not given away because the server did not answer once."""
     await cluster.nodes("3")

@@ -36,6 +36,7 @@ from shoal.local.seen import SeenPod
 
 log = logging.getLogger(__name__)
 
+NO_NODES = "no nodes available to schedule pods"
 NAMES = ("", "default-scheduler", "shoal", "shoal-scheduler")
 
 
@@ -148,7 +149,7 @@ class Scheduler:
             return
         why = "; ".join(shortfall.message for shortfall in places if shortfall.message) or "no node has room"
         together = f"the {group.minimum} pods of its gang start together or not at all"
-        text = f"0/{len(self._nodes)} nodes are available: {why}; {together}."
+        text = f"0/{len(self._nodes)} nodes are available: {why}; {together}." if len(self._nodes) else NO_NODES
         for pod in group.pods:
             self._teller.waits(pod, text)
 
@@ -180,6 +181,9 @@ class Scheduler:
         if known is not None and not self._preemption.is_nominated(uid):
             self._teller.waits(pod, known)
             self._make_room(pod, shape, key)
+            return
+        if not len(self._nodes):
+            self._teller.waits(pod, NO_NODES)
             return
         with self._preemption.open_to(uid), self._bookings.open_to((pod,)):
             answer = place_pod(shape, namespace, self.room)
@@ -222,15 +226,27 @@ class Scheduler:
             self._started[key].add(uid)
 
     async def _bind_group(self, places: list[tuple[Json, str]]) -> None:
-        """The oldest pod (a Ray cluster's head) goes last and tells that the gang is whole: see `BOUND_WHOLE`."""
+        """The oldest pod (a Ray cluster's head) goes last and tells that the gang is whole: see `BOUND_WHOLE`.
+
+        It is not told when another has lost its node meanwhile: then both look for a place together.
+        """
         places = sorted(places, key=lambda one: order(one[0]))
         await asyncio.gather(*(self._bind(pod, node) for pod, node in places[1:]))
+        if any(self._waits_again(pod) for pod, _ in places[1:]):
+            self._whole.discard(group_key(places[0][0]))
+            self._unassume(places[0][0])
+            return
         await self._bind(*places[0], last_of_gang=True)
+
+    def _waits_again(self, pod: Json) -> bool:
+        metadata = pod["metadata"]
+        held = self._pending.get(Key(metadata.get("namespace", ""), metadata["name"]))
+        return held is not None and held["metadata"]["uid"] == metadata["uid"] and metadata["uid"] not in self._assumed
 
     async def _bind(self, pod: Json, node: str, *, last_of_gang: bool = False) -> None:
         if await self._binder.bind(pod, node, last_of_gang=last_of_gang):
             self._teller.bound(pod, node)
-        else:
+        elif self._is_assumed(pod, node):  # else it has lost this place already, and may have another
             self._unassume(pod)
 
     def _unassume(self, pod: Json) -> None:
@@ -275,6 +291,9 @@ class Scheduler:
     def _node_changed(self, change: Change) -> None:
         if change.new is None:
             self.room.drop_node(change.key.name)
+            for pod in [one for one in self._pending.values() if self._is_assumed(one, change.key.name)]:
+                self._whole.discard(group_key(pod))  # its others may be bound: it is finished before anyone's turn
+                self._unassume(pod)  # a bind that is on its way is not tried again
             return
         try:
             self.room.set_node(node_fact(change.new))
