@@ -144,7 +144,8 @@ async def test_asked_again_the_controller_looks_again(quiet: Cluster) -> None:
 
 def test_room_in_pieces_is_told_as_pods_that_find_no_node() -> None:
     piece = Shortfall(kind="fragmentation", resource="cpu", missing=1, needed=3, available=2, message="in pieces")
-    (told,) = explain.told(Explanation(shortfalls=(piece,)), "default", str, in_full=False).shortfalls
+    found = Explanation(message="in pieces", shortfalls=(piece,))
+    (told,) = explain.told(found, "default", str, in_full=False).shortfalls
     assert (told.resource, told.needed, told.available, told.missing) == ("pods", "3", "2", "1")
 
 
