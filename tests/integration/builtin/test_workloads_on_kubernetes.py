@@ -16,6 +16,7 @@ from tests.unit.builtin.test_collector import (  # noqa: F401
 from tests.unit.builtin.test_jobs import (  # noqa: F401
     test_a_deleted_pod_is_replaced_and_counted_once,
     test_a_job_completes,
+    test_a_job_takes_back_its_pod_and_lets_a_stranger_go,
     test_a_pod_failure_policy_ends_the_job_at_once,
     test_a_work_queue_ends_when_one_has_succeeded_and_the_rest_are_done,
     test_deleting_a_job_frees_its_pods,

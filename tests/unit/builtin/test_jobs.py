@@ -107,6 +107,20 @@ async def test_other_pods_are_removed_when_a_job_fails(cluster):
     assert alive(await pods_of(cluster, **{"job-name": "j"})) == []
 
 
+async def test_a_job_takes_back_its_pod_and_lets_a_stranger_go(cluster):
+    made = await cluster.create(kinds.JOB, job())
+    await active(cluster, 1)
+    [pod] = await pods_of(cluster, **{"job-name": "j"})
+    name = pod["metadata"]["name"]
+    await cluster.client.patch(kinds.POD, name, "default", {"metadata": {"ownerReferences": None}})
+    back = await cluster.until(kinds.POD, name, lambda o: o["metadata"].get("ownerReferences"))
+    assert back["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    labels = {"batch.kubernetes.io/controller-uid": None, "controller-uid": None}
+    await cluster.client.patch(kinds.POD, name, "default", {"metadata": {"labels": labels}})
+    gone = await cluster.until(kinds.POD, name, lambda o: not o["metadata"].get("ownerReferences"))
+    assert not gone["metadata"].get("finalizers")
+
+
 async def test_suspend_and_resume(cluster):
     await cluster.create(kinds.JOB, job(suspend=True, completions=2, parallelism=2))
     held = await cluster.until(kinds.JOB, "j", lambda o: condition(o, "Suspended"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import uuid
 from collections import OrderedDict
 from typing import Any
 
@@ -99,6 +100,7 @@ class Tokens:
             "iat": now,
             "nbf": now,
             "iss": ISSUER,
+            "jti": str(uuid.uuid4()),
             "kubernetes.io": private,
             "sub": f"system:serviceaccount:{account['namespace']}:{account['name']}",
         }
@@ -122,6 +124,8 @@ class Tokens:
         if self._uid("serviceaccounts", namespace, account["name"]) != account["uid"]:
             return None
         extra: dict[str, tuple[str, ...]] = {}
+        if claims.get("jti"):
+            extra["authentication.kubernetes.io/credential-id"] = (f"JTI={claims['jti']}",)
         for kind, plural in _HOLDERS.items():
             holder = private.get(kind.lower())
             if not holder:

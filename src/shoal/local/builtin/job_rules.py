@@ -13,7 +13,7 @@ from shoal.errors import BadInput
 from shoal.local.builtin import pods
 from shoal.local.builtin.workbench import number
 
-TRACKING = "batch.kubernetes.io/job-tracking"
+TRACKING = pods.TRACKING
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0

@@ -19,7 +19,16 @@ from shoal.local.builtin import job_rules as rules
 from shoal.local.builtin import pods
 from shoal.local.builtin.census import remove_finalizer
 from shoal.local.builtin.job_rules import Tally, Verdict
-from shoal.local.builtin.workbench import Workbench, controller_of, in_group, key_of, number, watch_own, watch_owned
+from shoal.local.builtin.workbench import (
+    Workbench,
+    controller_of,
+    in_group,
+    key_of,
+    number,
+    watch_orphans,
+    watch_own,
+    watch_owned,
+)
 
 CONTROLLER = "kubernetes.io/job-controller"
 
@@ -33,6 +42,7 @@ class Jobs:
     async def run(self) -> None:
         watch_own(self.controller, self._jobs)
         watch_owned(self.controller, self._bench.pods, kinds.JOB)
+        watch_orphans(self.controller, self._bench.pods, self._jobs, pods.matches)
         await self._bench.census.ready.wait()
         await self.controller.run()
 
@@ -51,6 +61,7 @@ class Jobs:
 
     async def _advance(self, key: Key, job: Json) -> float | None:
         """Count, judge, then make or remove pods. Each stored step brings the next, so a crash loses nothing."""
+        await pods.claim(self._bench, kinds.JOB, job)
         job = await self._count(key, job)
         mine = self._bench.owned_pods(job)
         tally = self._tally(job, mine)

@@ -14,6 +14,7 @@ from shoal.kube.errors import Conflict, NotFound
 from shoal.local.apiserver.selectors import label_selector
 from shoal.local.builtin.workbench import Workbench, reference_to
 
+TRACKING = "batch.kubernetes.io/job-tracking"
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -109,9 +110,16 @@ async def claim(bench: Workbench, kind: Kind, owner: Json, what: Kind = kinds.PO
 
 
 async def _release(bench: Workbench, owner: Json, what: Kind, one: Json) -> None:
-    kept = [o for o in one["metadata"].get("ownerReferences") or () if o.get("uid") != owner["metadata"]["uid"]]
+    metadata = one["metadata"]
+    change: Json = {
+        "ownerReferences": [
+            o for o in metadata.get("ownerReferences") or () if o.get("uid") != owner["metadata"]["uid"]
+        ]
+    }
+    if TRACKING in (metadata.get("finalizers") or ()):  # its Job no longer waits to count it
+        change["finalizers"] = [name for name in metadata["finalizers"] if name != TRACKING] or None
     try:
-        await bench.patch(what, one, {"metadata": {"ownerReferences": kept}})
+        await bench.patch(what, one, {"metadata": change})
     except (Conflict, NotFound):
         return  # seen again with the next event
 
