@@ -374,7 +374,9 @@ def test_several_clusters_from_a_file_and_flags(shell: Shell, tmp_path: Path) ->
     )
     more = ("--node", "cpu=1,memory=1Gi,name=second,taints=only=me:NoSchedule")
     shell.shoal("up", "--detach", "--name", "test", "--config", str(tmp_path / "shoal.yaml"), *more)
-    shell.shoal("up", "--detach", "--name", "other", "--node", "cpu=1,memory=1Gi")
+    pool = ("--pool", "name=pool,cpu=1,memory=1Gi,min=1,delay=0s")
+    shell.shoal("up", "--detach", "--name", "other", "--node", "cpu=1,memory=1Gi", *pool)
+    shell.kubectl("wait", "--for=create", "node/pool-0", "--timeout=60s", "--context", "shoal-other")
     contexts = [entry["name"] for entry in yaml.safe_load(shell.config.read_text())["contexts"]]
     assert contexts == ["shoal-test", "shoal-other"]
     nodes = shell.kubectl("get", "nodes", "-o", "name", "--context", "shoal-test").split()

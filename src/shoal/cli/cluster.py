@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.api.crds import load_crds
-from shoal.api.kinds import CRD, POD
+from shoal.api.kinds import CRD, NODE, POD
 from shoal.api.meta import Json
 from shoal.cli import choices
 from shoal.cli.hosting import make_agent
@@ -26,6 +26,7 @@ from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import contains
 from shoal.local import machine
 from shoal.local.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.agent.nodes import MANAGED, POOL
 from shoal.local.agent.streams import PodStreams
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.admission import Judge
@@ -177,8 +178,11 @@ class LocalCluster:
         return [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), runtime=self.settings.runtime)]
 
     async def _remove_nodes(self, declared: set[str]) -> None:
-        """Nodes that an earlier start declared and this one does not, and their pods; those added since then stay."""
-        for name in declared - set(self.keeper.shapes):
+        """Nodes and pools that an earlier start declared and this one does not, and their pods; added ones stay."""
+        pools = {pool.name for pool in self.settings.pools}
+        pooled = await self.client.list(NODE, label_selector=f"{POOL},{MANAGED}={self.home.name}")
+        orphans = {node["metadata"]["name"] for node in pooled if node["metadata"]["labels"][POOL] not in pools}
+        for name in (declared | orphans) - set(self.keeper.shapes):
             await self.keeper.remove(name)
             for pod in await self.client.list(POD, field_selector=f"spec.nodeName={name}"):
                 metadata = pod["metadata"]

@@ -186,7 +186,8 @@ class Agent:
             if (pod.get("status") or {}).get("phase") in TERMINAL:
                 return None
             if refusal := self._room.admit(pod, self.keeper.shapes[pod["spec"]["nodeName"]].offers):
-                return await self._refuse(pod, refusal)
+                await self._refuse(pod, refusal)
+                return None
             run = self._begin(key, pod)
             if run is None:
                 return None
