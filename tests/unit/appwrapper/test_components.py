@@ -69,6 +69,18 @@ async def test_from_creation_to_success(cluster: Cluster) -> None:
     await cluster.until_gone(kinds.POD, "one")
 
 
+async def test_one_that_others_keep_after_its_end_tells_that_nothing_is_left(cluster: Cluster) -> None:
+    kept = wrapper("gang", brief_pod("one"))
+    kept["metadata"]["finalizers"] = ["example.com/later"]
+    await cluster.create(AW, kept)
+    await cluster.until(AW, "gang", phase("Running"))
+    await cluster.client.delete(AW, "gang", "default", propagation="Background")
+    left = await cluster.until(AW, "gang", lambda obj: obj["metadata"].get("finalizers") == ["example.com/later"])
+    assert left["status"]["phase"] == "Terminating"
+    assert conditions(left)["ResourcesDeployed"] == conditions(left)["QuotaReserved"] == ("False", "Terminating")
+    assert await cluster.names(kinds.POD) == []
+
+
 async def test_suspend_takes_everything_back_and_resume_brings_it_again(cluster: Cluster) -> None:
     await cluster.create(AW, wrapper("gang", brief_pod("one"), suspend=True))
     await cluster.until(AW, "gang", phase("Suspended"))

@@ -359,6 +359,14 @@ class Components:
             return again
         finalizers.remove(FINALIZER)
         try:
+            if finalizers:  # somebody else keeps it: what is left of it is told
+                now = self.house.clock.now()
+                told = "Resources successfully deleted"
+                status = phases.undeployed(wrapper.status, "Terminating", "Terminating", told, now)
+                status = phases.with_condition(
+                    status, phases.RESERVED, False, "Terminating", "No resources deployed", now
+                )
+                wrapper = await self._store(kind, wrapper, status)
             await self.house.store.finalizers(kind, wrapper, finalizers)
         except NotFound:
             return None
