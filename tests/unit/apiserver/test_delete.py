@@ -132,5 +132,10 @@ async def test_eviction_deletes_unless_a_budget_forbids(client: Client) -> None:
     with pytest.raises(TooManyRequests, match="disruption budget"):
         await client.create(POD, eviction, "default", name="p", subresource="eviction")
     await client.delete(POD_DISRUPTION_BUDGET, "b", "default")
+    another = {**eviction, "deleteOptions": {"preconditions": {"uid": "another"}}}
+    with pytest.raises(Conflict, match="UID in precondition: another"):
+        await client.create(POD, another, "default", name="p", subresource="eviction")
     await client.create(POD, eviction, "default", name="p", subresource="eviction")
-    assert (await client.get(POD, "p", "default"))["metadata"]["deletionTimestamp"]
+    evicted = await client.get(POD, "p", "default")
+    assert evicted["metadata"]["deletionTimestamp"]
+    assert [one["reason"] for one in evicted["status"]["conditions"]] == ["EvictionByEvictionAPI"]

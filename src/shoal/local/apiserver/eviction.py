@@ -19,7 +19,7 @@ from shoal.local.apiserver.deleting import Deleter, Options, Preconditions
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.route import Route
 from shoal.local.apiserver.selectors import label_selector
-from shoal.local.apiserver.status import Refused, bad_request, cause, not_found, too_many_requests
+from shoal.local.apiserver.status import Refused, bad_request, cause, conflict, not_found, too_many_requests
 from shoal.local.apiserver.system_writes import SYSTEM
 from shoal.local.apiserver.writing import Writer
 
@@ -35,19 +35,39 @@ class Evictor:
 
     async def evict(self, call: Call, pod: Json) -> Answer:
         options = _options(call)
+        _check_preconditions(call, options.preconditions, pod["metadata"])
         if (pod.get("status") or {}).get("phase") not in _OVER and not pod["metadata"].get("deletionTimestamp"):
             for budget in self._budgets(call, pod):
                 await self._spend(call, budget, pod)
+        if not pod["metadata"].get("deletionTimestamp") and not call.dry_run:
+            await self._mark(call)
         record = call.resource.collection.head(call.namespace, call.route.name)
         if record is None:
             raise not_found("", "pods", call.route.name)
         options = msgspec.structs.replace(
-            options, preconditions=options.preconditions or Preconditions(uid=pod["metadata"]["uid"])
+            options,
+            preconditions=Preconditions(uid=pod["metadata"]["uid"]),  # its revision is ours by now
         )
         await self.deleter.delete_record(call, record, options)
         return object_answer(
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
         )
+
+    async def _mark(self, call: Call) -> None:
+        """Say on the pod why it goes: policies of Jobs tell an eviction from a failure by that."""
+        where = Route("update", "", "v1", "pods", call.namespace, call.route.name, "status")
+        now = seconds_text(self.clock.now())
+        mark = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting", "lastProbeTime": None, "lastTransitionTime": now}  # fmt: skip
+
+        def produce(old: Json | None) -> Json:
+            assert old is not None
+            status = old.get("status") or {}
+            others = [one for one in status.get("conditions") or () if one.get("type") != mark["type"]]
+            return {**old, "status": {**status, "conditions": [*others, mark]}}
+
+        request = Request(method="PUT", path="")
+        await self.writer.change(Call(request, SYSTEM, where, call.resource, call.version), produce)
 
     def _budgets(self, call: Call, pod: Json) -> list[Json]:
         """Those that protect the pod. One that is not ready may leave where that makes nothing worse."""
@@ -104,6 +124,17 @@ def _options(call: Call) -> Options:
         return msgspec.convert(eviction.get("deleteOptions") or {}, Options)
     except msgspec.ValidationError as error:
         raise bad_request(f"Eviction cannot be decoded: deleteOptions: {error}") from None
+
+
+def _check_preconditions(call: Call, asked: Preconditions | None, metadata: Json) -> None:
+    """Before anything is taken from a budget or written on the pod."""
+    for word, wanted, found in (
+        ("UID", asked and asked.uid, metadata["uid"]),
+        ("ResourceVersion", asked and asked.resource_version, metadata["resourceVersion"]),
+    ):
+        if wanted and wanted != found:
+            words = f"Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {found}"
+            raise conflict("", "pods", call.route.name, words)
 
 
 def _is_ready(pod: Json) -> bool:

@@ -141,7 +141,7 @@ TYPED_RULES: tuple[str | dict[str, Any], ...] = (
     "self.inner.metadata.name == 'x' && self.inner.kind == 'Y' && self.inner.x == 1",
     "self == oldSelf",
     {"rule": "!oldSelf.hasValue() || self.size >= oldSelf.value().size", "optionalOldSelf": True},
-    {"rule": "self.size > 1", "messageExpression": "'only ' + string(self.size)"},
+    {"rule": "self.size > 1", "messageExpression": "'only ' + self.word"},
     "self.size == 'a'",
     "self.size < 1.5",
     "self.share == 1",
