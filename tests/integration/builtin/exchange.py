@@ -78,13 +78,21 @@ def differences(step: Step, real: tuple[int, Any], ours: tuple[int, Any]) -> lis
 
 def _settled(value: Any, step: Step) -> Any:
     if isinstance(value, dict):
-        return {name: _settled(item, step) for name, item in value.items()
+        return {name: _settled(_by_name(item) if name == "managedFields" else item, step)
+                for name, item in value.items()
                 if name not in _MOVING and (step.owners or name != "managedFields")}  # fmt: skip
     if isinstance(value, list):
         return [_settled(item, step) for item in value]
     if isinstance(value, str):
         return "AGE" if _AGE.fullmatch(value) else _UUID.sub("UID", value)
     return value
+
+
+def _by_name(owners: Any) -> Any:
+    """Those of one second are listed by name, the others by time, and the two servers are not equally fast."""
+    if not isinstance(owners, list):
+        return owners
+    return sorted(owners, key=lambda one: (one["operation"], one["manager"], one.get("subresource", "")))
 
 
 def _compare(real: Any, ours: Any, path: str) -> list[str]:

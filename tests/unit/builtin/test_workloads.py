@@ -72,11 +72,19 @@ async def test_a_set_says_that_its_pods_are_refused_until_they_are_not(cluster):
     [condition] = refused["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("ReplicaFailure", "True", "FailedCreate")
     assert "exceeded quota: q" in condition["message"]
-    await cluster.settled()
-    again = await cluster.get(kinds.REPLICA_SET, "x")
-    assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"], "said once"
     await cluster.client.patch(kinds.REPLICA_SET, "x", "default", {"spec": {"replicas": 1}})
     await cluster.until(kinds.REPLICA_SET, "x", lambda o: not o["status"].get("conditions"))
+
+
+async def test_a_refusal_is_said_once_whichever_pod_it_names(cluster):
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    await cluster.create(kinds.RESOURCE_QUOTA, quota)
+    await cluster.create(kinds.REPLICA_SET, workload(kinds.REPLICA_SET, replicas=2))
+    await cluster.until(kinds.REPLICA_SET, "x", lambda o: o["status"].get("conditions"))
+    await cluster.settled()
+    before = await cluster.get(kinds.REPLICA_SET, "x")
+    await cluster.settled(60)
+    assert await cluster.get(kinds.REPLICA_SET, "x") == before
 
 
 async def test_a_deployment_takes_in_a_set_that_fits(cluster):

@@ -94,6 +94,8 @@ class Tokens:
         }
         if type(bound) is dict and bound.get("kind") in _HOLDERS:
             private[bound["kind"].lower()] = {"name": bound.get("name"), "uid": bound.get("uid")}
+            if bound["kind"] == "Pod":
+                private |= self._node_of(account["namespace"], str(bound.get("name")))
         claims = {
             "aud": audiences,
             "exp": expires,
@@ -130,7 +132,8 @@ class Tokens:
             holder = private.get(kind.lower())
             if not holder:
                 continue
-            if self._uid(plural, "" if kind == "Node" else namespace, holder["name"]) != holder["uid"]:
+            told = kind == "Node" and "pod" in private  # where the pod was; the token lives and dies with the pod
+            if not told and self._uid(plural, "" if kind == "Node" else namespace, holder["name"]) != holder["uid"]:
                 return None
             if kind != "Secret":
                 extra[f"authentication.kubernetes.io/{kind.lower()}-name"] = (holder["name"],)
@@ -141,6 +144,12 @@ class Tokens:
             account["uid"],
             extra,
         )
+
+    def _node_of(self, namespace: str, pod: str) -> Json:
+        pods = self.registry.find("", "pods")
+        record = pods.collection.get(namespace, pod) if pods is not None else None
+        node = decoded(record)["spec"].get("nodeName") if record is not None else None
+        return {"node": {"name": node, "uid": self._uid("nodes", "", node)}} if node else {}
 
     def _uid(self, plural: str, namespace: str, name: str) -> str:
         resource = self.registry.find("", plural)
