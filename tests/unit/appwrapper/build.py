@@ -72,6 +72,12 @@ def of_gang(wrapper: Json, obj: Json) -> Json:
     return obj
 
 
+def kept(obj: Json) -> Json:
+    """An object with a finalizer that nobody removes."""
+    obj["metadata"]["finalizers"] = ["example.com/never-removed"]
+    return obj
+
+
 def dispatched(wrapper: Json) -> bool:
     return bool(wrapper.get("status", {}).get("queuejobstate") == "Dispatched")
 

@@ -9,11 +9,20 @@ from shoal.api.meta import Json
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.appwrapper.dispatch import Objects
-from shoal.controllers.appwrapper.intake import Intake
 from shoal.controllers.appwrapper.reconciler import Reconciler
 from tests.cluster import Cluster
 from tests.faults import proven
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, ray_cluster, waits
+from tests.unit.appwrapper.build import (
+    app_wrapper,
+    config_map,
+    dispatched,
+    has_state,
+    kept,
+    needs,
+    pod,
+    ray_cluster,
+    waits,
+)
 from tests.unit.appwrapper.test_faults_rights import components
 from tests.unit.appwrapper.test_rights import WRAPPERS, as_user, grant
 
@@ -103,47 +112,6 @@ async def test_what_another_controller_manages_takes_no_room(cluster: Cluster) -
     await cluster.until(kinds.APP_WRAPPER, "ours", dispatched)
     assert await cluster.names(kinds.POD) == ["ours"]
     assert "phase" not in (await cluster.get(COMPONENTS, "theirs")).get("status", {})
-
-
-def waits_for_finalizers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Intake, "mark_idle", lambda self, wrapper, idle: None)
-    monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.controllers.appwrapper.intake.LEFT_BEHIND", 0.2)
-
-
-def kept(obj: Json) -> Json:
-    obj["metadata"]["finalizers"] = ["example.com/never-removed"]
-    return obj
-
-
-@proven(without=waits_for_finalizers)
-async def test_f032_what_a_finalizer_keeps_after_the_last_pod_holds_no_room(quiet: Cluster, impatient: None) -> None:
-    """F32: a gang that is preempted wraps an object with a finalizer that nobody removes. Holds: once its pods are gone
-    whoever it makes way for starts."""
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(preemption=True)).run())
-    await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", kept(config_map("stuck")), pod("low", cpu="4")))
-    await quiet.until(kinds.APP_WRAPPER, "low", dispatched)
-    await quiet.create(kinds.APP_WRAPPER, app_wrapper("high", pod("high", cpu="4"), priority=5))
-    await quiet.until(kinds.APP_WRAPPER, "high", dispatched)
-    assert (await quiet.get(kinds.CONFIG_MAP, "stuck"))["metadata"]["deletionTimestamp"]
-    assert await quiet.names(kinds.POD) == ["high"]
-
-
-@proven(without=waits_for_finalizers)
-async def test_f032_an_app_wrapper_that_cannot_go_holds_no_room(cluster: Cluster, impatient: None) -> None:
-    """F32: an AppWrapper is deleted in the foreground, and an object of it cannot go. Holds: its room is free when its
-    pods are gone."""
-    await cluster.create(kinds.APP_WRAPPER, app_wrapper("old", kept(config_map("stuck")), pod("old", cpu="4")))
-    await cluster.until(kinds.APP_WRAPPER, "old", dispatched)
-    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", pod("next", cpu="4")))
-    await cluster.until(kinds.APP_WRAPPER, "next", waits)
-    await cluster.client.delete(kinds.APP_WRAPPER, "old", "default", propagation="Foreground")
-    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
-    assert (await cluster.get(kinds.APP_WRAPPER, "old"))["metadata"]["deletionTimestamp"]
 
 
 async def test_one_object_wrapped_twice_fails_where_nobody_refused_it(cluster: Cluster) -> None:
