@@ -534,6 +534,26 @@ def test_f111_nodes_keep_their_gpus_in_whatever_order_they_return(tmp_path: Path
         after.add_node(node, {"nvidia.com/gpu": "1"})
     given = after.take("b", "two", pod("two", "true", container=wants))
     assert (held["main"], given["main"]) == ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"})
+    after.give_back("a", "one")
+    assert after.take("a", "next", pod("next", "true", container=wants)) == held
+
+
+def test_devices_of_a_node_that_is_gone_or_shrank_are_there_for_others(tmp_path: Path) -> None:
+    """Real devices have only so many numbers."""
+    wants = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    ledger = GpuLedger(tmp_path / "gpus.json")
+    for node in ("a", "b"):
+        ledger.add_node(node, {"nvidia.com/gpu": "2"})
+    first, held = (ledger.take("b", name, pod(name, "true", container=wants)) for name in ("first", "held"))
+    assert (first["main"], held["main"]) == ({"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "3"})
+    ledger.give_back("b", "first")
+    ledger.add_node("b", {"nvidia.com/gpu": "1"})  # it keeps the one that is in use
+    ledger.keep_nodes(["b"])
+    again = GpuLedger(tmp_path / "gpus.json")
+    again.note("b", "held", held)
+    again.add_node("c", {"nvidia.com/gpu": "3"})
+    given = again.take("c", "all", pod("all", "true", container={"resources": {"limits": {"nvidia.com/gpu": "3"}}}))
+    assert given["main"] == {"CUDA_VISIBLE_DEVICES": "0,1,2"}
 
 
 def follows_links(monkeypatch: pytest.MonkeyPatch) -> None:

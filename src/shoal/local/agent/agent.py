@@ -94,6 +94,7 @@ class Agent:
                     tasks.create_task(cache.run())
                 for cache in (self._nodes, self._services, self.pods):
                     await cache.synced.wait()
+                self._keep_devices()
                 self._nodes.subscribe(self._node_changed)
                 known = {pod["metadata"]["uid"] for pod in self.pods.list() if self._is_ours(pod)}
                 for runtime in self._runtimes.values():
@@ -300,6 +301,7 @@ class Agent:
     def _node_changed(self, change: Change) -> None:
         if change.new is None:
             self.keeper.forget(change.key.name)
+            self._keep_devices()
             for key, pod in [(key, self.pods.get(key)) for key in self._runs]:
                 if pod is not None and pod["spec"].get("nodeName") == change.key.name:
                     self._controller.enqueue(key)
@@ -319,6 +321,12 @@ class Agent:
             for pod in self.pods.list():
                 if (pod.get("spec") or {}).get("nodeName") == shape.name:
                     self._controller.enqueue(Key(pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+    def _keep_devices(self) -> None:
+        """Devices of nodes that are gone are there for others."""
+        process = self._runtimes.get("process")
+        if isinstance(process, ProcessRuntime):
+            process.gpus.keep_nodes([node["metadata"]["name"] for node in self._nodes.list()])
 
     def _is_ours(self, pod: Json) -> bool:
         return (pod.get("spec") or {}).get("nodeName", "") in self.keeper.shapes

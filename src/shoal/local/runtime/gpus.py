@@ -5,8 +5,9 @@ Real devices are numbered over the whole machine; declared ones are numbers with
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from shoal.api import quantity
@@ -25,24 +26,41 @@ class NoDevice(ShoalError):
 
 
 class GpuLedger:
-    """Devices of this machine's nodes. Each node owns a range of numbers; pods hold numbers of their node's range.
+    """Devices of this machine's nodes. Each node owns numbers, as low as they come; its pods hold some.
 
     Which node owns which numbers is kept in `file`: after a restart nodes may be seen in another order.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._owned: dict[str, range] = {}
+        self._owned: dict[str, list[int]] = {}
         self._held: dict[str, dict[str, set[str]]] = {}
-        self._next = 0
         self._read()
 
     def add_node(self, name: str, capacity: Mapping[str, str]) -> None:
+        """A node, perhaps with more or fewer devices than it had: what its pods hold stays with it."""
         count = _count(capacity)
-        if name not in self._owned or len(self._owned[name]) != count:
-            self._owned[name] = range(self._next, self._next + count)
-            self._next += count
+        if len(self._owned.get(name, ())) == count and name in self._owned:
+            return
+        used = self._used()
+        mine = sorted(self._owned.get(name, ()), key=lambda number: (str(number) not in used, number))[:count]
+        others = {number for node, numbers in self._owned.items() if node != name for number in numbers}
+        free = (number for number in itertools.count() if number not in others and str(number) not in used)
+        while len(mine) < count:
+            if (number := next(free)) not in mine:
+                mine.append(number)
+        self._owned[name] = sorted(mine)
+        self._write()
+
+    def keep_nodes(self, names: Collection[str]) -> None:
+        """Nodes that are gone own nothing any more: there are only so many devices."""
+        if gone := self._owned.keys() - set(names):
+            for name in gone:
+                del self._owned[name]
             self._write()
+
+    def _used(self) -> set[str]:
+        return {number for pods in self._held.values() for numbers in pods.values() for number in numbers}
 
     def take(self, node: str, uid: str, pod: Json) -> Environment:
         """Devices for every container that asks for some. Raises NoDevice rather than sharing one."""
@@ -53,8 +71,8 @@ class GpuLedger:
         if not any(wanted.values()):
             return {}
         held = self._held.setdefault(node, {})
-        used = {number for pods in self._held.values() for numbers in pods.values() for number in numbers}
-        free = [str(number) for number in self._owned.get(node, range(0)) if str(number) not in used]
+        used = self._used()
+        free = [str(number) for number in self._owned.get(node, ()) if str(number) not in used]
         if len(free) < sum(wanted.values()):
             raise NoDevice(f"node {node} has {len(free)} free {RESOURCE} but the pod asks for {sum(wanted.values())}")
         given: Environment = {}
@@ -70,14 +88,17 @@ class GpuLedger:
             kept = json.loads(self._file.read_bytes()) if self._file is not None else {}
         except (OSError, ValueError):
             kept = {}
-        self._owned = {name: range(first, last) for name, (first, last) in kept.items()}
-        self._next = max((numbers.stop for numbers in self._owned.values()), default=0)
+        self._owned = {
+            # an older release wrote first and last
+            name: list(found["numbers"]) if isinstance(found, dict) else list(range(*found))
+            for name, found in kept.items()
+        }
 
     def _write(self) -> None:
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             partial = self._file.with_name(".gpus.partial")
-            partial.write_text(json.dumps({name: (owned.start, owned.stop) for name, owned in self._owned.items()}))
+            partial.write_text(json.dumps({name: {"numbers": owned} for name, owned in self._owned.items()}))
             partial.replace(self._file)
 
     def note(self, node: str, uid: str, environment: Environment) -> None:
