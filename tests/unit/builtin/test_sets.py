@@ -84,6 +84,19 @@ async def test_a_daemon_set_is_on_every_fitting_node(cluster):
     await cluster.until(kinds.DAEMON_SET, "x", lambda o: o["status"].get("currentNumberScheduled") == 3)
 
 
+async def test_the_templates_of_a_daemon_set_are_kept_for_its_history(cluster):
+    await cluster.create(kinds.DAEMON_SET, workload(kinds.DAEMON_SET))
+    await cluster.until(kinds.DAEMON_SET, "x", lambda o: o["status"].get("observedGeneration") == 1)
+    [first] = await cluster.client.list(kinds.CONTROLLER_REVISION, "default")
+    assert first["data"]["spec"]["template"]["spec"]["containers"][0]["image"] == "i:1"
+    assert first["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
+    fresh = {**template(), "spec": {"containers": [container(image="i:2")]}}
+    await cluster.client.patch(kinds.DAEMON_SET, "x", "default", {"spec": {"template": fresh}})
+    await cluster.until(kinds.DAEMON_SET, "x", lambda o: o["status"].get("observedGeneration") == 2)
+    found = await cluster.client.list(kinds.CONTROLLER_REVISION, "default")
+    assert sorted(one["revision"] for one in found) == [1, 2]
+
+
 def service(**spec):
     return {
         "apiVersion": "v1",

@@ -11,11 +11,11 @@ from shoal.api.meta import Json
 from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
-from shoal.local.builtin import pods
+from shoal.local.builtin import pods, revisions
 from shoal.local.builtin.deployments import template_hash
 from shoal.local.builtin.workbench import Workbench, run_sets
 
-REVISION = "controller-revision-hash"
+REVISION = revisions.HASH
 _TOLERATED = (
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -31,11 +31,17 @@ class DaemonSets:
         self._bench = bench
         self._sets = bench.cache(kinds.DAEMON_SET)
         self._nodes = bench.cache(kinds.NODE)
+        self._kept: dict[str, str] = {}  # by UID: the template whose revision is stored
         self.controller: Controller[Key] = Controller("daemonsets", self.reconcile, workers=2, clock=bench.clock)
 
     async def run(self) -> None:
         self._nodes.subscribe(self._on_node)
+        self._sets.subscribe(self._on_own)
         await run_sets(self._bench, self.controller, kinds.DAEMON_SET, self._sets, pods.matches)
+
+    def _on_own(self, change: Change) -> None:
+        if change.kind == "removed":
+            self._kept.pop(change.old["metadata"]["uid"], None)
 
     def _on_node(self, change: Change) -> None:
         if change.kind == "changed" and _place(change.old) == _place(change.new):
@@ -53,6 +59,9 @@ class DaemonSets:
             mine.setdefault(str((pod.get("spec") or {}).get("nodeName") or ""), []).append(pod)
         fitting = [node["metadata"]["name"] for node in self._nodes.list() if fits(owner, node)]
         if not pods.is_deleting(owner):
+            if self._kept.get(owner["metadata"]["uid"]) != revision:
+                await revisions.keep(self._bench, kinds.DAEMON_SET, owner, revision)
+                self._kept[owner["metadata"]["uid"]] = revision
             await self._fill(owner, mine, fitting, revision)
             await self._exchange(owner, mine, fitting, revision)
         await self._publish(owner, fitting, revision)

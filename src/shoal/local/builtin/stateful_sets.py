@@ -11,13 +11,13 @@ import copy
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.kube.errors import AlreadyExists, NotFound
+from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
-from shoal.local.builtin import pods
+from shoal.local.builtin import pods, revisions
 from shoal.local.builtin.deployments import template_hash
-from shoal.local.builtin.workbench import Workbench, number, reference_to, run_sets
+from shoal.local.builtin.workbench import Workbench, number, run_sets
 
-REVISION = "controller-revision-hash"
+REVISION = revisions.HASH
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 
 
@@ -37,9 +37,11 @@ class StatefulSets:
             return None
         mine = {place: pod for pod in await pods.claim(self._bench, kinds.STATEFUL_SET, owner)
                 if (place := _ordinal(owner, pod)) is not None}  # fmt: skip
-        revision = f"{key.name}-{template_hash(owner['spec'].get('template') or {})}"
+        digest = template_hash(owner["spec"].get("template") or {})
+        revision = f"{key.name}-{digest}"
         if not pods.is_deleting(owner):
-            await self._keep_revision(owner, revision)
+            if (owner.get("status") or {}).get("updateRevision") != revision:
+                await revisions.keep(self._bench, kinds.STATEFUL_SET, owner, digest)
             await self._step(owner, mine, revision)
         await self._publish(owner, revision)
         return None
@@ -95,7 +97,7 @@ class StatefulSets:
         current = (owner.get("status") or {}).get("currentRevision") or revision
         partition = number((strategy.get("rollingUpdate") or {}).get("partition"))
         if place < partition and current != revision:
-            template = await self._old_template(owner, current) or template
+            template = await revisions.template_of(self._bench, current, owner["metadata"]["namespace"]) or template
             revision = current
         name = f"{owner['metadata']['name']}-{place}"
         body = pods.from_template(kinds.STATEFUL_SET, owner, template, name)
@@ -129,29 +131,6 @@ class StatefulSets:
                 await self._bench.create(kinds.PERSISTENT_VOLUME_CLAIM, body)
             except AlreadyExists:
                 continue  # a claim outlives its set on purpose
-
-    async def _keep_revision(self, owner: Json, revision: str) -> None:
-        status = owner.get("status") or {}
-        if status.get("updateRevision") == revision:
-            return
-        metadata = {"name": revision, "namespace": owner["metadata"]["namespace"],
-                    "labels": ((owner["spec"].get("selector") or {}).get("matchLabels") or {}),
-                    "ownerReferences": [reference_to(kinds.STATEFUL_SET, owner)]}  # fmt: skip
-        body = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata,
-                "revision": number(owner["metadata"].get("generation"), 1),
-                "data": {"spec": {"template": owner["spec"].get("template") or {}}}}  # fmt: skip
-        try:
-            await self._bench.client.create(kinds.CONTROLLER_REVISION, body, owner["metadata"]["namespace"])
-        except AlreadyExists:
-            return
-
-    async def _old_template(self, owner: Json, revision: str) -> Json | None:
-        try:
-            kept = await self._bench.client.get(kinds.CONTROLLER_REVISION, revision, owner["metadata"]["namespace"])
-        except NotFound:
-            return None
-        found: Json | None = ((kept.get("data") or {}).get("spec") or {}).get("template")
-        return found
 
     async def _publish(self, owner: Json, revision: str) -> None:
         active = [pod for pod in self._bench.owned_pods(owner) if not pods.is_terminal(pod)]
