@@ -5,40 +5,46 @@ One per template, named by its hash. A template that comes back gets the next nu
 
 from __future__ import annotations
 
+import contextlib
+
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.kube.errors import AlreadyExists, NotFound
-from shoal.local.builtin.workbench import Workbench, number, reference_to
+from shoal.local.builtin.workbench import Workbench, controller_of, number, reference_to
 
 HASH = "controller-revision-hash"
 
 
 async def keep(bench: Workbench, kind: Kind, owner: Json, digest: str) -> str:
-    """Store the present template; the name of its revision."""
+    """Store the present template, as the newest; the name of its revision."""
     metadata, template = owner["metadata"], owner["spec"].get("template") or {}
-    name = f"{metadata['name']}-{digest}"
+    name, namespace = f"{metadata['name']}-{digest}", metadata["namespace"]
+    found = [one for one in await bench.client.list(kinds.CONTROLLER_REVISION, namespace)
+             if (controller_of(one) or {}).get("uid") == metadata["uid"]]  # fmt: skip
+    others = max((number(one.get("revision")) for one in found if one["metadata"]["name"] != name), default=0)
+    known = next((one for one in found if one["metadata"]["name"] == name), None)
+    if known is not None:
+        if number(known.get("revision")) <= others:
+            await bench.client.patch(kinds.CONTROLLER_REVISION, name, namespace, {"revision": others + 1})
+        return name
     labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH: digest}
-    revision = number(metadata.get("generation"), 1)
     body = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
             "name": name,
-            "namespace": metadata["namespace"],
+            "namespace": namespace,
             "labels": labels,
             "ownerReferences": [reference_to(kind, owner)],
         },
-        "revision": revision,
+        "revision": others + 1,
         "data": {"spec": {"template": {**template, "$patch": "replace"}}},
     }
-    try:
-        await bench.client.create(kinds.CONTROLLER_REVISION, body, metadata["namespace"])
-    except AlreadyExists:
-        try:
-            await bench.client.patch(kinds.CONTROLLER_REVISION, name, metadata["namespace"], {"revision": revision})
-        except NotFound:
-            return name
+    with contextlib.suppress(
+        AlreadyExists
+    ):  # a stranger has the name: nothing is kept, and nothing of theirs is changed
+        await bench.client.create(kinds.CONTROLLER_REVISION, body, namespace)
     return name
 
 
