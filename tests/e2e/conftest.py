@@ -97,9 +97,12 @@ class Whole:
         async with aiohttp.ClientSession(headers=headers) as session:
 
             async def submit() -> str | None:
-                try:  # on a busy machine the dashboard may answer later than the agent that the probe asks
+                try:  # on a busy machine the dashboard may answer later than the agent that the probe asks, or miss it
                     async with session.post(url, json={"entrypoint": entrypoint}) as answer:
-                        assert answer.status == 200, await answer.text()
+                        said = await answer.text()
+                        if answer.status == 500 and "try again later" in said:
+                            return None
+                        assert answer.status == 200, said
                         return str((await answer.json())["submission_id"])
                 except aiohttp.ClientConnectorError:
                     return None
@@ -131,7 +134,7 @@ class Whole:
 
     def processes(self, pod: Json) -> list[int]:
         """Everything that runs below the shims of one pod."""
-        from shoal.local.runtime.pod import pod_id
+        from shoal.local.runtime.records import pod_id
 
         directory = str(self.cluster.home.runtime / "pods" / pod_id(pod["metadata"]["uid"]))
         shims = [pid for pid in kernel.descendants(os.getpid()) if directory.encode() in command(pid)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +67,15 @@ class Dashboard:
             return dict(json.load(answer))
 
     def run(self, entrypoint: str) -> str:
-        return str(self.ask("POST", "/api/jobs/", {"entrypoint": entrypoint})["submission_id"])
+        """On a busy machine the dashboard may not have found its agents yet, and says so."""
+        ends = time.monotonic() + 120
+        while True:
+            try:
+                return str(self.ask("POST", "/api/jobs/", {"entrypoint": entrypoint})["submission_id"])
+            except urllib.error.HTTPError as error:
+                said = error.read().decode()
+                assert "try again later" in said and time.monotonic() < ends, said
+            time.sleep(0.3)
 
     def until(self, job_id: str, *states: str, seconds: float = 120) -> dict:
         ends = time.monotonic() + seconds
