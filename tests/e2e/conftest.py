@@ -134,7 +134,7 @@ class Whole:
 
     def processes(self, pod: Json) -> list[int]:
         """Everything that runs below the shims of one pod."""
-        from shoal.local.runtime.pod import pod_id
+        from shoal.local.runtime.records import pod_id
 
         directory = str(self.cluster.home.runtime / "pods" / pod_id(pod["metadata"]["uid"]))
         shims = [pid for pid in kernel.descendants(os.getpid()) if directory.encode() in command(pid)]

@@ -25,8 +25,8 @@ from shoal.local.runtime.gpus import numbers
 from shoal.local.runtime.identity import ProcessIdentity, alive, start_time
 from shoal.local.runtime.limits import CgroupLimits, find_limits
 from shoal.local.runtime.ownership import memory_directory
-from shoal.local.runtime.pod import Record, read_record
 from shoal.local.runtime.process import recorded_identity
+from shoal.local.runtime.records import Record, read_record
 from shoal.local.runtime.shim import kernel
 from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
 from shoal.local.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox

@@ -27,9 +27,10 @@ from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import CgroupLimits, NoLimits
 from shoal.local.runtime.logs import LogOptions
 from shoal.local.runtime.memorywatch import MemoryWatch
-from shoal.local.runtime.pod import PodRun, stop_stray
+from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.process import ContainerProcess
 from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.runtime.records import stop_stray
 from shoal.local.runtime.shim import kernel, output
 from shoal.local.runtime.sources import ConfigError
 from shoal.local.sandbox import loopback as loopback_sandbox

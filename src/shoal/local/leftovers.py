@@ -8,7 +8,7 @@ from __future__ import annotations
 from shoal.local import machine
 from shoal.local.home import Home
 from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.pod import stop_stray
+from shoal.local.runtime.records import stop_stray
 from shoal.local.sandbox.netns import NetnsSandbox
 
 GRACE = 5.0

@@ -7,6 +7,7 @@ back smaller than it was. A pod that does not fit fails with the reason, and who
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 
 import msgspec
 
@@ -58,6 +59,7 @@ def _wanted(pod: Json) -> dict[str, int]:
         return {"pods": 1}  # amounts that nobody can read hold nothing
 
 
+@lru_cache(4096)
 def _amount(resource: str, text: str) -> int:
     try:
         return quantity.amount(resource, text)

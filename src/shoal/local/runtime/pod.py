@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
@@ -25,28 +22,13 @@ from shoal.local.runtime.host import Host
 from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.podstatus import StatusBook
 from shoal.local.runtime.process import ContainerProcess
+from shoal.local.runtime.records import Record, pod_id, read_record, write_record
 from shoal.local.runtime.sources import MountError
 from shoal.local.runtime.volumes import Volumes
 from shoal.local.sandbox import Address
 from shoal.local.sandbox.dns import resolv_conf
 
 log = logging.getLogger(__name__)
-
-
-class Record(msgspec.Struct):
-    """What must survive the agent: who this directory belongs to, and what was given to it."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str = ""
-    address: Address | None = None
-    environment: Environment = {}
-
-
-def pod_id(uid: str) -> str:
-    """Short, because it names network interfaces; from the UID, because names are reused."""
-    return hashlib.sha256(uid.encode()).hexdigest()[:9]
 
 
 class PodRun:
@@ -181,10 +163,10 @@ class PodRun:
         while True:
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                self._write_record()
+                write_record(self.directory, self._record)
                 address = await self._open_sandbox()
                 self._record.address = address
-                self._write_record()
+                write_record(self.directory, self._record)
                 self._write_hosts(address)
                 self.pod = {
                     **self.pod,
@@ -347,11 +329,6 @@ class PodRun:
         node = self.pod["spec"].get("nodeName", "")
         return Record(self.uid, metadata.get("namespace", ""), metadata["name"], node, None, environment)
 
-    def _write_record(self) -> None:
-        partial = self.directory / ".record.partial"
-        partial.write_bytes(msgspec.json.encode(self._record))
-        partial.rename(self.directory / "record.json")
-
     def _write_hosts(self, address: Address) -> None:
         if not self.hosts_file.exists():
             self.hosts_file.write_text(own_names(self.pod, address))
@@ -370,33 +347,3 @@ def own_names(pod: Json, address: Address) -> str:
         f"{entry['ip']}\t{' '.join(entry.get('hostnames') or ())}\n" for entry in spec.get("hostAliases") or ()
     )
     return f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n{address.ip}\t{names}\n{aliases}"
-
-
-def read_record(directory: Path) -> Record | None:
-    try:
-        return msgspec.json.decode((directory / "record.json").read_bytes(), type=Record)
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def _runs_below(directory: Path) -> list[ContainerProcess]:
-    return [ContainerProcess(path) for path in sorted(directory.glob("containers/*/*")) if path.is_dir()]
-
-
-async def stop_stray(directory: Path, grace: float = 0.0) -> None:
-    """End the processes of a pod that an earlier agent started."""
-    living = [process for process in _runs_below(directory) if process.attach()]
-    for process in living:
-        process.stop(grace)
-    for process in living:
-        await process.wait()
-
-
-async def remove_stray(host: Host, directory: Path, grace: float = 0.0) -> None:
-    """End and forget a pod of an earlier agent that nobody knows any more."""
-    await stop_stray(directory, grace)
-    record = read_record(directory)
-    if record is not None and record.address is not None:
-        with contextlib.suppress(ShoalError):
-            await host.sandbox.close(record.address)
-    await asyncio.to_thread(shutil.rmtree, directory, True)

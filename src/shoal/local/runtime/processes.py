@@ -10,7 +10,8 @@ from shoal.local.runtime.gpus import GpuLedger
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.logs import LogOptions, read_log
 from shoal.local.runtime.names import rewrite
-from shoal.local.runtime.pod import PodRun, own_names, pod_id, read_record, remove_stray
+from shoal.local.runtime.pod import PodRun, own_names
+from shoal.local.runtime.records import pod_id, read_record, remove_stray
 from shoal.local.runtime.rundirs import newest_run
 from shoal.local.runtime.volumes import safe_name
 
