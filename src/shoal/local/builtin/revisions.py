@@ -6,6 +6,7 @@ One per template, named by its hash. A template that comes back gets the next nu
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
@@ -39,13 +40,20 @@ async def keep(bench: Workbench, kind: Kind, owner: Json, digest: str) -> str:
             "ownerReferences": [reference_to(kind, owner)],
         },
         "revision": others + 1,
-        "data": {"spec": {"template": {**template, "$patch": "replace"}}},
+        "data": _in_order({"spec": {"template": {**template, "$patch": "replace"}}}),
     }
     with contextlib.suppress(
         AlreadyExists
     ):  # a stranger has the name: nothing is kept, and nothing of theirs is changed
         await bench.client.create(kinds.CONTROLLER_REVISION, body, namespace)
     return name
+
+
+def _in_order(value: Any) -> Any:
+    """With keys by name, as Kubernetes writes it: there revisions are compared byte by byte."""
+    if isinstance(value, dict):
+        return {name: _in_order(value[name]) for name in sorted(value)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 async def template_of(bench: Workbench, name: str, namespace: str) -> Json | None:
