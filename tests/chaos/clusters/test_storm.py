@@ -1,4 +1,4 @@
-"""Wires that are cut and mended, hubs that are started anew, users who submit and delete: seeded, then calm.
+"""Wires that are cut, mended and lose answers, hubs that are started anew, users who submit and delete: then calm.
 
 In the calm every gang that is left runs in exactly the cluster that the hub names, whole, and nothing else is anywhere.
 """
@@ -12,18 +12,45 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
+from shoal.kube.transport import Transport
+from tests.faulty import FaultyTransport, Rates
 from tests.patience import PATIENCE
 from tests.unit.clusters.build import QUICK, Town, condition, sent_job, town
 from tests.unit.queues.build import make, name_of
 
 STEPS = 25
-SETTINGS = msgspec.structs.replace(QUICK, lost_seconds=0.5, refused_seconds=0.2)
+SETTINGS = msgspec.structs.replace(QUICK, lost_seconds=0.5, refused_seconds=0.2, request_seconds=0.3)
+RATES = Rates(unsent=0.03, lost_answer=0.03, lost_request=0.02, conflict=0.03, server_error=0.02, cut=0.02, gone=0.02)
 
 
-async def storm(t: Town, random: Random) -> dict[str, str]:
+class Storm:
+    """Every way to a member made unreliable."""
+
+    def __init__(self, t: Town, seed: int) -> None:
+        self.town = t
+        self._seed = seed
+        self._connect = t.connect
+        self._ways: list[FaultyTransport] = []
+        t.connect = self.connect  # type: ignore[method-assign]
+
+    def connect(self, content: bytes, source: str) -> Transport:
+        inner, seed = self._connect(content, source), self._seed + len(self._ways)
+        self._ways.append(FaultyTransport(inner, RATES, seed=seed, clock=SystemClock()))
+        return self._ways[-1]
+
+    def calm(self) -> None:
+        for way in self._ways:
+            way.calm()
+        for wire in self.town.wires.values():
+            wire.mend()
+
+
+async def rage(storm: Storm, random: Random) -> dict[str, str]:
     """Returns what is left: names of jobs to those of their Workloads."""
     alive: dict[str, str] = {}
+    t = storm.town
     for step in range(STEPS):
         match random.choice(["submit", "submit", "delete", "cut", "mend", "mend", "restart", "wait", "wait"]):
             case "submit" if len(alive) < 6:
@@ -42,8 +69,7 @@ async def storm(t: Town, random: Random) -> dict[str, str]:
                 t.start_hub(SETTINGS)
             case _:
                 await asyncio.sleep(random.random() * 0.6)
-    for wire in t.wires.values():
-        wire.mend()
+    storm.calm()
     return alive
 
 
@@ -72,9 +98,10 @@ async def differences(t: Town, alive: dict[str, str]) -> list[str]:
 async def test_after_any_storm_each_gang_is_in_one_place(seed: int) -> None:
     """I40 and I41 once calm has come."""
     async with town("a", "b", "c") as t:
+        storm = Storm(t, seed)
         t.start_hub(SETTINGS)
         await t.connected()
-        alive = await storm(t, Random(seed))
+        alive = await rage(storm, Random(seed))
         left = ["not looked at yet"]
         try:
             async with asyncio.timeout(PATIENCE):

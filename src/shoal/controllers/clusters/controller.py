@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from random import Random
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
@@ -22,10 +23,11 @@ from shoal.controllers.clusters.record import record_of
 from shoal.controllers.clusters.settings import ClusterSettings
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.world import key_of
+from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import NotFound
+from shoal.kube.errors import KubeError, NotFound
 from shoal.kube.events import Recorder
 from shoal.kube.lease import FencedTransport
 from shoal.kube.runtime import Controller
@@ -91,7 +93,14 @@ class ClusterController:
         end()
 
     async def _learn_who_we_are(self) -> None:
-        system = await self._client.get(kinds.NAMESPACE, SYSTEM)
+        backoff = Backoff(Random(), cap=8.0)
+        while True:
+            try:
+                system = await self._client.get(kinds.NAMESPACE, SYSTEM)
+                break
+            except KubeError as error:
+                log.warning("several clusters wait: who this one is cannot be read: %s", error)
+                await self.clock.sleep(backoff.after(error))
         self.members.hub_identity = str(system["metadata"]["uid"])
         self.members.origin = (self.settings.origin or f"shoal-{self.members.hub_identity}")[:LONGEST_ORIGIN]
 
