@@ -25,7 +25,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.local.apiserver import Server
 from tests.checker import assert_holds, from_audit
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, patiently
 from tests.stocked import start_with
 
 
@@ -66,7 +66,7 @@ class Cluster:
         """Wait for an object to be there and in that state; the last state seen is shown when it never comes."""
         last: Json | None = None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with patiently(PATIENCE):
                 where = namespace if kind.namespaced else None
                 watch = self.client.watch(kind, where, field_selector=f"metadata.name={name}", send_initial_events=True)
                 async for event in watch:
@@ -80,7 +80,7 @@ class Cluster:
 
     async def until_gone(self, kind: Kind, name: str, namespace: str = "default") -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with patiently(PATIENCE):
                 there = await self.get(kind, name, namespace)
                 revision = there["metadata"]["resourceVersion"]
                 where = namespace if kind.namespaced else None
