@@ -28,6 +28,7 @@ class Engine:
     def __init__(self, settings: Settings | None = None, queues: QueueSettings | None = None) -> None:
         self._state = State(settings or Settings())
         self._queues = Queues(queues)
+        self._room_cycles = 0
 
     def update(self, fact: Fact | QueueFact) -> None:
         """A fact is new or has changed. Telling the same again costs next to nothing."""
@@ -51,6 +52,7 @@ class Engine:
 
     def plan(self, now: int) -> Plan:
         """Decide at this moment. The decisions are assumed carried out until facts say otherwise."""
+        self._room_cycles += 1
         if not self._queues.kueue.members:
             return Cycle(self._state, now).run()
         quota, reservations = self._queues.decide(self._state, now)
@@ -101,6 +103,11 @@ class Engine:
             self._state.ledger.settle()
             self._state.charge_growth()
         return missing
+
+    @property
+    def cycles(self) -> int:
+        """How many cycles plans took so far: over quota in queues, and over room."""
+        return self._queues.kueue.planner.cycles + self._room_cycles
 
     @property
     def waiting(self) -> int:

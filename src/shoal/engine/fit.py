@@ -19,7 +19,9 @@ from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfal
 from shoal.engine.room import Ints, Room
 from shoal.engine.shape import Shape, shape_of
 from shoal.engine.shortfall import shortfalls, unschedulable
+from shoal.engine.slot import LARGEST
 
+TOO_MUCH = LARGEST + 1  # more than any node can have
 _WASTE_ORDERS = 3
 _ORDERS = 6  # how many orders of pod sets are tried before a gang is called unfitting
 
@@ -214,7 +216,7 @@ class Field:
         """How many pods of this set each node would take now."""
         fits: Ints = self.room.capacity[part.row, self.nodes].astype(np.int64)
         for row, amount in part.requests:
-            np.minimum(fits, self.free[row] if amount == 1 else self.free[row] // amount, out=fits)
+            np.minimum(fits, self.free[row] if amount == 1 else self.free[row] // min(amount, TOO_MUCH), out=fits)
         np.maximum(fits, 0, out=fits)
         return fits
 
@@ -318,7 +320,7 @@ def _preference(part: Part, able: Ints, field: Field) -> Ints:
     main = _main_resource(part, room)
     keys: Ints = np.maximum(free[main, able], 0)
     if field.by_waste:
-        keys %= max(1, dict(part.requests)[main])  # what no further pod of this set could use
+        keys %= min(max(1, dict(part.requests)[main]), TOO_MUCH)  # what no further pod of this set could use
     np.minimum(keys, 2**40 - 1, out=keys)
     spare: Ints | None = None
     for row in room.accelerators:

@@ -109,7 +109,7 @@ class Pools:
         facts = [
             (name, _node(self.facts[name], f"{name}+{number}"))  # no real node can have a + in its name
             for name, count in nodes.items()
-            for number in range(count)
+            for number in range(min(count, MOST_NODES))
         ][:MOST_NODES]
         if not facts:
             return None

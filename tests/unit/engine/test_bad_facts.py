@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shoal.engine.model import NodeFact, PodFact, QuotaNode, QuotaSubtree
+from shoal.engine.model import NodeFact, NodePool, PodFact, PodSet, QuotaNode, QuotaSubtree
 
 from .build import admitted, engine, gang, held, node, pod, pods, why
 
@@ -88,3 +88,18 @@ def test_an_admitted_gang_without_a_stored_plan_still_holds_room():
     admitted_before = msgspec.structs.replace(gang("a", pods(2)), state="admitted")
     judge = engine(node("n", cpu=3), admitted_before, gang("b", pods(2), at=1))
     assert admitted(judge.plan(1)) == []
+
+
+def test_pods_that_ask_for_more_than_numbers_hold_keep_nobody_up():
+    """Also where there are none of them: a set of zero pods is placed without being counted."""
+    vast = PodSet(name="vast", count=0, requests={"cpu": 10**30})
+    judge = engine(node("n"), gang("none", vast), gang("one", msgspec.structs.replace(vast, count=1)), gang("small"))
+    plan = judge.plan(1)
+    assert sorted(admitted(plan)) == ["none", "small"]
+    assert held(plan) == {"one": "resources"}
+
+
+def test_nodes_asked_for_beyond_all_bounds_are_not_imagined_one_by_one():
+    pool = NodePool(name="pool", allocatable={"cpu": 1000, "pods": 10}, obtainable=10**30)
+    judge = engine(node("n", cpu=1), pool, gang("wide", pods(3), obtaining={"pool": 10**30}))
+    assert held(judge.plan(1)) == {"wide": "obtaining"}
