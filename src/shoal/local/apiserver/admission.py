@@ -94,7 +94,8 @@ class Admission:
         if old is None and call.resource.namespaced:
             quotas = self.registry.find("", "resourcequotas")
             assert quotas is not None
-            check_quota(call.resource, obj, quotas.collection.heads(call.namespace))
+            if call.namespace in quotas.collection.objects or quotas.collection.pending:
+                check_quota(call.resource, obj, quotas.collection.heads(call.namespace))
 
     # --- namespaces
 

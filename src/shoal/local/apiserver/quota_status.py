@@ -46,9 +46,8 @@ class QuotaStatus:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _changed(self, resource: str, event: Event) -> None:
-        namespace = event.record.namespace
-        if namespace in self._quotas.objects:
-            self._stale.add(namespace)
+        if event.record.namespace in self._quotas.objects:
+            self._stale.add(event.record.namespace)
             self._begin()
 
     def _begin(self) -> None:

@@ -6,45 +6,45 @@ Each check returns the complaints about one text, none if it is good.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
-class _Rule:
+def _rule(pattern: str, longest: int, words: str, unit: str = "bytes") -> Callable[[str], list[str]]:
     """A kind of text: how long it may be, its pattern, and Kubernetes' words for both."""
+    fits = re.compile(pattern, re.ASCII).fullmatch
+    too_long = f"must be no more than {longest} {unit}"
+    wrong = f"{words}, regex used for validation is '{pattern}')"
 
-    def __init__(self, pattern: str, longest: int, words: str, unit: str = "bytes") -> None:
-        self._compiled = re.compile(pattern, re.ASCII)
-        self._longest = longest
-        self._too_long = f"must be no more than {longest} {unit}"
-        self._wrong = f"{words}, regex used for validation is '{pattern}')"
+    def check(text: str) -> list[str]:
+        found = [too_long] if len(text.encode()) > longest else []
+        return found if fits(text) is not None else [*found, wrong]
 
-    def __call__(self, text: str) -> list[str]:
-        found = [self._too_long] if len(text.encode()) > self._longest else []
-        return found if self._compiled.fullmatch(text) is not None else [*found, self._wrong]
+    return check
 
 
-dns_label = _Rule(
+dns_label = _rule(
     _LABEL,
     63,
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'",
 )
-dns_subdomain = _Rule(
+dns_subdomain = _rule(
     rf"{_LABEL}(\.{_LABEL})*",
     253,
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character (e.g. 'example.com'",
     unit="characters",
 )
-old_dns_label = _Rule(
+old_dns_label = _rule(
     r"[a-z]([-a-z0-9]*[a-z0-9])?",
     63,
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
     "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'",
 )
-label_value = _Rule(
+label_value = _rule(
     rf"({_QUALIFIED})?",
     63,
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
@@ -54,8 +54,8 @@ _SHORT_NAME = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
     "(e.g. 'MyName',  or 'my.name',  or '123-abc'"
 )
-_name_part = _Rule(_QUALIFIED, 63, _SHORT_NAME)
-_config_key = _Rule(
+_name_part = _rule(_QUALIFIED, 63, _SHORT_NAME)
+_config_key = _rule(
     r"[-._a-zA-Z0-9]+",
     253,
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
