@@ -104,15 +104,16 @@ def change(world: str, size: int, nodes: int, changes: int) -> float:
     gc.set_threshold(50_000, 50, 1000)
     report(f"{name}: nothing changed", min(cpu(lambda: engine.plan(NOW)) for _ in range(50)), base, limit=0.001)
     random.Random(1).shuffle(running)
-    started = 0
+    started = cycles = 0
 
     def one_change() -> float:
-        nonlocal started
-        before = time.process_time()
+        nonlocal started, cycles
+        before, asked = time.process_time(), engine.cycles
         engine.remove(running.pop())
         plan = engine.plan(NOW)
         spent = time.process_time() - before
         started += len(plan.admits)
+        cycles += engine.cycles - asked
         made.carry_on(plan)
         return spent
 
@@ -121,9 +122,9 @@ def change(world: str, size: int, nodes: int, changes: int) -> float:
     report(f"{name}: one gang ended, median", median, base, limit=0.001)
     report(f"{name}: the same, mean", mean, base, limit=0.001)
     report(f"{name}: the same, 99th percentile", rare, base, limit=0.001)
-    print(
-        f"    {started / changes:.2f} started for each that ended: {sum(costs) / max(1, started) * 1e3:.3f} ms for each"
-    )
+    each, cycle = sum(costs) / max(1, started), median * changes / max(1, cycles)
+    print(f"    {started / changes:.2f} started for each that ended: {each * 1e3:.3f} ms for each")
+    print(f"    {cycles / changes:.2f} cycles to a plan: {cycle * 1e3:.3f} ms for one, of the median plan")
     arrivals = sorted(cpu(partial(_arrive, made, number)) for number in range(changes))
     report(f"{name}: one more arrives, median", arrivals[len(arrivals) // 2], base, limit=0.001)
     gc.unfreeze()
