@@ -24,6 +24,7 @@ from shoal.local.runtime.process import ContainerProcess, Plan
 from shoal.local.runtime.shim.output import Log
 from shoal.local.sandbox import nat, outside
 from shoal.local.sandbox.dns import resolv_conf
+from tests.controlplane.plane import free_ports
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
@@ -239,7 +240,7 @@ async def test_a_startup_probe_holds_the_others_back_and_its_failure_restarts(pl
 
 async def test_tcp_and_http_probes_reach_the_pod(one_machine: Machine) -> None:
     server = "import http.server as h; h.HTTPServer(('', %d), h.SimpleHTTPRequestHandler).serve_forever()"
-    port = 18761
+    (port,) = free_ports(1)
     container = {
         "ports": [{"name": "web", "containerPort": port}],
         "startupProbe": {"tcpSocket": {"port": "web"}, "periodSeconds": 0.05, "failureThreshold": 200},

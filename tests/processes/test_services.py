@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
 
+NODE_PORT = 30000 + os.getpid() % 2700
+"""Another for every run of these tests: node ports are the machine's own."""
 SERVER = (
     "import http.server as h, sys\n"
     "class Hello(h.BaseHTTPRequestHandler):\n"

@@ -137,8 +137,9 @@ class Attached:
 
     def give(self, target):
         """A client or the container can take more."""
-        if target in self.clients:
-            self._send(self.clients[target])
+        if target != self.streams.typed:
+            if target in self.clients:  # else it went while others were listened to
+                self._send(self.clients[target])
             return
         try:
             self.typed = self.typed[os.write(target, self.typed[:4096]) :]
