@@ -257,7 +257,7 @@ class Feed:
     async def _watch(self, *, initial: bool = False) -> None:
         """One watch. Returns when the server ends it or it goes silent: the next goes on from the last revision."""
         started = self._clock.monotonic()
-        before = self.counts.events
+        before, reached = self.counts.events, self.revision
         listed: set[Key] | None = set() if initial else None
         self.counts.watches += 1
         try:
@@ -273,7 +273,8 @@ class Feed:
             if self.counts.events == before and self._clock.monotonic() - started < 1.0:
                 raise
             log.debug("%s: resuming the watch at %s: %s", self.kind.resource, self.revision, error)
-        if self.counts.events > before or self._clock.monotonic() - started >= 1.0:
+        # A bookmark of where we are already is no progress: a server that is stopping sends one and ends, at once.
+        if self.revision != reached or self._clock.monotonic() - started >= 1.0:
             self._backoff.reset()
         else:
             await self._clock.sleep(self._backoff.after())

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import msgspec
 import pytest
 
 from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP, POD
-from shoal.api.meta import Object, Part
+from shoal.api.meta import Json, Object, Part
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.compact import cutter
 from shoal.kube.feed import FeedSettings
+from shoal.kube.transport import Request, Stream, Transport
 from tests.embedded import Embedded
 
 from .conftest import Start
@@ -231,3 +236,45 @@ async def test_a_failing_subscriber_does_not_stop_the_others(client: Client, clo
     await client.create(CONFIG_MAP, config_map("a"), "team")
     await clock.settle()
     assert [change.key.name for change in seen] == ["a"]
+
+
+class Stopping(Transport):
+    """A server that answers every watch with a bookmark of where it is and ends it, as one does that shuts down."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner, self.opened = inner, 0
+        self.send, self.close = inner.send, inner.close
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        self.opened += 1
+        if self.opened > 100:
+            await asyncio.Event().wait()
+        mark = {"resourceVersion": request.query["resourceVersion"]}
+        yield Lines([{"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata": mark}}])
+
+
+class Lines(Stream):
+    status = 200
+    headers: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, events: list[Json]) -> None:
+        self._lines = [msgspec.json.encode(event) + b"\n" for event in events]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for line in self._lines:
+            yield line
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_asked_less_and_less(
+    server: Embedded, clock: VirtualClock, start: Start
+) -> None:
+    transport = Stopping(server.transport())
+    settings = FeedSettings(streaming_lists=False)
+    cache: Cache[dict] = Cache(Client(transport), CONFIG_MAP, clock=clock, settings=settings)
+    start(cache.run())
+    await cache.synced.wait()
+    await clock.settle()
+    assert transport.opened == 1
+    await clock.advance(30.0)
+    assert 2 < transport.opened < 20
