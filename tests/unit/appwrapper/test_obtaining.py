@@ -263,6 +263,28 @@ async def test_f089_after_a_request_that_came_to_nothing_others_have_their_turn(
     assert sum(one["metadata"]["name"].endswith("-2") for one in found) == 0
 
 
+async def test_a_request_that_comes_to_nothing_at_once_is_not_made_again_at_once(
+    pooled: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends before whoever made it has looked again."""
+    make = Obtaining._make
+
+    async def ends_at_once(self: Obtaining, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
+        made = await make(self, kind, body, namespace, owner)
+        if kind == REQUEST and owner["name"] == "unlucky":
+            await conclude(pooled, made, "Failed")
+            await pooled.settled()  # and this has been heard
+        return made
+
+    monkeypatch.setattr(Obtaining, "_make", ends_at_once)
+    await pooled.create(kinds.APP_WRAPPER, asks("unlucky", 4))
+    await requests(pooled, 1)
+    await pooled.settled()
+    await pooled.create(kinds.APP_WRAPPER, asks("next", 3))
+    found = await requests(pooled, 2)
+    assert sum(one["metadata"]["name"].endswith("-1") for one in found) == 2
+
+
 def leaves_requests_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Obtaining, requests: list[Json]) -> None:
         return None

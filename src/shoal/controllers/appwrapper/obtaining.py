@@ -188,9 +188,9 @@ class Obtaining:
             return None
         if made:
             pause = self._pause(made[0])
-            if pause > 0:
-                return pause
-            asker.tell()
+            if pause <= 0 or gang.obtaining:  # tried again, or no longer counted on what came to nothing
+                asker.tell()
+            return pause if pause > 0 else None
         return None
 
     async def _create(self, asker: Asker, gang: Gang, wanted: Obtain) -> None:
@@ -214,6 +214,7 @@ class Obtaining:
             return
         self._attempts[gang.uid] = number
         self.requests.note_write(request)
+        self._wanted.pop(gang.uid, None)  # from here on the request speaks: it may come to nothing at once
         message = f'Created ProvisioningRequest: "{name}"'
         self._recorder.event(asker.about, "Normal", "ProvisioningRequestCreated", message)
         handed = {"ownerReferences": [reference_to(request)]}
