@@ -39,8 +39,8 @@ class Evictor:
         if (pod.get("status") or {}).get("phase") not in _OVER and not pod["metadata"].get("deletionTimestamp"):
             for budget in self._budgets(call, pod):
                 await self._spend(call, budget, pod)
-        if not pod["metadata"].get("deletionTimestamp") and not call.dry_run:
-            await self._mark(call)
+            if not call.dry_run:
+                await self._mark(call)
         record = call.resource.collection.head(call.namespace, call.route.name)
         if record is None:
             raise not_found("", "pods", call.route.name)
@@ -67,7 +67,8 @@ class Evictor:
             return {**old, "status": {**status, "conditions": [*others, mark]}}
 
         request = Request(method="PUT", path="")
-        await self.writer.change(Call(request, SYSTEM, where, call.resource, call.version), produce)
+        # As apply is, so that no field owner is recorded: the server itself owns nothing.
+        await self.writer.change(Call(request, SYSTEM, where, call.resource, call.version), produce, apply=True)
 
     def _budgets(self, call: Call, pod: Json) -> list[Json]:
         """Those that protect the pod. One that is not ready may leave where that makes nothing worse."""
