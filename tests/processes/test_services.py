@@ -105,13 +105,13 @@ class Network:
 
 
 async def test_a_translated_port_is_reached_by_every_name_and_by_variable(one_machine: Machine) -> None:
-    network = Network(one_machine)
-    server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", "18080"), image="python"))
+    network, (port,) = Network(one_machine), free_ports(1)
+    server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", str(port)), image="python"))
     await until(lambda: "running" in state(server))
-    services = [service("front", 8123, 18080, "10.96.7.7"), service("plain", 18080, 18080, "None")]
+    services = [service("front", 8123, port, "10.96.7.7"), service("plain", port, port, "None")]
     await network.publish(services, server)
     names = ("front", "front.default", "front.default.svc", "front.default.svc.cluster.local")
-    urls = [*(f"http://{name}:8123" for name in names), "http://plain:18080"]
+    urls = [*(f"http://{name}:8123" for name in names), f"http://plain:{port}"]
     script = (
         "import os, time, sys, urllib.request as u\n"
         "def get(url):\n"
@@ -124,7 +124,7 @@ async def test_a_translated_port_is_reached_by_every_name_and_by_variable(one_ma
     )
     client = network.start(pod("client", "python3", "-c", script, *urls, image="python"))
     await client.finished.wait()
-    assert (await text(client)).splitlines() == ["hello from 18080"] * 6
+    assert (await text(client)).splitlines() == [f"hello from {port}"] * 6
     await network.publish([], server)
     assert one_machine.host.sandbox.service_addresses == {}
 
@@ -132,7 +132,7 @@ async def test_a_translated_port_is_reached_by_every_name_and_by_variable(one_ma
 ECHO = (
     "import socket\n"
     "ours = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-    "ours.bind(('', 18053))\n"
+    "ours.bind(('', PORT))\n"
     "while True:\n"
     "    data, asker = ours.recvfrom(1000)\n"
     "    ours.sendto(b'heard ' + data, asker)"
@@ -151,11 +151,10 @@ ASK = (
 
 
 async def test_datagrams_find_their_way_there_and_back(one_machine: Machine) -> None:
-    network = Network(one_machine)
-    server = network.start(pod("web", "python3", "-c", ECHO, image="python"))
+    network, (port, node_port) = Network(one_machine), free_ports(2)
+    server = network.start(pod("web", "python3", "-c", ECHO.replace("PORT", str(port)), image="python"))
     await until(lambda: "running" in state(server))
-    front = service("front", 8153, 18053, "10.96.7.9")
-    (node_port,) = free_ports(1)
+    front = service("front", 8153, port, "10.96.7.9")
     front["spec"]["ports"][0] |= {"protocol": "UDP", "nodePort": node_port}
     await network.publish([front], server)
     client = network.start(pod("client", "python3", "-c", ASK, "8153", "a pod", image="python"))
@@ -168,11 +167,10 @@ async def test_datagrams_find_their_way_there_and_back(one_machine: Machine) -> 
 
 
 async def test_a_node_port_is_reached_at_the_node_and_on_this_machine(one_machine: Machine) -> None:
-    network = Network(one_machine)
-    server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", "18081"), image="python"))
+    network, (port, node_port) = Network(one_machine), free_ports(2)
+    server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", str(port)), image="python"))
     await until(lambda: "running" in state(server))
-    front = service("front", 8125, 18081, "10.96.7.10")
-    (node_port,) = free_ports(1)
+    front = service("front", 8125, port, "10.96.7.10")
     front["spec"]["ports"][0]["nodePort"] = node_port
     await network.publish([front], server)
 
@@ -187,7 +185,7 @@ async def test_a_node_port_is_reached_at_the_node_and_on_this_machine(one_machin
         async with asyncio.timeout(PATIENCE):
             while not (said := await get(address)):  # noqa: ASYNC110 - until it listens the connection is closed
                 await asyncio.sleep(0.05)
-        assert said == "hello from 18081"
+        assert said == f"hello from {port}"
     await network.publish([], server)
     with pytest.raises(ConnectionRefusedError):
         await get("127.0.0.1")
