@@ -56,3 +56,9 @@ async def quiet(heard: Heard) -> AsyncIterator[Cluster]:
 async def cluster(quiet: Cluster) -> Cluster:
     quiet.start(appwrapper.run(quiet.client))
     return quiet
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot go holds no room after a moment instead of five seconds."""
+    monkeypatch.setattr("shoal.controllers.appwrapper.intake.LEFT_BEHIND", 0.2)

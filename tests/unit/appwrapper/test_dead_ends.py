@@ -110,11 +110,6 @@ def waits_for_finalizers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.controllers.appwrapper.intake.LEFT_BEHIND", 0.2)
-
-
 @proven(without=waits_for_finalizers)
 async def test_f032_what_a_finalizer_keeps_after_the_last_pod_holds_no_room(quiet: Cluster, hurried: None) -> None:
     """F32: a gang that is preempted wraps an object with a finalizer that nobody removes. Holds: once its pods are gone

@@ -7,7 +7,7 @@ import pytest
 from shoal.api import kinds
 from shoal.api.gang import GROWTH
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, monitor
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, follow, monitor
 from shoal.engine import Engine
 from shoal.engine.state import State
 from tests.cluster import Cluster
@@ -126,9 +126,12 @@ def everyone_must_be_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=everyone_must_be_bound)
-async def test_f085_growth_that_finds_no_node_does_not_send_the_gang_back(quiet: Cluster) -> None:
+async def test_f085_growth_that_finds_no_node_does_not_send_the_gang_back(
+    quiet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F85: the autoscaler asks for a worker that no node has room for, longer than a gang may take to be bound. Holds:
     what was admitted runs on, and the worker joins when there is a node for it."""
+    monkeypatch.setattr(follow, "COUNTS_PAUSE", 0.5)
     controller = AppWrapperController(quiet.client, AppWrapperSettings(bind_seconds=0.2))
     quiet.start(controller.run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", ray_cluster("ray")))

@@ -12,6 +12,7 @@ from shoal.api.appwrapper import AppWrapper, dialect
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper import intake
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.components import Components
 from shoal.controllers.appwrapper.dead_ends import DeadEnds
@@ -293,7 +294,7 @@ class Reconciler:
         """What it wrapped goes with it, by the owner references; finalizers of others may keep both, but no room."""
         if await self.house.objects.all_leaving(wrapper):
             self.house.intake.note_left_behind(wrapper)
-        return REMOVE_AGAIN[-1]
+        return intake.LEFT_BEHIND
 
 
 def _name(wrapper: AppWrapper) -> str:
