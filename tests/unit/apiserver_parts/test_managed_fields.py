@@ -119,6 +119,12 @@ def test_what_is_no_longer_applied_goes_away():
     assert content(obj)["spec"] == {"template": template({"name": "y", "image": "j"})}
 
 
+def test_a_map_that_was_applied_empty_is_filled_by_the_next_apply():
+    empty = apply(DEPLOYMENT, None, deployment(template={"metadata": {"annotations": {}}}))
+    filled = apply(DEPLOYMENT, empty, deployment(template={"metadata": {"annotations": {"p": "1"}}}))
+    assert filled["spec"]["template"]["metadata"] == {"annotations": {"p": "1"}}
+
+
 def test_an_item_stays_while_another_owns_something_in_it():
     obj = apply(DEPLOYMENT, None, deployment(template=template({"name": "x", "image": "i", "tty": True})), "a")
     obj = apply(DEPLOYMENT, obj, deployment(template=template({"name": "x", "workingDir": "/w"})), "b")

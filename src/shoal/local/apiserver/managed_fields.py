@@ -234,7 +234,7 @@ def apply(
     before = next((e for e in entries if _same_manager(e, manager, "Apply", subresource)), None)
     dropped = field_sets.subtract(before["fieldsV1"], wanted, sweep=False) if before else None
     if dropped is not None:
-        merged = _prune(shape, merged, dropped, [entry.get("fieldsV1") or {} for entry in others])
+        merged = _prune(shape, merged, dropped, [wanted, *(entry.get("fieldsV1") or {} for entry in others)])
     _, gone = _difference(shape, live, merged, subresource)
     kept = _others_after(others, changed if force else None, gone)
     if wanted:
@@ -406,7 +406,8 @@ def _woven(live: list[Any], config: list[Any]) -> list[Any]:
 
 
 def _prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
-    """Remove what the manager no longer sets, save what someone else owns. Changes `value`, which is fresh."""
+    """Remove what the manager no longer sets, save what someone else owns, or what it sets in another way: something
+    below a map that was empty. Changes `value`, which is fresh."""
     if type(value) is dict and shape.granularity == "map":
         for element, below in dropped.items():
             name = element[2:]
