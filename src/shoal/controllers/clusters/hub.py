@@ -15,6 +15,7 @@ from shoal.controllers.clusters.record import record_of
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.controllers.queues.words import GROUP, QUEUE
 from shoal.controllers.queues.world import UNREADABLE, controller_of, group_of
+from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -24,7 +25,7 @@ class Hub:
     def __init__(self, client: Client, namespace: str, clock: Clock) -> None:
         self.client = client
         self._clock = clock
-        self._absent: dict[Kind, asyncio.Event] = {}
+        self._awaited = Awaited()
         self.workloads: Cache[Json] = self._cache(
             kinds.WORKLOAD, indexes={"check": _checks_of, "on": _clusters_of, "owner": _owner_of}
         )
@@ -45,7 +46,7 @@ class Hub:
 
     async def synced(self) -> None:
         """Until everything was read once; kinds that are not installed do not hold up the others."""
-        await asyncio.gather(*(until_known(cache, self._absent[cache.kind]) for cache in self.caches))
+        await self._awaited.known(self.caches)
 
     def job_of(self, workload: Json) -> tuple[GangJob, Json] | None:
         """The very job that this Workload was made for, by UID; None where no adapter knows its kind."""
@@ -86,25 +87,14 @@ class Hub:
         return self.secrets.get(Key(namespace, name))
 
     def _cache(self, kind: Kind, **options: Any) -> Cache[Json]:
-        absent = self._absent[kind] = asyncio.Event()
         return Cache(
             self.client,
             kind,
             dict,
             clock=self._clock,
-            report=lambda trouble: absent.set() if trouble.reason in UNREADABLE else None,
+            report=self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE),
             **options,
         )
-
-
-async def until_known(cache: Cache[Any], absent: asyncio.Event) -> None:
-    """Until the cache was filled once, or cannot be."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (cache.synced, absent)]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 def secret_name(cluster: Json) -> str:

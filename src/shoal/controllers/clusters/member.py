@@ -26,7 +26,7 @@ from shoal.controllers.clusters.copies import (
     wanted_on,
     workload_copy,
 )
-from shoal.controllers.clusters.hub import Hub, until_known
+from shoal.controllers.clusters.hub import Hub
 from shoal.controllers.clusters.pulse import Pulse
 from shoal.controllers.clusters.record import record_of
 from shoal.controllers.clusters.settings import ClusterSettings
@@ -34,6 +34,7 @@ from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.controllers.queues.words import PREBUILT
 from shoal.controllers.queues.world import UNREADABLE, annotation, controller_of, group_of, key_of
+from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -83,7 +84,7 @@ class Member:
         self.synced = False
         self._origin, self._hub, self._town, self._settings = origin, hub, town, settings
         self._heard, self._changed, self._clock = heard, changed, clock
-        self._absent: dict[Kind, asyncio.Event] = {}
+        self._awaited = Awaited()
         self.workloads = self._cache(kinds.WORKLOAD)
         self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, workload=_workload_of) for one in ALL}
         self.queue: Controller[Key] = Controller(f"cluster {name}", self.reconcile, workers=AT_ONCE, clock=clock)
@@ -99,8 +100,7 @@ class Member:
                 tasks.create_task(self.pulse.run())
                 for cache in self._caches:
                     tasks.create_task(cache.run())
-                for cache in self._caches:
-                    await until_known(cache, self._absent[cache.kind])
+                await self._awaited.known(self._caches)
                 self.workloads.subscribe(lambda change: self._noticed(change.key))
                 for cache in self.jobs.values():
                     cache.subscribe(self._job_changed)
@@ -334,7 +334,6 @@ class Member:
         return self.workloads if kind == kinds.WORKLOAD else self.jobs[kind]
 
     def _cache(self, kind: Kind, **indexes: Any) -> Cache[Json]:
-        absent = self._absent[kind] = asyncio.Event()
         return Cache(
             self.client,
             kind,
@@ -342,7 +341,7 @@ class Member:
             label_selector=f"{words.ORIGIN}={self._origin}",
             indexes=indexes,
             clock=self._clock,
-            report=lambda trouble: absent.set() if trouble.reason in UNREADABLE else None,
+            report=self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE),
         )
 
 
