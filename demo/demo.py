@@ -52,6 +52,9 @@ class Demo:
 
     def wait(self, what: str, condition: str, *more: str) -> float:
         began = time.monotonic()
+        while "--all" in more and not self.kubectl("get", what, "-o", "name", quiet=True):
+            self.expect(time.monotonic() - began < 180, f"{what} to appear")  # kubectl waits for none that is not there
+            time.sleep(0.1)
         self.kubectl("wait", what, f"--for={condition}", "--timeout=180s", *more, quiet=True)
         return time.monotonic() - began
 
