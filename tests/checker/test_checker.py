@@ -63,7 +63,17 @@ LEASES = "apis/coordination.k8s.io/v1/leases"
     "invariant, script",
     [
         # I19: times of conditions
-        ("I19", Script().add("create", thing(5, status=condition("True", "2026-01-01T00:00:09Z")))),
+        ("I19", Script().add("create", thing(5, status=condition("True", "2025-12-31T23:59:09Z")))),
+        (
+            "I19",
+            Script().add("create", thing(5)).add("patch", thing(6, status=condition("True", "2026-01-01T00:00:09Z"))),
+        ),
+        (
+            "I19",
+            Script()
+            .add("create", thing(5, status=condition("True", "2026-01-01T00:00:09Z")))
+            .add("patch", thing(6, status=condition("False", "2026-01-01T00:00:09Z"))),
+        ),
         (
             "I19",
             Script()
@@ -211,6 +221,9 @@ def test_each_lie_is_found(invariant: str, script: Script) -> None:
         Script()  # a real server answers the write that ends an object with the revision before
         .add("delete", thing(5, finalizers=["x"], deletionTimestamp="2026-01-01T00:00:30Z"))
         .add("patch", thing(5, deletionTimestamp="2026-01-01T00:00:30Z")),
+        Script()  # sent in one second, made in the next
+        .add("create", thing(5, status=condition("True", "2026-01-01T00:00:09Z")))
+        .add("patch", thing(6, status={"n": 1, **condition("True", "2026-01-01T00:00:09Z")})),
     ],
 )
 def test_honest_histories_pass(script: Script) -> None:
