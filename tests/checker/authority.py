@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from tests.checker.record import Record, Violation
 
@@ -63,11 +64,20 @@ def lease_terms(records: list[Record]) -> Iterator[Violation]:
         held = [term for one in known.values() for term in one if (term.holder, term.number) == mine]
         if not held:
             yield Violation("I24", f"{record.replica} wrote in term {record.term}, which it did not hold", (record,))
-        elif record.revision and not any(term.begins < record.revision < term.ends for term in held):
+        elif _stamped(record) and not any(term.begins < record.revision < term.ends for term in held):
             span = f"{held[0].begins} to {held[0].ends if held[0].ends != _NEVER else 'now'}"
             yield Violation("I24", f"a write outside its term (revisions {span})", (record,))
         if synced and record.order < synced.get(mine, _NEVER):
             yield Violation("I24", "a write before the first full sync of its term", (record,))
+
+
+def _stamped(record: Record) -> bool:
+    """Does the answer tell the revision at which the write took place? Not that of a delete, nor of one in vain."""
+    old = str(((record.old or {}).get("metadata") or {}).get("resourceVersion") or "")
+    metadata = (record.new or {}).get("metadata") or {}
+    ends = bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+    stale = old.isdigit() and record.revision <= int(old)
+    return bool(record.revision) and record.verb != "delete" and not ends and not stale
 
 
 def after_loss(records: list[Record]) -> Iterator[Violation]:
@@ -81,37 +91,71 @@ def after_loss(records: list[Record]) -> Iterator[Violation]:
 
 
 def unknown_fates(records: list[Record]) -> Iterator[Violation]:
-    """I31: after an unknown outcome the next step for that key is a read, or a repeat that cannot act twice."""
-    open_questions: dict[tuple[str, tuple[str, str, str]], Record] = {}
+    """I31: after an unknown outcome the next step for that key is a read, or a repeat that cannot act twice.
+
+    Whoever began before the outcome was unknown could not know, and whoever changes something else repeats nothing.
+    """
+    questions: dict[tuple[str, tuple[str, str, str]], list[Record]] = {}
     for record in sorted(records, key=lambda one: one.order):
-        if record.verb in ("get", "list") and record.outcome == "done":
-            for who, key in [*open_questions]:
-                same = key == record.key if record.verb == "get" else key[0] == record.collection
-                if who == record.replica and same:
-                    del open_questions[who, key]
+        if _looks(record):
+            for who, key in [*questions]:
+                if who == record.replica and key[0] == record.collection and record.name in ("", key[2]):
+                    del questions[who, key]
             continue
         if not record.is_write or record.outcome == "unsent" or record.is_foreign:
             continue
-        question = open_questions.pop((record.replica, record.key), None)
-        if question is not None and not _cannot_act_twice(record, question):
-            yield Violation("I31", "repeated without looking after an unknown outcome", (question, record))
+        at = (record.replica, _asked_name(record))
+        for question in questions.get(at, ()):
+            if question.precedes(record) and _repeats(record, question):
+                yield Violation("I31", "repeated without looking after an unknown outcome", (question, record))
+        questions[at] = [one for one in questions.get(at, ()) if not one.precedes(record)]
         if record.outcome == "unknown":
-            open_questions[record.replica, record.key] = record
+            questions[at].append(record)
 
 
-def _cannot_act_twice(record: Record, before: Record) -> bool:
+def _looks(record: Record) -> bool:
+    """A read, a watch that begins with all there is, or one that tells of the object."""
+    if record.verb == "watch":
+        return record.outcome == "done" and record.query.get("sendInitialEvents") == "true"
+    if record.verb in ("get", "list"):
+        return record.outcome == "done" or record.code == 404
+    return bool(record.event and record.name)
+
+
+def _asked_name(record: Record) -> tuple[str, str, str]:
+    """A create that leaves the name to the server is the same request each time, whatever name came of it."""
+    body = record.body if isinstance(record.body, dict) else {}
+    metadata = body.get("metadata") or {}
+    unnamed = record.verb == "create" and metadata.get("generateName") and not metadata.get("name")
+    return (record.collection, record.namespace, f"{metadata['generateName']}*" if unnamed else record.name)
+
+
+def _repeats(record: Record, before: Record) -> bool:
+    """Could this act twice, or be overtaken by the one before?"""
     body = record.body if isinstance(record.body, dict) else {}
     metadata = body.get("metadata") or {}
     match record.verb:
         case "create":
-            return bool(metadata.get("name"))
+            return not metadata.get("name") and record.subresource == before.subresource
         case "delete":
-            return bool((body.get("preconditions") or {}).get("uid"))
+            return before.verb in ("create", "delete") and not (body.get("preconditions") or {}).get("uid")
         case "update":
-            return bool(metadata.get("resourceVersion"))
+            return not metadata.get("resourceVersion")
         case "patch":
-            return bool(metadata.get("resourceVersion")) or (body == before.body and "items" not in body)
+            if metadata.get("resourceVersion") or before.verb != "patch":
+                return False
+            earlier = before.body
+            if isinstance(record.body, list) or "items" in body or not isinstance(earlier, dict) or "items" in earlier:
+                return record.body == earlier  # operations in order: again is twice
+            return _contradicts(body, earlier)
     return False
+
+
+def _contradicts(one: Any, other: Any) -> bool:
+    """Do two merge patches give one field different values?"""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return any(name in other and _contradicts(value, other[name]) for name, value in one.items())
+    return bool(one != other)
 
 
 _NEVER = 1 << 62

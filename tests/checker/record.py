@@ -16,6 +16,8 @@ Json = dict[str, Any]
 WRITES = frozenset({"create", "update", "patch", "delete"})
 BOOKKEEPING = ("/leases", "/events")
 """Collections whose writes decide nothing."""
+ANSWERED = ("ResponseComplete", "ResponseStarted")
+"""Stages of an audit log. A watch counts from its beginning, for then it shows what there is."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Record:
     marks: dict[str, str] = field(default_factory=dict)
     sequence: int = 0
     """Place in the history, which is the order in which requests ended."""
+    start: int = 0
+    finish: int = 0
+    """Beginning and end by one count for all; 0 where only clocks tell."""
 
     @cached_property
     def collection(self) -> str:
@@ -53,6 +58,26 @@ class Record:
     @cached_property
     def key(self) -> tuple[str, str, str]:
         return self.collection, self.namespace, self.name
+
+    def precedes(self, other: Record) -> bool:
+        """It had certainly ended before the other began: whatever else is concurrent, in either order."""
+        if self.finish and other.start:
+            return self.finish < other.start
+        return self.ended < other.began
+
+    @property
+    def may_have_acted(self) -> bool:
+        """A server that answers that it failed, or not at all, may have done what it was asked."""
+        return self.outcome in ("done", "unknown") or self.code >= 500
+
+    @cached_property
+    def sent(self) -> frozenset[str] | None:
+        """Every name and text that the writer sent; None where the request itself was not kept."""
+        return None if self.body is None else frozenset(_texts(self.body))
+
+    def says(self, text: str) -> bool:
+        """Did its writer send this, or does the answer show what somebody else wrote?"""
+        return self.sent is None or text in self.sent
 
     @property
     def is_write(self) -> bool:
@@ -112,8 +137,11 @@ def normalize(entries: Iterable[Any]) -> list[Record]:
         plain = entry if isinstance(entry, dict) else msgspec.to_builtins(entry)
         values = {name: plain.get(name, default) for name, default in _DEFAULTS.items()}
         queries, marks = dict(plain.get("query") or {}), dict(plain.get("marks") or {})
-        order = int(plain.get("order") or sequence + 1)
-        records.append(Record(order=order, sequence=sequence, query=queries, marks=marks, **values))
+        order, finish = int(plain.get("order") or sequence + 1), int(plain.get("finished") or 0)
+        start = order if finish else 0
+        records.append(
+            Record(order=order, sequence=sequence, start=start, finish=finish, query=queries, marks=marks, **values)
+        )
     return records
 
 
@@ -130,17 +158,22 @@ def from_audit(path: Path, *, users: tuple[str, ...] = (), agents: tuple[str, ..
 def _audit_records(path: Path, users: tuple[str, ...], agents: tuple[str, ...]) -> Iterator[Record]:
     known: dict[tuple[str, str, str], Json] = {}
     events = list(_events(path, users))
-    answered = {event.get("auditID") for event in events if event["stage"] == "ResponseComplete"}
+    answered = {event.get("auditID") for event in events if event["stage"] in ANSWERED}
+    came: dict[str, int] = {}
     sequence = 0
-    for event in events:
-        cut_off = event["stage"] == "RequestReceived" and event.get("auditID") not in answered
-        if event["stage"] != "ResponseComplete" and not (
-            cut_off and event["verb"] in WRITES and event["objectRef"].get("name")
-        ):
+    for line, event in enumerate(events, start=1):
+        number = str(event.get("auditID"))
+        if event["stage"] == "RequestReceived":
+            came[number] = line
+            cut_off = number not in answered and event["verb"] in WRITES and event["objectRef"].get("name")
+            if not cut_off:
+                continue
+        elif event["stage"] != ("ResponseStarted" if event["verb"] == "watch" else "ResponseComplete"):
             continue
         record = _audit_record(event, sequence, agents)
         sequence += 1
-        yield replace(record, old=known.get(record.key))
+        finish = 0 if event["stage"] == "RequestReceived" else line  # nobody tells when its sender gave it up
+        yield replace(record, old=known.get(record.key), start=came.get(number, 0), finish=finish)
         if record.verb == "delete":
             known.pop(record.key, None)
         elif record.new is not None and record.revision and record.name:
@@ -197,6 +230,19 @@ def _summary(answer: Json | None) -> Json | None:
     wanted = ("namespace", "name", "uid", "resourceVersion")
     items = [{name: (item.get("metadata") or {}).get(name) for name in wanted} for item in answer["items"] or ()]
     return {"metadata": answer.get("metadata") or {}, "items": items}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield name
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+    elif isinstance(value, str):
+        yield value
+        yield from value.split("/")  # a path of a JSON patch
 
 
 def _micros(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -31,45 +32,71 @@ def states(records: list[Record]) -> dict[str, list[Record]]:
 def transition_times(records: list[Record]) -> Iterator[Violation]:
     """I19: times never fall, never precede creation, and change only with the value.
 
-    A node is made with its conditions in one write, as a kubelet does: their moment is that of the sending.
+    Judged is who sent a time: what others wrote shows in every later answer. A node is made with its conditions in one
+    write, as a kubelet does: their moment is that of the sending.
     """
+    unsure = _unknown_conditions(records)
     for history in states(records).values():
         before: dict[str, Json] = {}
-        carried: set[tuple[str, ...]] = set()
         for record in history:
             assert record.new is not None
             created = record.new["metadata"].get("creationTimestamp") or ""
             now = {str(one.get("type")): one for one in _conditions(record.new)}
             for kind, condition in now.items():
                 time, old = condition.get("lastTransitionTime") or "", before.get(kind)
-                if not record.is_write or record.is_foreign:
+                ours = record.is_write and not record.is_foreign and record.says(kind)
+                ours = ours and (not time or record.says(time))
+                if not ours or condition == old:
                     continue
-                value = (kind, str(condition.get("status")), time)
+                was, same = (old or {}).get("lastTransitionTime") or "", _value(condition) == _value(old)
                 early = bool(time and created) and _seconds(time) < _seconds(created)
-                if early and record.verb == "create" and _moment(created) - _moment(time) <= ON_THE_WAY:
-                    carried.add(value)
-                elif early and value not in carried:
+                carried = early and record.verb == "create" and _moment(created) - _moment(time) <= ON_THE_WAY
+                if early and not carried and not (same and time == was):
                     yield Violation("I19", f"condition {kind} changed at {time}, before the object was made", (record,))
-                if old is None:
+                if old is None or any(not record.precedes(one) for one in unsure.get((record.key, kind), ())):
                     continue
-                was = old.get("lastTransitionTime") or ""
                 if time and was and _seconds(time) < _seconds(was):
                     yield Violation("I19", f"the time of condition {kind} fell from {was} to {time}", (record,))
-                if time != was and condition.get("status") == old.get("status"):
+                if time != was and same:
                     yield Violation("I19", f"the time of condition {kind} changed but its value did not", (record,))
             before = now
 
 
-def vain_writes(records: list[Record]) -> Iterator[Violation]:
-    """I21: no update or patch leaves the object equal. Server-side apply only says what shall be."""
-    seen: dict[tuple[str, int], list[Record]] = {}
+def _unknown_conditions(records: list[Record]) -> dict[tuple[tuple[str, str, str], str], list[Record]]:
+    """Writes by object and condition that may have come between, unseen, or may do so late."""
+    found: dict[tuple[tuple[str, str, str], str], list[Record]] = {}
     for record in records:
-        earlier = [one for one in seen.get((record.uid, record.revision), ()) if one.order < record.order]
-        shown = [one for one in earlier if one.ended <= record.began]  # else it may have seen this very write
+        if record.is_write and record.outcome != "done" and record.may_have_acted:
+            for kind in record.sent or ():
+                found.setdefault((record.key, kind), []).append(record)
+    return found
+
+
+def _value(condition: Json | None) -> Any:
+    return (condition or {}).get("status")
+
+
+def vain_writes(records: list[Record]) -> Iterator[Violation]:
+    """I21: no update or patch leaves the object equal. Server-side apply only says what shall be.
+
+    Judged is who had been shown this very revision: one who had not may ask for what another has done meanwhile, and
+    one who never heard of a write repeats it.
+    """
+    seen: dict[tuple[str, int], list[Record]] = {}
+    unsure: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        shown = [
+            one
+            for one in seen.get((record.uid, record.revision), ())
+            if one.replica == record.replica and one.precedes(record)  # else it may have seen this very write
+        ]
         changes = record.is_done_write and record.verb in ("update", "patch") and not record.is_foreign
         changes = changes and record.query.get("force") != "true"
-        if changes and shown and not _ended_by(record):
+        repeats = any(one.body in (None, record.body) for one in unsure.get(record.key, ()))
+        if changes and shown and not repeats and not _ended_by(record):
             yield Violation("I21", "the write left the object as it was", (shown[0], record))
+        if record.is_write and record.outcome != "done" and record.may_have_acted:
+            unsure.setdefault(record.key, []).append(record)
         if record.revision and record.uid:
             seen.setdefault((record.uid, record.revision), []).append(record)
 
@@ -81,40 +108,63 @@ def _ended_by(record: Record) -> bool:
 
 
 def observed_generation(records: list[Record]) -> Iterator[Violation]:
-    """I22: observedGeneration never falls nor exceeds generation."""
+    """I22: observedGeneration never falls nor exceeds generation, by the hand of whoever sends it."""
     for history in states(records).values():
-        highest = 0
+        last = 0
         for record in history:
             assert record.new is not None
             status = record.new.get("status") or {}
             generation = int(record.new["metadata"].get("generation") or 0)
             observed = status.get("observedGeneration") if isinstance(status, dict) else None
             everywhere = [observed, *(one.get("observedGeneration") for one in _conditions(record.new))]
+            ours = record.is_write and not record.is_foreign and record.says("observedGeneration")
             for number in everywhere:
-                if isinstance(number, int) and generation and number > generation:
+                if ours and isinstance(number, int) and generation and number > generation:
                     yield Violation("I22", f"observedGeneration {number} exceeds generation {generation}", (record,))
             if isinstance(observed, int):
-                if observed < highest:
-                    yield Violation("I22", f"observedGeneration fell from {highest} to {observed}", (record,))
-                highest = max(highest, observed)
+                if ours and observed < last:
+                    yield Violation("I22", f"observedGeneration fell from {last} to {observed}", (record,))
+                last = observed
 
 
 def quiet(records: list[Record]) -> Iterator[Violation]:
-    """I23: quiet means no writes; and at most two writes in a row that change nothing but texts and times."""
-    calm = False
+    """I23: quiet means no writes; and at most two writes in a row that change nothing but texts and times.
+
+    Texts tell of the world: where something else has changed in between, a new text is no chatter.
+    """
+    calm: Record | None = None
     for record in records:
         if record.verb in ("quiet", "noise"):
-            calm = record.verb == "quiet"
-        elif calm and record.decides and record.outcome != "unsent" and not record.is_foreign:
+            calm = record if record.verb == "quiet" else None
+        elif calm is not None and record.decides and not record.is_foreign and _was_sent_after(record, calm):
             yield Violation("I23", "a write while nothing happened", (record,))
-    for history in states([record for record in records if not record.path.endswith(BOOKKEEPING)]).values():
+    stories = states([record for record in records if not record.path.endswith(BOOKKEEPING)])
+    turns = _turns(records, stories)
+    removals = [record.sequence for record in records if record.verb.startswith("delete") and record.may_have_acted]
+    for history in stories.values():
         run: list[Record] = []
         for before, after in pairwise(history):
             same = after.is_write and not after.is_foreign and _state(before.new) == _state(after.new)
-            run = [*run, after] if same else []
+            elsewhere = bisect_right(turns, before.revision) < bisect_left(turns, after.revision)
+            elsewhere = elsewhere or any(before.sequence < one < after.sequence for one in removals)
+            run = [*run, after] if same and not elsewhere else []
             if len(run) > WRITES_PER_STATE:
                 yield Violation("I23", f"{len(run)} writes in a row without a change of state", tuple(run))
                 run = []
+
+
+def _was_sent_after(record: Record, calm: Record) -> bool:
+    """And not on its way when calm was declared."""
+    return record.outcome != "unsent" and record.order > calm.order
+
+
+def _turns(records: list[Record], stories: dict[str, list[Record]]) -> list[int]:
+    """Revisions at which anything came, went or changed more than its texts."""
+    found = [record.revision for record in records if record.event == "DELETED"]
+    for history in stories.values():
+        found.append(history[0].revision)
+        found += [after.revision for before, after in pairwise(history) if _state(before.new) != _state(after.new)]
+    return sorted(found)
 
 
 def _conditions(obj: Json) -> list[Json]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from tests.checker.record import Record, Violation
+from tests.checker.record import Json, Record, Violation
 
 
 def watches(records: list[Record]) -> Iterator[Violation]:
@@ -60,68 +61,110 @@ def _gaps(opened: Record, begun: int, came: list[Record], records: list[Record])
 def acknowledged(records: list[Record]) -> Iterator[Violation]:
     """I27, I29: a read begun after an acknowledged write sees it, also when the server was killed in between."""
     written: dict[tuple[str, str, str], Record] = {}
-    maybe_deleted: dict[tuple[str, str, str], int] = {}
-    for record in records:  # one that was on its way while we read may have been carried out
-        removes = record.verb == "delete" or record.subresource == "eviction"
-        if removes and record.outcome in ("done", "unknown"):
-            for key in (record.key, *_goes_along(record)):
-                maybe_deleted[key] = min(record.began, maybe_deleted.get(key, record.began))
+    gone = Removals(records)
     crashes = [record.sequence for record in records if record.verb == "crash"]
     for record in records:  # in the order in which requests ended
-        if record.event == "DELETED":
-            maybe_deleted.setdefault(record.key, record.began)
-        if record.verb == "deletecollection":
-            for key in written:
-                if key[0] == record.collection and (not record.namespace or key[1] == record.namespace):
-                    maybe_deleted.setdefault(key, record.began)
         if record.is_done_write and record.verb != "delete":
-            if _removes_last_finalizer(record) or _may_be_collected(record):
-                maybe_deleted.setdefault(record.key, record.began)
-            written[record.key] = record
+            before = written.get(record.key)
+            if before is None or before.revision <= record.revision:
+                written[record.key] = record
         if record.verb == "get" and record.name and not record.subresource and not record.query.get("resourceVersion"):
-            yield from _seen(record, written.get(record.key), maybe_deleted, crashes, _revision_read(record))
+            yield from _seen(record, written.get(record.key), gone, crashes, _revision_read(record))
         if record.verb == "list" and record.outcome == "done" and _is_whole(record):
             items = (record.new or {}).get("items") or ()
             listed = {(one.get("namespace") or "", one.get("name")): int(one["resourceVersion"] or 0) for one in items}
             for key, write in written.items():
                 if key[0] == record.collection and (not record.namespace or key[1] == record.namespace):
-                    yield from _seen(record, write, maybe_deleted, crashes, listed.get((key[1], key[2])))
+                    yield from _seen(record, write, gone, crashes, listed.get((key[1], key[2])))
 
 
 def _seen(
-    read: Record,
-    write: Record | None,
-    maybe_deleted: dict[tuple[str, str, str], int],
-    crashes: list[int],
-    revision: int | None,
+    read: Record, write: Record | None, gone: Removals, crashes: list[int], revision: int | None
 ) -> Iterator[Violation]:
-    if write is None or write.sequence >= read.sequence or write.ended > read.began or write.order > read.order:
+    if write is None or not write.precedes(read):
         return
     invariant = "I27" if any(write.sequence < crash < read.sequence for crash in crashes) else "I29"
     if revision is None:
-        deleted = maybe_deleted.get(write.key, read.ended + 1) <= read.ended
-        if (read.outcome == "done" or read.code == 404) and not deleted:
+        told = read.outcome == "done" or (read.code == 404 and read.reason == "NotFound")  # else a kind is not served
+        if told and not gone.explain(write, read):
             yield Violation(invariant, "an acknowledged object is not there", (write, read))
-    elif revision < write.revision:
+    elif 0 < revision < write.revision:
         yield Violation(invariant, f"a read older ({revision}) than an acknowledged write", (write, read))
+
+
+class Removals:
+    """Whatever may have taken an object away: asked for in this history, or shown by it."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self._company = any(record.verb == "company" for record in records)
+        self._asked: dict[tuple[str, str, str], list[Record]] = {}
+        self._many: list[Record] = []
+        self._ending: dict[tuple[str, str, str], int] = {}
+        """The last revision that showed an object as gone, being deleted, or another's to take along."""
+        for record in records:
+            removes = record.verb in ("delete", "deletecollection") or record.subresource == "eviction"
+            if removes and record.may_have_acted:
+                for key in (record.key, *_goes_along(record)):
+                    self._asked.setdefault(key, []).append(record)
+                if not record.name or record.path.endswith(("/namespaces", "/customresourcedefinitions")):
+                    self._many.append(record)
+            if record.event == "DELETED" or _may_be_taken(record.new):
+                self._ending[record.key] = max(record.revision, self._ending.get(record.key, 0))
+
+    def explain(self, write: Record, read: Record) -> bool:
+        """May the object that was written be gone when it was read?"""
+        if _may_be_taken(write.new):
+            return True
+        asked = self._asked.get(write.key, ())
+        if any(not read.precedes(one) for one in asked):
+            return True
+        if any(_takes(one, write) and not read.precedes(one) for one in self._many):
+            return True
+        # somebody else did it, whose requests are not here; a watch tells of it later than a read
+        return not asked and (self._company or self._ending.get(write.key, 0) >= write.revision)
+
+
+def _may_be_taken(obj: Json | None) -> bool:
+    """It is being deleted, or has an owner with whom the garbage collector takes it."""
+    metadata = (obj or {}).get("metadata") or {}
+    return bool(metadata.get("deletionTimestamp") or metadata.get("ownerReferences"))
+
+
+def _takes(removal: Record, write: Record) -> bool:
+    """With a namespace goes what is in it, with a definition what it defines, with a collection all of it."""
+    if removal.path.endswith("/namespaces") and removal.name:
+        return write.namespace == removal.name
+    if removal.path.endswith("/customresourcedefinitions") and removal.name:
+        plural, _, group = removal.name.partition(".")
+        return write.collection == f"apis/{group}/{plural}"
+    return write.collection == removal.collection and removal.namespace in ("", write.namespace)
 
 
 def revisions(records: list[Record]) -> Iterator[Violation]:
     """I28: revisions never fall or repeat, restarts included."""
-    highest: Record | None = None
+    ended: list[Record] = []
+    """Each with a higher revision than the one before."""
     owner: dict[int, Record] = {}
     for record in records:
         if not record.is_done_write or record.verb == "delete" or _is_vain(record) or _removes_last_finalizer(record):
             continue  # the answer to a delete shows the object as it was
         if record.revision in owner and owner[record.revision].uid == record.uid:
             continue  # nothing changed, which I21 judges
-        if highest is not None and record.began > highest.ended and record.revision <= highest.revision:
-            yield Violation("I28", "a later write got an earlier revision", (highest, record))
         first = owner.setdefault(record.revision, record)
         if first.uid != record.uid:
             yield Violation("I28", "one revision for two objects", (first, record))
-        if highest is None or record.revision > highest.revision:
-            highest = record
+            continue
+        later = ended[bisect_left(ended, record.revision, key=lambda one: one.revision) :]
+        passed = next((one for one in later if one.precedes(record)), None)
+        if passed is not None and _is_new(record, passed):
+            yield Violation("I28", "a later write got an earlier revision", (passed, record))
+        if not ended or record.revision > ended[-1].revision:
+            ended.append(record)
+
+
+def _is_new(record: Record, passed: Record) -> bool:
+    """The revision was given to this very write, and not to one before that had done the same already."""
+    return record.verb == "create" or record.uid == passed.uid or 0 < given_revision(record) < record.revision
 
 
 def old_revisions(records: list[Record]) -> Iterator[Violation]:
@@ -131,13 +174,19 @@ def old_revisions(records: list[Record]) -> Iterator[Violation]:
         if record.uid and record.revision and record.verb != "list":
             known.setdefault(record.uid, set()).add(record.revision)
     for record in records:
-        body = record.body if isinstance(record.body, dict) else {}
-        given = str((body.get("metadata") or {}).get("resourceVersion") or "")
-        if record.is_done_write and record.verb in ("update", "patch") and given.isdigit() and not _is_vain(record):
-            between = [number for number in known.get(record.uid, ()) if int(given) < number < record.revision]
+        given = given_revision(record)
+        if record.is_done_write and record.verb in ("update", "patch") and given and not _is_vain(record):
+            between = [number for number in known.get(record.uid, ()) if given < number < record.revision]
             if between:
                 says = f"a write from revision {given} succeeded although revision {between[0]} came between"
                 yield Violation("I30", says, (record,))
+
+
+def given_revision(record: Record) -> int:
+    """What a write was decided on; 0 where it said nothing, or that it does not matter."""
+    body = record.body if isinstance(record.body, dict) else {}
+    given = str((body.get("metadata") or {}).get("resourceVersion") or "")
+    return int(given) if given.isdigit() else 0
 
 
 def _is_vain(record: Record) -> bool:
@@ -158,11 +207,6 @@ def _revision_read(record: Record) -> int | None:
 def _removes_last_finalizer(record: Record) -> bool:
     metadata = (record.new or {}).get("metadata") or {}
     return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
-
-
-def _may_be_collected(record: Record) -> bool:
-    """An object with an owner may be removed by the garbage collector, whose requests this history does not hold."""
-    return bool(((record.new or {}).get("metadata") or {}).get("ownerReferences"))
 
 
 def _goes_along(record: Record) -> list[tuple[str, str, str]]:

@@ -56,6 +56,7 @@ def lease(revision: int, holder: str, number: int) -> dict[str, Any]:
     return {"metadata": {"name": "l", "uid": "lease", "resourceVersion": str(revision)}, "spec": spec}
 
 
+GONE: dict[str, Any] = {"outcome": "refused", "code": 404, "reason": "NotFound"}
 LEASES = "apis/coordination.k8s.io/v1/leases"
 
 
@@ -160,9 +161,12 @@ LEASES = "apis/coordination.k8s.io/v1/leases"
         ),
         # I27, I29: what was acknowledged
         ("I29", Script().add("create", thing(5)).add("get", thing(4))),
-        ("I29", Script().add("create", thing(5)).add("get", outcome="refused", code=404)),
+        ("I29", Script().add("create", thing(5)).add("get", **GONE)),
         ("I29", Script().add("create", thing(5)).add("list", {"metadata": {}, "items": []}, name="")),
-        ("I27", Script().add("create", thing(5)).add("crash").add("get", outcome="refused", code=404)),
+        (
+            "I27",
+            Script().add("create", thing(5)).add("crash").add("get", **GONE),
+        ),
         # I28: revisions
         ("I28", Script().add("create", thing(5)).add("create", thing(4, uid="u2", name="b"))),
         ("I28", Script().add("create", thing(5)).add("create", thing(5, uid="u2", name="b"))),
@@ -209,7 +213,7 @@ def test_each_lie_is_found(invariant: str, script: Script) -> None:
         .add("create", thing(5, status=condition("True", "2026-01-01T00:00:20Z")))
         .add("patch", thing(6, status=condition("False", "2026-01-01T00:00:21Z", message="x")))
         .add("delete", thing(6), body={"preconditions": {"uid": "u1"}})
-        .add("get", outcome="refused", code=404),
+        .add("get", **GONE),
         Script()
         .add("create", lease(3, "r1", 1), path=LEASES)
         .add("synced", term=1)

@@ -28,6 +28,9 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
     """One request, or one watch event (`verb` "event"). Times are microseconds of wall time and boot-time seconds."""
 
     order: int
+    """When it began, counted together with all beginnings and ends of its history."""
+    finished: int = 0
+    """When it ended, by the same count: which requests overlapped is told whatever the clocks did."""
     began: int
     ended: int
     elapsed: float = 0.0
@@ -82,10 +85,23 @@ class History:
             self._file.flush()
 
     def note(self, verb: str, replica: str, clock: Clock, **marks: str) -> None:
-        """A fact that is not a request: "lead" and "stop" of a term, "synced", "quiet"."""
+        """A fact that is not a request: "lead" and "stop" of a term, "synced", "quiet"; "company" for others
+        who change the same objects and are not recorded."""
         now = clock.now()
         term = int(marks.pop("term", "0"))
-        self.add(Entry(order=self.number(), began=now, ended=now, replica=replica, term=term, verb=verb, marks=marks))
+        order = self.number()
+        self.add(
+            Entry(
+                order=order,
+                finished=order,
+                began=now,
+                ended=now,
+                replica=replica,
+                term=term,
+                verb=verb,
+                marks=marks,
+            )
+        )
 
     def saw(self, path: str, obj: Json | None) -> None:
         if obj is None:
@@ -163,6 +179,7 @@ class RecordingTransport:
             self.history.add(
                 Entry(
                     order=order,
+                    finished=self.history.number(),
                     began=began,
                     ended=self._clock.now(),
                     elapsed=self._clock.monotonic() - start,
@@ -198,6 +215,7 @@ class RecordingTransport:
             self.history.add(
                 Entry(
                     order=order,
+                    finished=self.history.number(),
                     began=now,
                     ended=self._clock.now(),
                     replica=self._replica,
@@ -226,10 +244,11 @@ class RecordingTransport:
         path = msgspec.structs.replace(address, namespace=metadata.get("namespace", "")).with_name(
             metadata.get("name", "")
         )
-        now = self._clock.now()
+        now, order = self._clock.now(), self.history.number()
         self.history.add(
             Entry(
-                order=self.history.number(),
+                order=order,
+                finished=order,
                 began=now,
                 ended=now,
                 replica=self._replica,

@@ -12,6 +12,7 @@ from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.controllers import appwrapper, ray
 from shoal.kube.client import Client
+from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
 from shoal.kube.history import History, RecordingTransport
 from shoal.kube.kubeconfig import load
@@ -74,6 +75,7 @@ def until_the_collector_works(plane: ControlPlane) -> None:
 async def remote(plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
     """Both controllers run, every request of theirs is recorded and judged; what a test made is removed afterwards."""
     history = History()
+    history.note("company", "", SystemClock())  # the test itself, and all of Kubernetes
     own, transport = load(plane.kubeconfig), load(plane.kubeconfig)
     cluster = RemoteCluster(Client(transport))
     watched = Client(RecordingTransport(own, history, replica="controller"))
