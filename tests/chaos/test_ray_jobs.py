@@ -16,7 +16,8 @@ from shoal.controllers.ray import Settings, names, view
 from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.client import Client
 from tests.chaos.test_ray_clusters import Faulty, live, set_pod
-from tests.conformance.kuberay_traces import ScriptedDashboard, Stage
+from tests.conformance.kuberay_doubles import ScriptedDashboard
+from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray import judgement
 from tests.unit.ray.builders import ray_job
 

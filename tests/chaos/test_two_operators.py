@@ -13,7 +13,8 @@ import pytest
 from shoal.api import kinds
 from shoal.controllers.ray import Operator, Settings, names, slots, view
 from shoal.kube.client import Client
-from tests.conformance.kuberay_traces import ScriptedDashboard, Stage
+from tests.conformance.kuberay_doubles import ScriptedDashboard
+from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
 from tests.unit.ray import judgement
 from tests.unit.ray.builders import group, ray_cluster

@@ -7,7 +7,6 @@ garbage collection would; time stands still but for what the script shifts. Used
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from functools import lru_cache
 from typing import Any
@@ -19,11 +18,11 @@ from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.ray import Operator, Settings, names, view
-from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.history import History, RecordingTransport
-from shoal.kube.transport import Request, Response
+from tests.conformance.kuberay_doubles import QuotaTransport, ScriptedDashboard, StillClock
+from tests.conformance.kuberay_observed import cluster_seen, job_seen
 from tests.conformance.kuberay_projection import defaulted
 from tests.embedded import Embedded
 
@@ -45,82 +44,6 @@ COUNTED = (
     kinds.CONFIG_MAP,
     kinds.NETWORK_POLICY,
 )
-OURS_ONLY = ("Valid", "SpecDrift", "Degraded")
-
-
-class StillClock:
-    """Time that moves only when told."""
-
-    def __init__(self) -> None:
-        self.moment = time.time_ns() // 1000
-        self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
-
-    def now(self) -> int:
-        return self.moment
-
-    def monotonic(self) -> float:
-        return self.moment / 1_000_000
-
-    async def sleep(self, seconds: float) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.moment + int(seconds * 1_000_000), waiter))
-        await waiter
-
-    def advance(self, seconds: float) -> None:
-        self.moment += int(seconds * 1_000_000)
-        for due, waiter in self._sleepers:
-            if due <= self.moment and not waiter.done():
-                waiter.set_result(None)
-        self._sleepers = [(due, waiter) for due, waiter in self._sleepers if due > self.moment]
-
-
-class ScriptedDashboard:
-    def __init__(self) -> None:
-        self.info: Json = {"notFound": True}
-        self.submitted = False
-        self.stopped = False
-
-    async def job(self, target: Target) -> JobInfo | None:
-        if self.info.get("error"):
-            raise DashboardError(self.info["error"])
-        if self.info.get("notFound"):
-            return None
-        known = {key: value for key, value in self.info.items() if key in JobInfo.__struct_fields__}
-        return JobInfo(**known)
-
-    async def submit(self, target: Target) -> None:
-        self.submitted = True
-
-    async def stop(self, target: Target) -> None:
-        self.stopped = True
-
-    async def close(self) -> None:
-        return None
-
-
-class QuotaTransport:
-    """The server's transport, refusing new pods while the quota denies; counts writes."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.deny = False
-        self.writes: Counter[str] = Counter()
-
-    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
-        if request.method != "GET":
-            path = request.path.split("/")
-            named = path[-2] if request.method in ("PATCH", "DELETE", "PUT") else path[-1]
-            self.writes[f"{request.method} {path[-1] if path[-1] == 'status' else named}"] += 1
-        if self.deny and request.method == "POST" and request.path.endswith("/pods"):
-            body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"exceeded quota: compute"}'
-            return Response(403, {}, body)
-        return await self.inner.send(request, timeout=timeout)
-
-    def stream(self, request: Request, *, idle_timeout: float | None = None) -> Any:
-        return self.inner.stream(request, idle_timeout=idle_timeout)
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 @lru_cache
@@ -327,9 +250,10 @@ class Stage:
         if found is not None and view.metadata(found).get("finalizers"):
             built["finalizers"] = found["metadata"]["finalizers"]
         if kind is kinds.RAY_CLUSTER:
-            built.update(self._cluster(found))
+            built.update(cluster_seen(found, self.objects(kinds.POD)))
         else:
-            built.update(self._job(found))
+            built.update(httpSubmitted=self.dashboard.submitted, stopCalled=self.dashboard.stopped)
+            built.update(job_seen(found, self.objects(kinds.RAY_CLUSTER), self.objects(kinds.JOB)))
         return built
 
     def _new_events(self) -> list[str]:
@@ -341,97 +265,6 @@ class Stage:
                 fresh.add(text)
             self.seen_events[event["metadata"]["name"]] = count
         return sorted(fresh)
-
-    def _cluster(self, found: Json | None) -> Json:
-        per_group: Counter[str] = Counter(view.labels(pod).get(names.GROUP, "") for pod in self.objects(kinds.POD))
-        built: Json = {"podsPerGroup": dict(per_group)}
-        indices: dict[str, list[list[str | None]]] = {}
-        for pod in self.objects(kinds.POD):
-            labels = view.labels(pod)
-            if names.REPLICA_INDEX in labels:
-                pair = [labels[names.REPLICA_INDEX], labels.get(names.HOST_INDEX)]
-                indices.setdefault(labels[names.GROUP], []).append(pair)
-        if indices:
-            built["replicaIndexLabels"] = {group: sorted(pairs, key=str) for group, pairs in indices.items()}
-        if found is None:
-            return built
-        status = found.get("status") or {}
-        conditions = {
-            one["type"]: {"status": one["status"], "reason": one["reason"]}
-            for one in status.get("conditions") or []
-            if one["type"] not in OURS_ONLY
-        }
-        head = status.get("head") or {}
-        numbers = ("desired", "min", "max", "ready", "available")
-        built["status"] = {
-            "state": status.get("state") or "",
-            "conditions": conditions,
-            **{f"{name}WorkerReplicas": status.get(f"{name}WorkerReplicas") or 0 for name in numbers},
-            **{f"desired{name}": str(status.get(f"desired{name}") or "0") for name in ("CPU", "Memory", "GPU", "TPU")},
-            "head": {"serviceName": head.get("serviceName") or "", "podNameSet": bool(head.get("podName"))},
-        }
-        return built
-
-    def _job(self, found: Json | None) -> Json:
-        built: Json = {"httpSubmitted": self.dashboard.submitted, "stopCalled": self.dashboard.stopped}
-        if found is not None:
-            built["status"] = _job_status(found.get("status") or {})
-        clusters = [_job_cluster(cluster) for cluster in self.objects(kinds.RAY_CLUSTER)]
-        if clusters:
-            built["clusters"] = clusters
-        submitters = [_submitter(job) for job in self.objects(kinds.JOB)]
-        if submitters:
-            built["submitterJob"] = submitters[0]
-        return built
-
-
-def _job_status(status: Json) -> Json:
-    return {
-        "jobDeploymentStatus": status.get("jobDeploymentStatus") or "",
-        "jobStatus": status.get("jobStatus") or "",
-        "reason": status.get("reason") or "",
-        "succeeded": status.get("succeeded") or 0,
-        "failed": status.get("failed") or 0,
-        "jobIdSet": bool(status.get("jobId")),
-        "rayClusterNameSet": bool(status.get("rayClusterName")),
-        "dashboardURLSet": bool(status.get("dashboardURL")),
-        "startTimeSet": bool(status.get("startTime")),
-        "endTimeSet": bool(status.get("endTime")),
-        "statusCheckFailing": bool(status.get("jobStatusCheckFailureStartTime")),
-    }
-
-
-def _job_cluster(cluster: Json) -> Json:
-    head = view.pod_spec(view.head(cluster))
-    owners = view.metadata(cluster).get("ownerReferences") or []
-    return {
-        "annotations": view.annotations_of(cluster),
-        "headContainers": [container["name"] for container in head["containers"]],
-        "headRestartPolicy": head.get("restartPolicy") or "",
-        "labels": view.labels(cluster),
-        "owner": owners[0]["kind"] if owners else "",
-        "workerGroupsSuspended": [group.get("suspend") is True for group in view.groups(cluster)],
-    }
-
-
-def _submitter(job: Json) -> Json:
-    template = job["spec"]["template"]
-    container = template["spec"]["containers"][0]
-    return {
-        "backoffLimit": job["spec"].get("backoffLimit"),
-        "container": container["name"],
-        "image": container.get("image"),
-        "labels": _as_made(view.labels(job)),
-        "name": view.name(job),
-        "podLabels": _as_made((template.get("metadata") or {}).get("labels")),
-        "restartPolicy": template["spec"].get("restartPolicy"),
-    }
-
-
-def _as_made(labels: dict[str, str] | None) -> dict[str, str]:
-    """Without those by which an API server ties a Job to its pods."""
-    added = ("controller-uid", "job-name")
-    return {name: value for name, value in (labels or {}).items() if name.rpartition("/")[2] not in added}
 
 
 def _in_order(pod: Json) -> tuple[int, str, int, int, str]:

@@ -17,7 +17,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.kubeconfig import load
 from shoal.local.apiserver import Server
-from tests.conformance.kuberay_traces import ScriptedDashboard
+from tests.conformance.kuberay_doubles import ScriptedDashboard
 from tests.patience import PATIENCE
 
 Json = dict[str, Any]
