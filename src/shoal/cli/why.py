@@ -157,20 +157,25 @@ async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
 
 
 async def _names(client: Client) -> dict[str, str]:
-    """Every AppWrapper that the asker may read, by UID: the server decides which those are."""
+    """Every gang that the asker may read, by UID: the server decides which those are. A Workload goes by its job."""
     import msgspec
 
+    from shoal.api import kinds
     from shoal.api.meta import Object
 
     found: dict[str, str] = {}
-    for kind in gangs.WRAPPERS:
+    for kind in (*gangs.WRAPPERS, kinds.WORKLOAD):
         continue_ = ""
         try:
             while True:
                 page = await client.list_raw(kind, limit=1000, continue_=continue_, metadata_only=True)
                 for item in page.items or ():
                     metadata = msgspec.json.decode(item, type=Object).metadata
-                    found[metadata.uid] = f"{kind.kind}/{metadata.namespace}/{metadata.name}"
+                    owner = next((one for one in metadata.owner_references or () if one.controller), None)
+                    if kind != kinds.WORKLOAD:
+                        found[metadata.uid] = f"{kind.kind}/{metadata.namespace}/{metadata.name}"
+                    elif owner is not None:
+                        found[metadata.uid] = f"{owner.kind}/{metadata.namespace}/{owner.name}"
                 continue_ = page.metadata.continue_
                 if not continue_:
                     break

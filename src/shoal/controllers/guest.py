@@ -77,6 +77,9 @@ class Guest(Protocol):
     def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
         """UID of the guest's gang that a pod with these owners (UIDs, nearest first) belongs to, or an empty text."""
 
+    def known_as(self, key: str) -> str:
+        """What people call the gang with this key; the key itself for one that is not the guest's."""
+
     def pods_changed(self, gang: str) -> None: ...
 
     def keeps(self, request: Json) -> bool:

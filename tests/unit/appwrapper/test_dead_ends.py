@@ -124,9 +124,12 @@ async def test_f032_what_a_finalizer_keeps_after_the_last_pod_holds_no_room(quie
 
 
 @proven(without=waits_for_finalizers)
-async def test_f032_an_app_wrapper_that_cannot_go_holds_no_room(cluster: Cluster, hurried: None) -> None:
+async def test_f032_an_app_wrapper_that_cannot_go_holds_no_room(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F32: an AppWrapper is deleted in the foreground, and an object of it cannot go. Holds: its room is free when its
-    pods are gone."""
+    pods are gone, and no grace is waited for."""
+    monkeypatch.setattr("shoal.controllers.appwrapper.intake.LEFT_BEHIND", 1000.0)
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("old", kept(config_map("stuck")), pod("old", cpu="4")))
     await cluster.until(kinds.APP_WRAPPER, "old", dispatched)
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", pod("next", cpu="4")))

@@ -16,7 +16,7 @@ from shoal.engine import Engine, Settings, policies
 from shoal.engine.cycle import Cycle
 from shoal.engine.ledger import Ledger
 from shoal.engine.model import Plan
-from shoal.engine.state import State
+from shoal.engine.yielding import Yielding
 from shoal.kube.cache import Change
 from tests.cluster import Cluster
 from tests.faults import Switch, proven
@@ -81,7 +81,7 @@ async def test_f005_room_in_pieces_is_told_as_what_it_is(quiet: Cluster) -> None
 
 
 def nobody_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "outranks", lambda self, other, uid: False)
+    monkeypatch.setattr(Yielding, "outranks", lambda self, other, uid: False)
 
 
 @proven(without=impatiently(nobody_remembers))

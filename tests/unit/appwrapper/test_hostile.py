@@ -135,7 +135,7 @@ async def test_a_kind_installed_later_is_met_without_a_restart(cluster: Cluster)
     await cluster.until(kinds.APP_WRAPPER, "next", waits)
 
 
-async def test_one_that_dies_with_its_namespace_keeps_nothing_from_others(cluster: Cluster, hurried: None) -> None:
+async def test_one_that_dies_with_its_namespace_keeps_nothing_from_others(cluster: Cluster) -> None:
     held = {"name": "dying", "finalizers": ["example.com/later"]}
     await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": held})
     made = kept(app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="40")]))

@@ -9,7 +9,9 @@ from shoal.api import kinds
 from shoal.api.booking import BOOKING, BookedPods, Booking, written
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
+from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.naming import discreet, in_plain_words
 from shoal.controllers.queues import QueueController
 from shoal.controllers.queues.facts import Facts
 from shoal.engine.model import Gang
@@ -79,6 +81,30 @@ async def test_f004_two_dialects_do_not_both_get_the_last_room(roomy: Cluster) -
     await roomy.until(kinds.WORKLOAD, name_of(made, "RayJob", "ray.io"), true("Admitted"))
     await roomy.create(kinds.APP_WRAPPER, wrapper("second", "8"))
     await roomy.until(kinds.APP_WRAPPER, "second", waits)  # no pod of the first one exists yet
+
+
+async def test_who_holds_the_room_goes_by_the_name_that_its_owner_gave_it(roomy: Cluster) -> None:
+    """Not by that of its Workload, which nobody chose; and by none in other namespaces, except to who may read it."""
+    (made,) = await make(roomy, ray_job("trainer", 3, cpu="4"))
+    await roomy.until(kinds.WORKLOAD, name_of(made, "RayJob", "ray.io"), true("Admitted"))
+    await roomy.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    for namespace, named in (("default", "RayJob/default/trainer"), ("other", "1 gang of other namespaces")):
+        body = wrapper("second", "8")
+        body["metadata"]["namespace"] = namespace
+        await roomy.create(kinds.APP_WRAPPER, body)
+        waiting = await roomy.until(kinds.APP_WRAPPER, "second", waits, namespace)
+        assert f"held by {named}" in waiting["status"]["message"]
+        assert "Workload" not in str(waiting["status"])
+        told = await why.explain_to(roomy.client, gangs.KINDS, "second", namespace)
+        assert told["holders"] == ["RayJob/default/trainer"]
+    assert "trainer" not in str(await roomy.get(kinds.APP_WRAPPER, "second", "other"))
+
+
+def test_a_text_names_gangs_as_people_know_them_and_only_their_own() -> None:
+    text = "waits for Workload/red/job-a-12345, AppWrapper/red/b#0f-1 and AppWrapper/blue/c#0f-2 to stop"
+    plain = in_plain_words(text, lambda key: "Job/red/a" if key.startswith("Workload/") else key)
+    assert plain == "waits for Job/red/a, AppWrapper/red/b and AppWrapper/blue/c to stop"
+    assert discreet(plain, "red") == "waits for Job/red/a, AppWrapper/red/b and a gang of another namespace to stop"
 
 
 async def test_an_appwrapper_gets_the_room_of_a_job_that_ended(roomy: Cluster) -> None:

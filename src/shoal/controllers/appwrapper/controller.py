@@ -103,6 +103,7 @@ class AppWrapperController:
         self.metrics.measure(self._measured)
         if guest is not None:
             self.world.guest_gang, intake.pods_changed = guest.gang_of, guest.pods_changed
+            self.world.known_as = guest.known_as
             guest.join(self)
 
     async def run(self) -> None:

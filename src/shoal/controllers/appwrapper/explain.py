@@ -19,7 +19,8 @@ from shoal.api.quantity import show
 from shoal.api.times import micro_text
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper.status import TERMINAL
-from shoal.controllers.appwrapper.words import discreet, plain_key, printable
+from shoal.controllers.appwrapper.words import printable
+from shoal.controllers.naming import KnownAs, discreet, in_plain_words, plain_key
 from shoal.engine.model import Explanation, Shortfall
 
 MOST_NAMED = 20
@@ -69,19 +70,32 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """Whose question it answers, if one was asked."""
 
 
-def told(explanation: Explanation, namespace: str, uid_of: Callable[[str], str], *, in_full: bool) -> Told:
+def told(
+    explanation: Explanation,
+    namespace: str,
+    uid_of: Callable[[str], str],
+    known_as: KnownAs = str,
+    *,
+    in_full: bool,
+) -> Told:
     """What may be stored on an AppWrapper of this namespace. `uid_of` finds the UID of a gang by its key."""
 
     def named(keys: Iterable[str]) -> tuple[Named, ...]:
         chosen = list(keys)[:MOST_NAMED]
-        return tuple(Named(uid_of(key), plain_key(key) if _namespace(key) == namespace else "") for key in chosen)
+        return tuple(Named(uid_of(key), name(key) if _namespace(key) == namespace else "") for key in chosen)
+
+    def name(key: str) -> str:
+        return plain_key(known_as(key))
+
+    def words(text: str) -> str:
+        return printable(discreet(in_plain_words(text, known_as), namespace), LONGEST)
 
     increase = explanation.least_increase
     return Told(
-        message=printable(discreet(explanation.message, namespace), LONGEST),
+        message=words(explanation.message),
         position=explanation.position,
         queue_length=max(explanation.position, explanation.queue_length),
-        shortfalls=tuple(_short(one, namespace) for one in explanation.shortfalls[:MOST_SHORTFALLS]),
+        shortfalls=tuple(_short(one, words) for one in explanation.shortfalls[:MOST_SHORTFALLS]),
         holders=named(explanation.holders),
         more_holders=max(0, len(explanation.holders) - MOST_NAMED),
         release=named(explanation.release),
@@ -175,7 +189,7 @@ def _resolved(gangs: tuple[Named, ...], more: int, names: dict[str, str]) -> tup
     return known, more + len(gangs) - len(known)
 
 
-def _short(shortfall: Shortfall, namespace: str) -> Short:
+def _short(shortfall: Shortfall, words: Callable[[str], str]) -> Short:
     name = "pods" if shortfall.kind == "fragmentation" else shortfall.resource  # how many of them find no node
     amounts = (shortfall.needed, shortfall.available, shortfall.missing)
     needed, available, missing = (show(name, value) for value in amounts) if name else ("", "", "")
@@ -186,7 +200,7 @@ def _short(shortfall: Shortfall, namespace: str) -> Short:
         available=available,
         missing=missing,
         place=shortfall.place,
-        message=printable(discreet(shortfall.message, namespace), LONGEST),
+        message=words(shortfall.message),
     )
 
 

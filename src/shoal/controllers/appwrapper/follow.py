@@ -20,8 +20,8 @@ from shoal.controllers.appwrapper.demand import gang_size
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
 from shoal.controllers.appwrapper.house import House
-from shoal.controllers.appwrapper.words import discreet
 from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.controllers.naming import discreet, in_plain_words
 from shoal.engine.model import Preempt
 
 COUNTS_PAUSE = 2.0
@@ -157,7 +157,7 @@ class Follow:
         """Stored, with the name of the one it makes way for, who may then be admitted."""
         house = self.house
         message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
-        message = discreet(message, wrapper.metadata.namespace)
+        message = discreet(in_plain_words(message, house.world.known_as), wrapper.metadata.namespace)
         status = statuses.preempt_candidate(
             wrapper.status,
             house.clock.now,

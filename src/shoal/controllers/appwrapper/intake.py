@@ -134,6 +134,11 @@ class Intake:
             self._without_pods_since.pop(uid, None)
         self.mark_idle(wrapper, now - self._without_pods_since.setdefault(uid, now) >= LEFT_BEHIND)
 
+    def note_leaving(self, wrapper: AppWrapper) -> None:
+        """It is deleted and all it had was told to go: with its last pod it gives up its room, for it never starts
+        again and has no place in the line to find."""
+        self.mark_idle(wrapper, not any(pod.is_live for pod in self.pods(wrapper.metadata.uid)))
+
     def is_noted(self, gang_uid: str, name: str) -> bool:
         return name in self._never_again.get(gang_uid, {})
 

@@ -101,23 +101,25 @@ class Messages:
             if tried is not None:
                 found = replace(found, release=tried.release, least_increase=tried.least_increase)
         namespace = wrapper.metadata.namespace
-        stored = explain.told(found, namespace, self._uid_of, in_full=in_full)
+        known_as = self.house.world.known_as
+        stored = explain.told(found, namespace, self._uid_of, known_as, in_full=in_full)
         stored = replace(stored, at=now, asked=explain.question(wrapper))
         status = statuses.ranked(status, self.house.facts.priority(wrapper, now))
-        return replace(status, message=why_waiting(found, namespace), explanation=explain.write(stored))
+        return replace(status, message=why_waiting(found, namespace, known_as), explanation=explain.write(stored))
 
     def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
         """Would the explanation read otherwise now?"""
-        namespace = wrapper.metadata.namespace
+        namespace, known_as = wrapper.metadata.namespace, self.house.world.known_as
         found = self.house.planner.engine.brief(hold.gang, hold.explanation, self.house.clock.now())
         stored = explain.read(wrapper.status.explanation)
         if stored is None:  # a definition of another release may not keep it
-            return wrapper.status.message != why_waiting(found, namespace)
+            return wrapper.status.message != why_waiting(found, namespace, known_as)
         if not self.house.facts.ages and wrapper.status.system_priority != wrapper.spec.priority:
             return True
         if stored.asked != explain.question(wrapper) or (not stored.in_full and self._may_try()):
             return True
-        return explain.as_brief(stored) != explain.as_brief(explain.told(found, namespace, self._uid_of, in_full=False))
+        now = explain.told(found, namespace, self._uid_of, known_as, in_full=False)
+        return explain.as_brief(stored) != explain.as_brief(now)
 
     def _announce(self, wrapper: AppWrapper) -> None:
         """An event, for those who watch events; where very many come to wait at once their statuses must do."""

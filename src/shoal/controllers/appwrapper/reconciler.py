@@ -12,7 +12,6 @@ from shoal.api.appwrapper import AppWrapper, dialect
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper import intake
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.components import Components
 from shoal.controllers.appwrapper.dead_ends import DeadEnds
@@ -282,19 +281,24 @@ class Reconciler:
         gone = await self.house.objects.remove(wrapper)
         if not gone:
             self.house.intake.note_left_behind(wrapper)
-            tries = self._removals.get(uid, 0)
-            self._removals[uid] = tries + 1
-            return REMOVE_AGAIN[min(tries, len(REMOVE_AGAIN) - 1)]
+            return self._removal_pause(uid)
         self._removals.pop(uid, None)
         if any(pod.is_live for pod in self.house.intake.pods(uid)):
             return SAFETY  # the pods' own end wakes us
         return None
 
+    def _removal_pause(self, uid: str) -> float:
+        """Seconds until the next look at what should go and is still there: longer each time."""
+        tries = self._removals.get(uid, 0)
+        self._removals[uid] = tries + 1
+        return REMOVE_AGAIN[min(tries, len(REMOVE_AGAIN) - 1)]
+
     async def _leave(self, wrapper: AppWrapper) -> float | None:
         """What it wrapped goes with it, by the owner references; finalizers of others may keep both, but no room."""
         if await self.house.objects.all_leaving(wrapper):
-            self.house.intake.note_left_behind(wrapper)
-        return intake.LEFT_BEHIND
+            self.house.intake.note_leaving(wrapper)
+            return SAFETY  # the pods' own end wakes us
+        return self._removal_pause(wrapper.metadata.uid)
 
 
 def _name(wrapper: AppWrapper) -> str:

@@ -6,15 +6,11 @@ pages; whatever they contain is made harmless here.
 
 from __future__ import annotations
 
-import re
-
+from shoal.controllers.naming import KnownAs, discreet, in_plain_words, plain_key
 from shoal.engine.model import Explanation
 
 LONGEST = 1024
 MOST_NAMED = 3
-
-_KEY = re.compile(r"\b[A-Z][A-Za-z]*(?:\.[a-z]+)?/([a-z0-9-]+)/[a-z0-9][a-z0-9.-]*")
-STRANGER = "a gang of another namespace"
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
@@ -23,28 +19,18 @@ def printable(text: str, longest: int = LONGEST) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def discreet(text: str, namespace: str) -> str:
-    """The text without the names of gangs of other namespaces: who reads this one may not be allowed to read those."""
-    return _KEY.sub(lambda found: found[0] if found[1] == namespace else STRANGER, text)
-
-
-def plain_key(key: str) -> str:
-    """A gang's key for people: one that was deleted and still holds its room carries its UID behind a `#`."""
-    return key.partition("#")[0]
-
-
 def holder(key: str) -> str:
     """A gang that holds room; nobody looks in vain for one that was deleted and whose pods are still ending."""
     return plain_key(key) + (" (deleted, its pods are ending)" if "#" in key else "")
 
 
-def why_waiting(explanation: Explanation, namespace: str) -> str:
+def why_waiting(explanation: Explanation, namespace: str, known_as: KnownAs = str) -> str:
     """What is short, where, whose turn it is, and who holds it: one line, for readers of one namespace."""
-    parts = [discreet(explanation.message, namespace)]
+    parts = [discreet(in_plain_words(explanation.message, known_as), namespace)]
     if explanation.position:
         parts.append(f"position {explanation.position}")  # not "of so many": that changes with every arrival
     if explanation.holders:
-        own = [holder(key) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
+        own = [holder(known_as(key)) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
         more = len(explanation.holders) - len(own[:MOST_NAMED])
         rest = f"{more} more" if own else f"{more} gang{'s' if more > 1 else ''} of other namespaces"
         parts.append(

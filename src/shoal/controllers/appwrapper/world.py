@@ -19,6 +19,7 @@ from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object
 from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
 from shoal.controllers.appwrapper.stamps import By, Stamps
+from shoal.controllers.naming import KnownAs
 from shoal.controllers.pod_defaults import NOTHING, Defaults, defaults_of
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
@@ -72,6 +73,8 @@ class World:
         """UID of an object between AppWrapper and pod to the UID of its controller."""
         self.guest_gang: Callable[[str, Iterator[str]], str] = lambda namespace, owners: ""
         """Whose pod it is, of the gangs of other dialects: asked with the pod's namespace and owners."""
+        self.known_as: KnownAs = str
+        """What people call a gang of another dialect: asked with its key."""
         self._tasks: asyncio.TaskGroup | None = None
         self._heard: Callable[[Kind, Change], None] = lambda kind, change: None
 

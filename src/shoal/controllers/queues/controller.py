@@ -108,6 +108,9 @@ class QueueController:
     def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
         return self.world.gang_of(namespace, owners)
 
+    def known_as(self, key: str) -> str:
+        return self.world.known_as(key)
+
     def pods_changed(self, gang: str) -> None:
         key = self._keys.get(gang)
         if key is not None:

@@ -12,6 +12,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.naming import discreet, in_plain_words
 from shoal.controllers.queues import checks, readiness, steps
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.pending import Pending
@@ -224,9 +225,11 @@ class Duties:
         hold = self._pending.no_room(gang.key, gang.uid)
         if ready and hold is not None:
             before = draft.message("Admitted")
-            steps.no_room(draft, hold.explanation.message)
+            message = in_plain_words(hold.explanation.message, self._world.known_as)
+            message = discreet(message, draft.obj["metadata"].get("namespace", ""))
+            steps.no_room(draft, message)
             if before != draft.message("Admitted"):
-                draft.tell("Warning", "WaitingForRoom", hold.explanation.message)
+                draft.tell("Warning", "WaitingForRoom", message)
         elif not ready and draft.reason("Admitted") == "WaitingForRoom":
             draft.put("Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
 

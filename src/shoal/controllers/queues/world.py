@@ -115,6 +115,14 @@ class World:
                     return str(workload["metadata"]["uid"])
         return ""
 
+    def known_as(self, key: str) -> str:
+        """A gang's key with the job that people know in place of its Workload."""
+        kind, _, rest = key.partition("/")
+        namespace, _, name = rest.partition("/")
+        workload = self.workloads.get(Key(namespace, name)) if kind == kinds.WORKLOAD.kind else None
+        owner = controller_of(workload) if workload is not None else None
+        return f"{owner['kind']}/{namespace}/{owner['name']}" if owner is not None else key
+
     # --- queues
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Json | None:

@@ -1,0 +1,31 @@
+"""What gangs are called where people read of them: by the object they made, and only to those of its namespace.
+
+The engine knows a gang by its key, `Kind/namespace/name`. A queued job stands in it as its Workload, whose name nobody
+chose; and a key of another namespace may be a secret. Both dialects pass what they tell through here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_KEY = re.compile(r"\b[A-Z][A-Za-z]*(?:\.[a-z]+)?/([a-z0-9-]+)/[a-z0-9][a-z0-9.-]*(?:#[0-9a-f-]+)?")
+STRANGER = "a gang of another namespace"
+
+KnownAs = Callable[[str], str]
+"""From a gang's key to the one that people know it by."""
+
+
+def discreet(text: str, namespace: str) -> str:
+    """The text without the names of gangs of other namespaces: who reads this one may not be allowed to read those."""
+    return _KEY.sub(lambda found: found[0] if found[1] == namespace else STRANGER, text)
+
+
+def in_plain_words(text: str, known_as: KnownAs) -> str:
+    """The text with every gang called as people know it."""
+    return _KEY.sub(lambda found: plain_key(known_as(found[0])), text)
+
+
+def plain_key(key: str) -> str:
+    """A gang's key for people: one that was deleted and still holds its room carries its UID behind a `#`."""
+    return key.partition("#")[0]
