@@ -63,7 +63,7 @@ class Record:
         """It had certainly ended before the other began: whatever else is concurrent, in either order."""
         if self.finish and other.start:
             return self.finish < other.start
-        return self.ended < other.began
+        return self.ended < other.began <= other.ended  # one that ends before it begins saw the clock step back
 
     @property
     def may_have_acted(self) -> bool:
