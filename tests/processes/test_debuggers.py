@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from shoal.api.meta import Json
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.program import AttachedContainer
+from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, text
 from tests.processes.test_attach import shown
 from tests.processes.test_pods import until
@@ -42,7 +44,8 @@ async def test_it_shares_the_pods_network_and_is_never_restarted(one_machine: Ma
 
 async def test_it_sees_the_processes_of_its_target_and_ends_with_it(isolated: Machine) -> None:
     run = await running(isolated, "sh", "-c", "sleep 4711; true")
-    script = "read word; until grep -q 4711 /proc/[0-9]*/cmdline; do sleep 0.05; done; echo seen and $word; cat"
+    target = "grep -laP '^sleep\\x004711' /proc/[0-9]*/cmdline"  # the very process: shells carry its name, too
+    script = f'read word; until [ "$({target})" ]; do sleep 0.05; done; echo seen and $word; cat'
     looked_into(run, "look", "sh", "-c", script, targetContainerName="main", stdin=True, tty=True)
     await until(lambda: "running" in debugger(run, "look")["state"])
     found = run.container("look")
@@ -50,10 +53,10 @@ async def test_it_sees_the_processes_of_its_target_and_ends_with_it(isolated: Ma
     program = await AttachedContainer.start(found.process, stdin=True)
     await program.write(b"typed\n")
     assert "seen and typed" in await shown(program, "seen and typed")
-    kill = "kill $(grep -laP '^sleep\\x004711' /proc/[0-9]*/cmdline | cut -d/ -f3)"
-    code, _ = await found.process.enter(["sh", "-c", f"(sleep 999 &); (sleep 999 &); {kill}"])
-    assert code == 0
-    await run.finished.wait()
+    kill = f"kill $({target} | cut -d/ -f3)"
+    code, _ = await found.process.enter(["sh", "-c", f"(sleep 999 &); (sleep 999 &); {kill}"], PATIENCE)
+    assert code in (0, 137)  # it may be taken along
+    await asyncio.wait_for(run.finished.wait(), PATIENCE)
     assert run.status()["phase"] == "Succeeded"
     assert debugger(run, "look")["state"]["terminated"]["exitCode"] == 137
 
@@ -64,7 +67,7 @@ async def test_it_goes_with_its_pod(one_machine: Machine) -> None:
     looked_into(run, "second", "sleep", "1000", targetContainerName="main")
     await until(lambda: all("running" in debugger(run, name)["state"] for name in ("look", "second")))
     run.stop(0.2)
-    await run.finished.wait()
+    await asyncio.wait_for(run.finished.wait(), PATIENCE)
 
 
 async def test_an_image_that_nobody_knows_is_said_and_a_later_agent_finds_the_debugger(plain: Machine) -> None:

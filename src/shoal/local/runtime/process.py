@@ -185,8 +185,7 @@ class ContainerProcess:
         try:
             output, _ = await asyncio.wait_for(process.communicate(), timeout)
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            process.kill()  # and not awaited: a stranger may hold the other end of what it says
             return -1, b""
         except asyncio.CancelledError:
             process.kill()

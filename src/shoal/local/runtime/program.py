@@ -61,12 +61,27 @@ class ContainerProgram:
 
     async def write(self, data: bytes) -> None:
         if self._terminal is not None:
-            with contextlib.suppress(OSError):
-                os.write(self._terminal, data)
+            await self._type(self._terminal, data)
         elif self._process.stdin is not None:
             with contextlib.suppress(ConnectionError):
                 self._process.stdin.write(data)
                 await self._process.stdin.drain()
+
+    async def _type(self, terminal: int, data: bytes) -> None:
+        """All of it: a terminal takes only so much at a time, and what is pasted may be more."""
+        loop = asyncio.get_running_loop()
+        while data:
+            try:
+                data = data[os.write(terminal, data) :]
+            except BlockingIOError:
+                room = asyncio.Event()
+                loop.add_writer(terminal, room.set)
+                try:
+                    await room.wait()
+                finally:
+                    loop.remove_writer(terminal)
+            except OSError:  # the other end is closed, which is heard elsewhere
+                return
 
     async def close_input(self) -> None:
         if self._terminal is not None:

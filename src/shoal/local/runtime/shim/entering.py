@@ -1,60 +1,165 @@
-"""A command inside a running container: probes, hooks, `kubectl exec`."""
+"""A command inside a running container: probes, hooks, `kubectl exec`.
 
+Two processes: the one that is called, which may be killed at any time, and its keeper, which nobody kills. The keeper
+starts the command, reaps it, and ends what it left behind with the container; when the caller goes, at once. A corpse
+that nobody reaps would keep the container's PID namespace from ending; where there is none, what a command started in
+the background would belong to nobody.
+"""
+
+import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
+import socket
 import sys
 import termios
 
 from .inner import execute, take_identity
-from .kernel import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, StartFailed, check, libc, prctl, start_time
+from .kernel import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    StartFailed,
+    check,
+    kill_descendants,
+    libc,
+    prctl,
+    start_time,
+)
+
+NOT_STARTED = 126
+CALLER_GONE = 137
 
 
 def enter(directory, argv):
     """Run argv where the container of DIR runs, with its environment; stdin, stdout and stderr are the caller's."""
-    with open(os.path.join(directory, "plan.json"), encoding="utf-8") as file:
-        plan = json.load(file)
-    with open(os.path.join(directory, "state.json"), encoding="utf-8") as file:
-        state = json.load(file)
-    inner = state["inner"]
-    if start_time(inner) != state["innerStart"]:
+    caller, keeper = socket.socketpair()
+    if os.fork() == 0:
+        caller.close()
+        try:
+            Keeper(directory, argv, keeper).keep()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.write(2, f"{error}\n".encode())
+        finally:
+            os._exit(NOT_STARTED)
+    keeper.close()
+    code = caller.recv(16)
+    sys.exit(int(code) if code else NOT_STARTED)
+
+
+class Keeper:
+    """Holds DIR as long as it has anything to keep: the container's end waits for that."""
+
+    def __init__(self, directory, argv, caller):
+        self.caller = caller
+        self.told = False
+        os.setsid()
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(ignored, signal.SIG_IGN)
+        fcntl.flock(os.open(directory, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
+        with open(os.path.join(directory, "plan.json"), encoding="utf-8") as file:
+            self.plan = json.load(file)
+        self.container = self._container(directory)
+        self.wake = self._hear_children()
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.command = self._start(argv)
+        silence = os.open(os.devnull, os.O_RDWR)
+        for place in (0, 1, 2):  # whoever reads what the command says waits until nobody holds the other end
+            os.dup2(silence, place)
+
+    def _container(self, directory):
+        """Becomes readable when the container ends."""
+        try:
+            with open(os.path.join(directory, "state.json"), encoding="utf-8") as file:
+                state = json.load(file)
+            self.inner = state["inner"]
+            held = os.pidfd_open(self.inner)
+            if start_time(self.inner) == state["innerStart"]:
+                return held
+        except OSError:
+            pass
         raise StartFailed("the container is not running")
-    spaces = [
-        s
-        for s, on in (
+
+    def _hear_children(self):
+        read, write = os.pipe()
+        for descriptor in (read, write):
+            os.set_blocking(descriptor, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        return read
+
+    def _start(self, argv):
+        """Only the command moves into the container: its keeper has to see the machine's processes."""
+        plan = self.plan
+        wanted = (
             ("net", plan.get("net_namespace")),
             ("uts", plan.get("root")),
             ("ipc", plan.get("root")),
-            ("pid", plan.get("pid_namespace")),
             ("mnt", plan.get("root")),
         )
-        if on
-    ]
-    held = [os.open(f"/proc/{inner}/ns/{space}", os.O_RDONLY) for space in spaces]
-    for descriptor in held:
-        check(libc.setns(descriptor, 0), "enter the container")
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    child = os.fork()
-    if child == 0:
+        spaces = [os.open(f"/proc/{self.inner}/ns/{space}", os.O_RDONLY) for space, on in wanted if on]
+        if plan.get("pid_namespace"):
+            own = os.open(f"/proc/{self.inner}/ns/pid", os.O_RDONLY)
+            check(libc.setns(own, 0), "enter the container")  # holds for what is born from now on
+        command = os.fork()
+        if command == 0:
+            self._be_command(argv, spaces)
+        for descriptor in spaces:
+            os.close(descriptor)
+        return command
+
+    def _be_command(self, argv, spaces):
         try:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            for descriptor in held:
-                os.close(descriptor)
-            environment = plan["env"]
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            for space in spaces:
+                check(libc.setns(space, 0), "enter the container")
+            environment = self.plan["env"]
             if os.isatty(0):  # a session of its own, with this terminal
                 os.setsid()
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
                 environment = {"TERM": "xterm", **environment}
-            os.chdir(plan.get("cwd") or "/")
-            take_identity(plan)
+            os.chdir(self.plan.get("cwd") or "/")
+            take_identity(self.plan)
             execute(argv, environment)
         except BaseException as error:
             os.write(2, (str(error) + "\n").encode())
         finally:
-            os._exit(126)
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            code = os.waitstatus_to_exitcode(status)
-            sys.exit(128 - code if code < 0 else code)
+            os._exit(NOT_STARTED)
+
+    def keep(self):
+        """Until nothing that the command started is left."""
+        while True:
+            sources = [self.container, self.wake] if self.told else [self.container, self.wake, self.caller]
+            ready, _, _ = select.select(sources, [], [])
+            if self.wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake, 512)
+            if not self._reap():
+                os._exit(0)
+            if self.container in ready or (self.caller in ready and not self.told):
+                kill_descendants(None)
+                self._tell(CALLER_GONE)
+                os._exit(0)
+
+    def _reap(self):
+        """Whether any child is left; the command's own end is told at once."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                if pid == self.command:
+                    code = os.waitstatus_to_exitcode(status)
+                    self._tell(128 - code if code < 0 else code)
+        return False
+
+    def _tell(self, code):
+        if not self.told:
+            self.told = True
+            with contextlib.suppress(OSError):
+                self.caller.send(str(code).encode())

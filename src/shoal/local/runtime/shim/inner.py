@@ -32,6 +32,8 @@ def be_inner(plan, parent, streams, report):
     status = 0
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL if plan.get("pid_namespace") else signal.SIGTERM)
+        if os.getppid() not in (0, parent):  # it died before we could ask to be told
+            os._exit(0)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         main_code(plan, parent, streams, report)
     except StartFailed as failure:
@@ -65,6 +67,7 @@ def main_code(plan, parent, streams, report):
             os.kill(main, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # one that came meanwhile is handed on now
     failure = os.read(failed_read, 4096)  # empty when exec closed it
     os.close(failed_read)
     if failure:
@@ -87,6 +90,7 @@ def become_main(plan, streams, failed):
         set_oom_score(0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if streams.terminal:
             fcntl.ioctl(streams.stdin, termios.TIOCSCTTY, 0)
             with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """The outer half: output, input, status, stopping."""
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -22,6 +23,8 @@ from .kernel import (
     unshare,
 )
 from .output import Log
+
+KEEPERS_PATIENCE = 10.0
 
 
 def write_json(directory, name, value):
@@ -87,6 +90,7 @@ class Outer:
         elif self.plan.get("pid_namespace"):
             unshare(CLONE_NEWPID)
         parent = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # kept for whoever hands it on, see `main_code`
         inner = os.fork()
         if inner == 0:
             self.streams.close_ours()
@@ -94,6 +98,7 @@ class Outer:
                 os.close(descriptor)
             os.close(signal.set_wakeup_fd(-1))
             be_inner(self.plan, parent, self.streams, report_write)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return inner
 
     def run(self):
@@ -117,6 +122,7 @@ class Outer:
         self.attached.finish()
         if "exitCode" not in self.result and "error" not in self.result:
             self.result.update(exitCode=137, signal=9)
+        await_commands(self.directory)
         self.result["finished"] = micros()
         write_last(self.directory, self.result)
         tell(self.notify, "exited")
@@ -184,6 +190,16 @@ def enter_pid_namespace(target):
         check(libc.setns(held, 0), "enter the container to look into")
     finally:
         os.close(held)
+
+
+def await_commands(directory):
+    """Until the keepers of commands inside the container, who hear of its end, have ended what those left."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    limit = time.monotonic() + KEEPERS_PATIENCE
+    while time.monotonic() < limit:
+        with contextlib.suppress(OSError):
+            return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.005)
 
 
 def write_last(directory, result):
