@@ -30,6 +30,8 @@ SECOND = 1_000_000
 GRACE = 90 * SECOND
 IN_FLIGHT = 10 * SECOND
 """How long a request may be in the network after its sender is gone."""
+LATE = 6
+"""The same in revisions, where times are not kept: so many may come between a look at the world and the write."""
 PLURALS = {"Pod": "pods", "ConfigMap": "configmaps", "Job": "jobs", "RayCluster": "rayclusters"}
 NEXT_STATES = {
     "": {"", "Pending", "Running", "Failed"},
@@ -63,12 +65,14 @@ class _Walk:
         self.created: set[tuple[str, int, str]] = set()
         """UID and epoch of a gang, and the object that was made for it."""
         self._there: set[tuple[str, int, str]] = set()
-        self._supply_changed = 0
-        self._quota_changed = 0
-        self._changed_at: dict[str, int] = {}
+        self._supply_changed: Change | None = None
+        self._quota_changed: Change | None = None
+        self._changed: dict[str, Change] = {}
         """When somebody last changed an AppWrapper's spec or labels."""
+        self._born: dict[str, Change] = {}
+        """When a pod was made."""
         self._passed_over: dict[str, tuple[str, int]] = {}
-        self._withdrawn_at: dict[str, int] = {}
+        self._withdrawn: dict[str, Change] = {}
         self._decisions: list[tuple[str, str, str]] = []
 
     def step(self, change: Change) -> None:
@@ -77,7 +81,7 @@ class _Walk:
             old = Seen(change.old) if change.old is not None else None
             new = Seen(change.new) if change.new is not None else None
             if old is not None and new is not None and _asked(old.obj) != _asked(new.obj):
-                self._changed_at[new.uid] = change.at
+                self._changed[new.uid] = change
             waiting = [one for one in before.gangs() if one.is_waiting] if new is not None else []
             self.world.apply(change)
             if new is None:
@@ -87,6 +91,7 @@ class _Walk:
             return
         if change.old is None and change.new is not None:
             self._made(change, change.new)
+            self._born[str(change.new["metadata"].get("uid"))] = change
         if change.new is None and change.old is not None:
             self._lost(change.collection, change.old)
         if change.collection == "pods" and (change.obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
@@ -94,9 +99,9 @@ class _Walk:
         if change.collection == "nodes" and (
             change.old is None or change.new is None or _supply(change.old) != _supply(change.new)
         ):
-            self._supply_changed = change.at
+            self._supply_changed = change
         if change.collection == "quotasubtrees" and (change.old or {}).get("spec") != (change.new or {}).get("spec"):
-            self._quota_changed = change.at
+            self._quota_changed = change
         self.world.apply(change)
 
     def _tell(self, change: Change, invariant: str, says: str) -> None:
@@ -116,11 +121,7 @@ class _Walk:
         if change.collection in ("provisioningrequests", "podtemplates") and not owner.is_admitted:
             return  # a gang that waits may ask for nodes; nothing of it starts by that
         name = f"{change.collection}/{obj['metadata']['name']}"
-        if (
-            change.at
-            and change.at - self._withdrawn_at.get(owner.uid, -IN_FLIGHT) < IN_FLIGHT
-            and not owner.is_admitted
-        ):
+        if not owner.is_admitted and _lately(change, self._withdrawn.get(owner.uid), IN_FLIGHT):
             return
         if not owner.is_admitted or not owner.admission.get("epoch"):
             self.found.append(f"I1: {name} of {owner.name} was created without a stored admission")
@@ -157,10 +158,12 @@ class _Walk:
             self._passed_over.pop(new.uid, None)
             self._admitted(change, old, new, waiting)
         if was and old is not None and not new.is_admitted:
-            self._withdrawn_at[new.uid] = change.at
+            self._withdrawn[new.uid] = change
             self._taken_back(change, old, new)
-        if old is not None and (was or old.is_stopping) and new.is_waiting and self.world.pods_of(new.uid):
-            self._tell(change, "I11", f"{new.name} queues again while pods of its last run are left")
+        if old is not None and (was or old.is_stopping) and new.is_waiting:
+            left = [pod["metadata"]["uid"] for pod in self.world.pods_of(new.uid)]
+            if not all(_lately(change, self._born.get(uid), IN_FLIGHT, new=True) for uid in left):  # one comes unseen
+                self._tell(change, "I11", f"{new.name} queues again while pods of its last run are left")
         if not new.is_waiting or _asked(new.obj) != _asked(old.obj if old is not None else new.obj):
             self._passed_over.pop(new.uid, None)
 
@@ -202,9 +205,9 @@ class _Walk:
                 if resumes < change.at and not other.admission.get("stoppingFor"):
                     self._passed_over.setdefault(other.uid, (new.name, change.at))
 
-    def _fresh(self, change: Change, since: int) -> bool:
+    def _fresh(self, change: Change, *facts: Change | None) -> bool:
         """Were these facts changed so lately that a decision on the old ones may be on its way?"""
-        return bool(change.at and since and change.at - since < GRACE)
+        return any(_lately(change, fact, GRACE) for fact in facts)
 
     def _no_room(self, change: Change, new: Seen) -> Iterator[str]:
         if self._fresh(change, self._supply_changed) or new.is_components:
@@ -216,8 +219,7 @@ class _Walk:
     def _over_quota(self, change: Change, new: Seen) -> Iterator[str]:
         """Nobody passes a hard node, and neither it nor the root is overfull. One that was seated above a hard node
         before an edit of the tree stays there, and does not count below."""
-        changed = max(self._quota_changed, self._changed_at.get(new.uid, 0))
-        if self._fresh(change, changed) or new.is_components:
+        if self._fresh(change, self._quota_changed, self._changed.get(new.uid)) or new.is_components:
             return
         for name, tree in self.world.trees().items():
             if name not in (new.admission.get("seats") or {}):
@@ -240,7 +242,7 @@ class _Walk:
             demand = claimer.demand
             if claimer.uid == new.uid or demand is None or claimer.priority < new.priority:
                 continue
-            if self._fresh(change, max(self._supply_changed, self._changed_at.get(claimer.uid, 0))):
+            if self._fresh(change, self._supply_changed, self._changed.get(claimer.uid)):
                 continue
             victims = [
                 one for one in self.world.gangs() if one.admission.get("stoppingFor") == claimer.uid and one.is_stopping
@@ -289,8 +291,7 @@ class _Walk:
             for name in seats
             if name in trees
         )
-        changed = max(self._changed_at.get(preemptor_uid, 0), self._changed_at.get(new.uid, 0), self._quota_changed)
-        recent = self._fresh(change, changed)
+        recent = self._fresh(change, self._changed.get(preemptor_uid), self._changed.get(new.uid), self._quota_changed)
         if preemptor.priority <= old.priority and not borrows and not recent:
             self._tell(change, "I14", f"{new.name} was preempted by {preemptor.name}, which is not more important")
 
@@ -467,6 +468,15 @@ def _plus(one: Sums, other: Sums) -> Sums:
 def _run(gang: Seen, name: str) -> tuple[str, int, str]:
     epoch = int(gang.admission.get("epoch") or 0)
     return gang.uid, epoch * 1000 + int(gang.status.get("resettingCount") or 0), name
+
+
+def _lately(change: Change, fact: Change | None, grace: int, *, new: bool = False) -> bool:
+    """Did it come so shortly before that whoever wrote this need not have seen it? New supply excuses nothing."""
+    if fact is None:
+        return False
+    if change.at and fact.at:
+        return change.at - fact.at < grace
+    return (new or fact.old is not None) and change.revision - fact.revision <= LATE
 
 
 def _asked(obj: Json) -> object:

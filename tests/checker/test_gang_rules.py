@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -199,6 +200,42 @@ def test_an_honest_life_passes() -> None:
     story.gang("b", cpu=4, admission={"epoch": 1, "stoppingFor": "u-c"}, conditions=told()).runs("c", priority=9)
     assert judge(story.changes, quiet=True, now=10**18) == []
     assert broken(tree(town(), used={"cpu": "2"}).runs("g", labels=A, admission=SEAT), quiet=True) == set()
+
+
+NODE_OF_TWO = town(2).changes[0].obj
+
+
+@pytest.mark.parametrize("ago, says", [(1, set()), (60, {"I8"})])
+def test_a_decision_on_its_way_while_a_node_shrinks_is_no_lie(ago: int, says: set[str]) -> None:
+    """By revisions where nobody kept the time: a few may come between the look and the write, not many."""
+    story = town(4).runs("g", cpu=2).put("nodes", NODE_OF_TWO)
+    for number in range(ago):
+        story.put("events", {"metadata": {"name": f"e{number}"}})
+    assert broken_without_times(story.gang("h", run=True, cpu=2)) == says
+
+
+@pytest.mark.parametrize("ago, says", [(1, set()), (60, {"I11"})])
+def test_a_pod_that_comes_while_its_gang_goes_is_no_lie(ago: int, says: set[str]) -> None:
+    """A Job's controller makes one more while the Job is being removed; the garbage collector takes it."""
+    story = town().runs("g").pod("p", "g")
+    for number in range(ago):
+        story.put("events", {"metadata": {"name": f"e{number}"}})
+    gone = {"epoch": 1, "stopping": "Preempted", "stoppingFor": "u-h"}
+    story.gang("h", priority=5).gang("g", admission=gone, conditions=told()).gang("g", admission={"epoch": 1})
+    assert broken_without_times(story) == says
+
+
+@pytest.mark.parametrize("ago, says", [(1, set()), (60, {"I1"})])
+def test_an_object_on_its_way_while_its_gang_is_taken_back_is_no_lie(ago: int, says: set[str]) -> None:
+    gone = {"epoch": 1, "stopping": "Again"}
+    story = town().gang("g", run=True).gang("g", admission=gone, conditions=told("Again"))
+    for number in range(ago):
+        story.put("events", {"metadata": {"name": f"e{number}"}})
+    assert broken_without_times(story.made("g")) == says
+
+
+def broken_without_times(story: Story) -> set[str]:
+    return {one.split(":")[0] for one in judge([replace(change, at=0) for change in story.changes])}
 
 
 def test_i4_a_gang_said_to_run_before_all_of_it_was_made_is_found() -> None:
