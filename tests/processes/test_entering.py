@@ -70,6 +70,19 @@ async def test_a_command_whose_caller_is_gone_is_ended(one_machine: Machine) -> 
     assert "running" in state(run)
 
 
+async def test_whoever_stops_a_pod_again_can_only_have_less_patience(one_machine: Machine) -> None:
+    """`kubectl delete --force` after a delete that takes too long, and `shoal down` while a pod is being deleted."""
+    run, _ = await running(one_machine, lifecycle={"preStop": {"exec": {"command": ["sleep", "7304"]}}})
+    run.stop(10 * PATIENCE)
+    await until(lambda: living("sleep", "7304"))
+    run.stop(20 * PATIENCE)  # at every look at a pod that is being deleted: its hook is left alone
+    assert living("sleep", "7304") and "running" in state(run)
+    run.stop(PATIENCE)
+    await asyncio.wait_for(run.finished.wait(), PATIENCE)
+    assert state(run)["terminated"]["exitCode"] == 143
+    assert living("sleep", "7304") == []
+
+
 async def test_pipes_inside_a_command_end_as_they_do_in_a_shell(plain: Machine) -> None:
     _, process = await running(plain)
     assert await process.enter(["sh", "-c", "yes | head -n 1"]) == (0, b"y\n")

@@ -56,6 +56,7 @@ class PodRun:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._life: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._stop_until = 0.0
 
     # --- what the agent calls
 
@@ -65,10 +66,17 @@ class PodRun:
     def stop(self, grace: float, keep: bool = False) -> None:
         """End the pod within the grace period; `finished` is set when no process of it is left.
 
-        `keep` leaves its volumes: the machine goes down, the pod does not.
+        `keep` leaves its volumes: the machine goes down, the pod does not. A later call can only shorten the grace.
         """
+        until = self.host.clock.monotonic() + grace
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._end(grace, keep))
+        elif until < self._stop_until:
+            for container in self.containers():
+                container.hasten(grace)
+        else:
+            return
+        self._stop_until = until
 
     async def remove(self) -> None:
         """Forget the pod: its files and its logs. Only after `finished`."""

@@ -107,11 +107,14 @@ class Outer:
         while ended is None or self.sources:
             if not self._wait(deadline, ended is not None):
                 break
-            if self.stop_wanted and not stopping:
-                stopping = True
-                deadline = time.monotonic() + read_grace(self.directory, self.plan)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.inner, signal.SIGTERM)
+            if self.stop_wanted:  # again, perhaps: then with less time
+                self.stop_wanted = False
+                latest = time.monotonic() + read_grace(self.directory, self.plan)
+                deadline = latest if deadline is None else min(deadline, latest)
+                if not stopping:
+                    stopping = True
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(self.inner, signal.SIGTERM)
             if deadline is not None and time.monotonic() >= deadline and ended is None:
                 # PID 1 of a namespace takes its own along; a guest in another's is not that
                 kill_descendants(None if self.plan.get("pid_of") else self.inner)
