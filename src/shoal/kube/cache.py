@@ -186,8 +186,11 @@ class Cache(Generic[T]):
         `listed_at` is the revision of the list that it is an item of.
         """
         try:
-            obj = self._filled(self._decoder.decode(raw))
+            obj = self._decoder.decode(raw)
             mark = self._mark_of(obj)
+            if not forced and self._is_stale(mark.key, mark, self._objects.get(mark.key), listed_at):
+                return mark  # our own writes come back: held already, and not worth sharing again
+            obj = self._filled(obj)
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
             return self._cannot_decode(bytes(raw), error)
         self._apply(mark.key, mark, obj, listed_at=listed_at, forced=forced)

@@ -38,8 +38,13 @@ class Sharer:
         if kind is tuple:
             return self._once(tuple(map(self._shared, value)))
         if kind is dict:
+            table = self._table
             for name, one in value.items():
-                value[name] = self._shared(one)
+                if type(one) is str:  # most of what a dictionary holds: without a call for each
+                    if len(one) <= LONGEST:
+                        value[name] = table.setdefault(one, one)
+                elif one is not None:
+                    value[name] = self._shared(one)
             return value
         if kind is list:
             value[:] = map(self._shared, value)

@@ -43,20 +43,61 @@ def conditions(obj):
 
 
 async def test_the_straight_path_costs_the_fewest_writes():
-    """Three pods, one Service, two status writes; events aside nothing else."""
+    """Three pods, one Service, and one status where they are up within two seconds; events aside nothing else."""
     stage = Stage(Settings(), status_delay=2.0)
     await stage.start()
     await created(stage)
     await all_ready(stage)
+    found = await cluster(stage)
     stage.clock.advance(2)
     await stage.settle()
-    found = await cluster(stage)
     await stage.stop()
     assert found["status"]["state"] == "ready"
     ours = {write: count for write, count in stage.transport.writes.items() if "events" not in write}
     statuses = ours.pop("PATCH status") - 3  # the test itself set three pods ready
     assert ours == {"POST rayclusters": 1, "POST pods": 3, "POST services": 1}
-    assert statuses == 2
+    assert statuses == 1
+
+
+async def test_pods_that_take_their_time_are_told_of_after_two_seconds():
+    stage = Stage(Settings(), status_delay=2.0)
+    await stage.start()
+    await created(stage)
+    at_once = await cluster(stage)
+    stage.clock.advance(2)
+    await stage.settle()
+    later = await cluster(stage)
+    await stage.stop()
+    assert "status" not in at_once
+    assert later["status"]["desiredWorkerReplicas"] == 2
+    assert conditions(later)["HeadPodReady"]["status"] == "False"
+
+
+@pytest.mark.parametrize(
+    "spec, kind, value",
+    [
+        ({"suspend": True}, "RayClusterSuspended", "True"),
+        ({"rayVersion": "2.60.0", "workerGroupSpecs": [group(minReplicas=3, maxReplicas=2)]}, "Valid", "False"),
+    ],
+)
+async def test_a_first_status_that_someone_may_wait_for_is_written_at_once(spec, kind, value):
+    stage = Stage(Settings(), status_delay=2.0)
+    await stage.start()
+    await stage.client.create(kinds.RAY_CLUSTER, ray_cluster(**spec), "default")
+    await stage.settle()
+    found = await cluster(stage)
+    await stage.stop()
+    assert conditions(found)[kind]["status"] == value
+
+
+async def test_a_refused_pod_is_told_at_once():
+    stage = Stage(Settings(), status_delay=2.0)
+    await stage.start()
+    await stage.play({"do": "quota", "deny": True})
+    await created(stage)
+    found = await cluster(stage)
+    await stage.stop()
+    assert "exceeded quota" in conditions(found)["ReplicaFailure"]["message"]
 
 
 async def test_progress_on_the_way_up_is_merged_into_one_write():

@@ -7,6 +7,7 @@ cannot work is refused with everything that is wrong with it, and taken up again
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import msgspec
 
@@ -45,6 +46,8 @@ class _Memory(msgspec.Struct):
     uid: str
     progress_since: float | None = None
     degraded_since: float | None = None
+    checked: tuple[Any, ...] = ()
+    """What its user asked for when that was last found to be in order."""
     told_problems: tuple[str, ...] = ()
     told_warnings: tuple[str, ...] = ()
 
@@ -66,7 +69,7 @@ class ClusterReconciler:
             return await deletion.finish(
                 cluster, self._writes, self._caches, self._recorder, self._settings, self._clock
             )
-        problems, reason = self._problems(cluster)
+        problems, reason = self._problems(cluster, memory)
         if problems:
             await self._refuse(cluster, memory, problems, reason)
             return None
@@ -138,12 +141,18 @@ class ClusterReconciler:
         told = f"the head is {'ready' if head_ready else 'not ready'}, {ready} of {wanted} workers are ready"
         return f"{told}; {why}" if why else told, None
 
-    def _problems(self, cluster: Json) -> tuple[list[str], str]:
-        metadata = validation.problems_of_metadata(cluster)
-        if metadata:
-            return metadata, "InvalidMetadata"
-        spec = validation.problems_of_spec(cluster, self._settings)
-        return (spec, "InvalidSpec") if spec else (validation.problems_of_status(cluster), "InvalidStatus")
+    def _problems(self, cluster: Json, memory: _Memory) -> tuple[list[str], str]:
+        """Most passes are for pods: what was in order and is the same still is."""
+        asked = asked_for(cluster)
+        if memory.checked != asked:
+            metadata = validation.problems_of_metadata(cluster)
+            if metadata:
+                return metadata, "InvalidMetadata"
+            spec = validation.problems_of_spec(cluster, self._settings)
+            if spec:
+                return spec, "InvalidSpec"
+        memory.checked = asked
+        return validation.problems_of_status(cluster), "InvalidStatus"
 
     async def _refuse(self, cluster: Json, memory: _Memory, problems: list[str], reason: str) -> None:
         """Say what is wrong, once per set of problems; a corrected spec comes back by itself."""
@@ -174,6 +183,12 @@ class ClusterReconciler:
         if held is None and cluster is not None:
             held = self._memory[key] = _Memory(view.uid(cluster))
         return held
+
+
+def asked_for(cluster: Json) -> tuple[Any, ...]:
+    """What a user decides about, without the spec itself: its generation stands for it."""
+    owners = view.metadata(cluster).get("ownerReferences")
+    return view.generation(cluster), view.labels(cluster), view.annotations_of(cluster), owners
 
 
 def is_ours(thing: Json) -> bool:

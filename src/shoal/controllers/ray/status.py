@@ -6,6 +6,8 @@ right now stands in the conditions; a condition's transition time changes only w
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from shoal.api.meta import Json
@@ -136,20 +138,34 @@ def drifted_groups(cluster: Json, pods: list[Json]) -> list[str]:
 
 def group_hash(group: Json) -> str:
     """What a running pod of the group depends on."""
-    return upgrade.spec_hash({"spec": {"headGroupSpec": group}})[:16]
+    return _group_hash(msgspec.json.encode(group))
+
+
+@lru_cache(1024)
+def _group_hash(group: bytes) -> str:
+    """Asked for in every pass, and many clusters have groups alike."""
+    return upgrade.spec_hash({"spec": {"headGroupSpec": msgspec.json.decode(group)}})[:16]
 
 
 def significant(old: Json, new: Json) -> bool:
     """True for a change that someone may be waiting for; counts on the way up may wait a moment and be merged."""
+    if not old.get("conditions"):
+        return _is_more_than_a_start(new)
     watched = (PROVISIONED, SUSPENDING, SUSPENDED, REPLICA_FAILURE, DEGRADED, VALID)
     before = {one["type"]: one["status"] for one in old.get("conditions") or [] if one.get("type") in watched}
     after = {one["type"]: one["status"] for one in new.get("conditions") or [] if one.get("type") in watched}
     return (
-        not old.get("conditions")
-        or before != after
+        before != after
         or (old.get("state") or "") != (new.get("state") or "")
         or old.get("desiredWorkerReplicas") != new.get("desiredWorkerReplicas")
     )
+
+
+def _is_more_than_a_start(first: Json) -> bool:
+    """Of a first status: pods that were asked for and are not up yet can be told in a moment, often with their end."""
+    expected = {PROVISIONED: "False", SUSPENDING: "False", SUSPENDED: "False"}
+    told = {one["type"]: one["status"] for one in first["conditions"] if one["type"] != HEAD_READY}
+    return told != expected or bool(first.get("state"))
 
 
 def same(old: Json, new: Json) -> bool:
