@@ -234,7 +234,7 @@ def trusts_every_port(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=trusts_every_port)
 async def test_f105_blocks_of_ports_are_free_and_disjoint() -> None:
     """F105: a port of the next block is taken by someone else. Holds: it is skipped; no two pods share anything."""
-    sandbox = LoopbackSandbox("ports")
+    sandbox = LoopbackSandbox(f"ports@{os.getpid()}")
     first = await sandbox.open("a")
     with socket.socket() as stranger:
         with suppress(OSError):  # it is taken by someone else already

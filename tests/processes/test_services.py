@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import os
+import socket
 import sys
 from typing import Any
 
 import pytest
 
+from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.kube.cache import Change
+from shoal.kube.clock import SystemClock
+from shoal.local.agent.names import Names
 from shoal.local.runtime.names import hosts_text, service_lines
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.services import link_variables, service_views
+from shoal.local.runtime.services import HostPort, host_ports, link_variables, service_views
 from shoal.local.sandbox.relays import Place
 from tests.controlplane.plane import free_ports
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
 
-NODE_PORT = 30000 + os.getpid() % 2700
-"""Another for every run of these tests: node ports are the machine's own."""
 SERVER = (
     "import http.server as h, sys\n"
     "class Hello(h.BaseHTTPRequestHandler):\n"
@@ -166,6 +169,21 @@ async def test_datagrams_find_their_way_there_and_back(one_machine: Machine) -> 
     assert (await outside.communicate())[0] == b"heard the machine\n"
 
 
+async def answered(address: str, port: int) -> str:
+    """What a web server says; until it listens, connections are closed."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            reader, writer = await asyncio.open_connection(address, port)
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                answer = await reader.read()
+            writer.close()
+            if answer:
+                return answer.decode().rpartition("\r\n")[2]
+            await asyncio.sleep(0.05)
+
+
 async def test_a_node_port_is_reached_at_the_node_and_on_this_machine(one_machine: Machine) -> None:
     network, (port, node_port) = Network(one_machine), free_ports(2)
     server = network.start(pod("web", "python3", "-c", SERVER.replace("PORT", str(port)), image="python"))
@@ -174,21 +192,80 @@ async def test_a_node_port_is_reached_at_the_node_and_on_this_machine(one_machin
     front["spec"]["ports"][0]["nodePort"] = node_port
     await network.publish([front], server)
 
-    async def get(address: str) -> str:
-        reader, writer = await asyncio.open_connection(address, node_port)
-        writer.write(b"GET / HTTP/1.0\r\n\r\n")
-        answer = (await reader.read()).decode()
-        writer.close()
-        return answer.rpartition("\r\n")[2]
-
     for address in (one_machine.host.sandbox.host_ip(), "127.0.0.1"):
-        async with asyncio.timeout(PATIENCE):
-            while not (said := await get(address)):  # noqa: ASYNC110 - until it listens the connection is closed
-                await asyncio.sleep(0.05)
-        assert said == f"hello from {port}"
+        assert await answered(address, node_port) == f"hello from {port}"
     await network.publish([], server)
     with pytest.raises(ConnectionRefusedError):
-        await get("127.0.0.1")
+        await asyncio.open_connection("127.0.0.1", node_port)
+
+
+def wants_port(run: PodRun, number: int, port: int) -> Json:
+    """The pod's object as the agent reported it."""
+    assert run.address is not None
+    ports = [{"containerPort": port, "hostPort": number}]
+    found = pod("web", container={"ports": ports})
+    found["status"] = {"podIP": run.address.ip, "phase": "Running"}
+    return found
+
+
+async def test_a_host_port_is_reached_on_this_machine(one_machine: Machine) -> None:
+    port, number = free_ports(2)
+    server = one_machine.start(pod("web", "python3", "-c", SERVER.replace("PORT", str(port)), image="python"))
+    await until(lambda: "running" in state(server))
+    sandbox = one_machine.host.sandbox
+    assert await sandbox.publish([], host_ports(wants_port(server, number, port))) == {}
+    for address in (sandbox.host_ip(), "127.0.0.1"):
+        assert await answered(address, number) == f"hello from {port}"
+    await sandbox.publish([], [])
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", number)
+
+
+def test_a_host_port_is_asked_for_where_it_says() -> None:
+    made = web_pod("10.1.2.3")
+    made["spec"]["containers"][0]["ports"] = [
+        {"containerPort": 80, "hostPort": 8080},
+        {"containerPort": 53, "hostPort": 5353, "protocol": "UDP", "hostIP": "127.0.0.9"},
+        {"containerPort": 81, "hostPort": 8081, "hostIP": "0.0.0.0"},
+        {"containerPort": 82},
+    ]
+    assert host_ports(made) == [
+        HostPort("", 8080, "TCP", ("10.1.2.3", 80)),
+        HostPort("127.0.0.9", 5353, "UDP", ("10.1.2.3", 53)),
+        HostPort("", 8081, "TCP", ("10.1.2.3", 81)),
+    ]
+    assert host_ports({**made, "spec": {**made["spec"], "hostNetwork": True}}) == []
+    assert host_ports({**made, "status": {"phase": "Succeeded", "podIP": "10.1.2.3"}}) == []
+
+
+class Listed:
+    """What a cache holds."""
+
+    def __init__(self, *objects: Json) -> None:
+        self.objects = objects
+
+    def list(self) -> list[Json]:
+        return [*self.objects]
+
+    def subscribe(self, told: object) -> None:
+        return None
+
+
+async def test_a_host_port_that_another_program_has_is_said_once(one_machine: Machine) -> None:
+    network, (port,) = Network(one_machine), free_ports(1)
+    run = network.start(pod("web", "sleep", "1000"))
+    await until(lambda: "running" in state(run))
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        number = stranger.getsockname()[1]
+        seen = wants_port(run, number, port)
+        names = Names(Listed(seen), Listed(), [network.runtime], SystemClock())  # type: ignore[arg-type]
+        keeping = asyncio.create_task(names.keep())
+        await until(lambda: any(reason == "HostPortConflict" for _, reason, _ in one_machine.events))
+        names.pod_changed(Change("changed", Key("default", "web"), None, seen))
+        await until(lambda: not names._stale.is_set())
+        keeping.cancel()
+    said = [message for _, reason, message in one_machine.events if reason == "HostPortConflict"]
+    assert said == [f"hostPort {number} cannot be had on this machine: Address already in use"]
 
 
 async def test_two_clusters_may_have_the_same_service_address(isolated: Machine, tmp_path: Any) -> None:

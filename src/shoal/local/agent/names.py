@@ -14,7 +14,7 @@ from shoal.kube.cache import Cache, Change
 from shoal.kube.clock import Clock
 from shoal.local.runtime.names import ServiceLines, hosts_text, lookup, service_lines
 from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.services import ServiceView, link_variables, service_views
+from shoal.local.runtime.services import HostPort, ServiceView, host_ports, link_variables, service_views
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ class Names:
         self._stale = asyncio.Event()
         self._lines: ServiceLines | None = None
         self._seen: list[ServiceView] | None = None
+        self._refused: set[tuple[str, HostPort]] = set()
+        self._published = False
 
     async def keep(self) -> None:
         """Until cancelled: hosts files and addresses of Services follow what changes."""
@@ -39,14 +41,30 @@ class Names:
             self._stale.clear()
             self._seen = None
             for runtime in self._runtimes:
-                if runtime.pods:
+                if runtime.pods or self._published:
                     try:
-                        await runtime.host.sandbox.publish(self._views())
+                        await self._publish(runtime)
                     except (ShoalError, OSError) as error:
                         log.warning("Services cannot be served at addresses of their own: %s", error)
             self._lines = None
             for runtime in self._runtimes:
                 runtime.refresh_names()
+
+    async def _publish(self, runtime: ProcessRuntime) -> None:
+        """A port of the machine that someone else has is said at every pod that asked for it, once."""
+        asking = {
+            pod["metadata"]["uid"]: (pod, host_ports(pod))
+            for pod in self._pods.list()
+            if pod["metadata"]["uid"] in runtime.pods
+        }
+        refused = await runtime.host.sandbox.publish(
+            self._views(), [port for _, ports in asking.values() for port in ports]
+        )
+        told = {(uid, port) for uid, (_, ports) in asking.items() for port in ports if port in refused}
+        for uid, port in told - self._refused:
+            said = f"hostPort {port.number} cannot be had on this machine: {refused[port]}"
+            runtime.host.announce(asking[uid][0], "Warning", "HostPortConflict", said)
+        self._refused, self._published = told, bool(asking)
 
     def pod_changed(self, change: Change) -> None:
         if _named(change.old) != _named(change.new):

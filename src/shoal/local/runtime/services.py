@@ -6,6 +6,7 @@ translates ports is reached at an address of its own, where the sandbox relays.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -23,6 +24,16 @@ class ServicePort(msgspec.Struct, frozen=True):
     targets: tuple[Target, ...]
     """Address and port of every pod behind it."""
     node_port: int = 0
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    """A port of the machine that leads to one of a pod's."""
+
+    address: str
+    """Where on the machine; empty for wherever a node answers."""
+    number: int
+    protocol: str
+    target: Target
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -71,6 +82,33 @@ def service_views(services: Iterable[Json], pods: Iterable[Json]) -> list[Servic
             )
         )
     return sorted(found, key=lambda view: (view.namespace, view.name))
+
+
+def host_ports(pod: Json) -> list[HostPort]:
+    """Ports of the machine that a pod with a network of its own asks for."""
+    spec = pod["spec"]
+    if spec.get("hostNetwork") or not _reachable(pod, even_unready=True):
+        return []
+    return [
+        HostPort(
+            _own_address(entry.get("hostIP") or ""),
+            int(entry["hostPort"]),
+            entry.get("protocol") or "TCP",
+            (str(pod["status"]["podIP"]), int(entry["containerPort"])),
+        )
+        for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+        for entry in container.get("ports") or ()
+        if entry.get("hostPort") and (entry.get("protocol") or "TCP") in ("TCP", "UDP")
+    ]
+
+
+def _own_address(text: str) -> str:
+    """One address of the machine, or empty for wherever a node answers."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    return "" if found.is_unspecified or found.version != 4 else str(found)
 
 
 def _port(entry: Json, pods: list[Json]) -> ServicePort:

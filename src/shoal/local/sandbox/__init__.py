@@ -6,12 +6,12 @@ The pod's lifecycle opens one sandbox per pod and asks it for sockets; all that 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from shoal.local.runtime.services import ServiceView
+from shoal.local.runtime.services import HostPort, ServiceView
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -47,8 +47,11 @@ class Sandbox(Protocol):
         """A connected, non-blocking TCP socket to host:port as the pod itself would see it."""
         ...
 
-    async def publish(self, views: list[ServiceView]) -> None:
-        """Serve these Services, and no others, at addresses of their own."""
+    async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
+        """Serve these Services, and no others, at addresses of their own, and these ports of the machine.
+
+        Those of the latter that cannot be had, and why.
+        """
         ...
 
     service_addresses: dict[str, str]

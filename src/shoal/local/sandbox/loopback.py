@@ -14,14 +14,14 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.local.runtime import rayentry
 from shoal.local.runtime.ownership import claim
-from shoal.local.runtime.services import ServiceView
+from shoal.local.runtime.services import HostPort, ServiceView
 from shoal.local.sandbox import Address
 from shoal.local.sandbox.relays import Place, ServiceRelays, listening, wanted_relays
 
@@ -137,13 +137,16 @@ class LoopbackSandbox:
                 raise
         raise ConnectionRefusedError(f"nothing listens on port {port} of the pod")
 
-    async def publish(self, views: list[ServiceView]) -> None:
+    async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
         wanted = [view.cluster_ip for view in views if view.relayed]
         self.service_addresses = {ip: vip for ip, vip in self.service_addresses.items() if ip in wanted}
         for ip in wanted:
             self.service_addresses.setdefault(ip, self._service_address())
         node = (self.host_ip(), "127.0.0.1")
-        await self._relayed.publish(wanted_relays(views, self.service_addresses, node))
+        # A pod binds such a port itself, on all addresses most likely: we must not be there before it.
+        ports = [one for one in ports if one.number != one.target[1] or self.knows(one.number)]
+        await self._relayed.publish(wanted_relays(views, self.service_addresses, node, ports))
+        return self._relayed.refusals(ports, node)
 
     def _service_address(self) -> str:
         """Above those of pods."""

@@ -13,12 +13,12 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from shoal.errors import ShoalError
-from shoal.local.runtime.services import ServiceView
+from shoal.local.runtime.services import HostPort, ServiceView
 from shoal.local.sandbox import Address, nat, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
 from shoal.local.sandbox.networks import choose_network
@@ -151,7 +151,7 @@ class NetnsSandbox:
             raise
         return connection
 
-    async def publish(self, views: list[ServiceView]) -> None:
+    async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
         wanted = {view.cluster_ip for view in views if view.relayed}
         lines = [f"addr add {ip}/32 dev {self.bridge}" for ip in sorted(wanted - set(self.service_addresses))]
         lines += [f"addr del {ip}/32 dev {self.bridge}" for ip in sorted(set(self.service_addresses) - wanted)]
@@ -159,7 +159,8 @@ class NetnsSandbox:
             await _batch(*lines, tolerate="assigned|exists|Cannot assign")
         self.service_addresses = {ip: ip for ip in wanted}
         node = (self.host_ip(), "127.0.0.1")
-        await self._relayed.publish(wanted_relays(views, self.service_addresses, node))
+        await self._relayed.publish(wanted_relays(views, self.service_addresses, node, ports))
+        return self._relayed.refusals(ports, node)
 
     async def _listen_for_service(self, place: Place) -> socket.socket:
         """A cluster IP on the bridge alone: not for the machine's other networks, and apart from other clusters'."""

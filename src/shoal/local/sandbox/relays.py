@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from shoal.local.runtime.services import ServicePort, ServiceView, Target
+from shoal.local.runtime.services import HostPort, ServicePort, ServiceView, Target
 from shoal.local.sandbox.datagrams import DatagramRelay
 from shoal.local.sandbox.relay import relay_streams
 
@@ -46,10 +46,13 @@ class ServiceRelays:
         self._servers: dict[Place, asyncio.Server | asyncio.DatagramTransport] = {}
         self._targets: Wanted = {}
         self._turn = 0
+        self.refused: dict[Place, str] = {}
+        """Where nobody can listen, and why."""
 
     async def publish(self, wanted: Wanted) -> None:
         """Listener to the pods behind it."""
         self._targets = wanted
+        refused: dict[Place, str] = {}
         for gone in [place for place in self._servers if place not in wanted]:
             self._servers.pop(gone).close()
         for place in wanted:
@@ -57,7 +60,16 @@ class ServiceRelays:
                 try:
                     self._servers[place] = await self._begin(place, await self._listen(place))
                 except OSError as error:
-                    log.warning("nobody listens for the Service at %s: %s", place, error.strerror)
+                    refused[place] = error.strerror or str(error)
+        for place in [one for one in refused if one not in self.refused]:
+            log.warning("nobody listens at %s: %s", place, refused[place])
+        self.refused = refused
+
+    def refusals(self, ports: Iterable[HostPort], node: tuple[str, ...]) -> dict[HostPort, str]:
+        """Host ports that lead nowhere, and why."""
+        return {
+            asked: self.refused[place] for asked in ports for place in host_places(asked, node) if place in self.refused
+        }
 
     def listens(self, place: Place) -> bool:
         return place in self._servers
@@ -113,9 +125,20 @@ def listening(place: Place, device: str = "") -> socket.socket:
     return made
 
 
-def wanted_relays(views: Iterable[ServiceView], address: dict[str, str], node: tuple[str, ...] = ()) -> Wanted:
-    """Where to listen: by the address that each cluster IP got, and for node ports at those of the node."""
+def wanted_relays(
+    views: Iterable[ServiceView],
+    address: dict[str, str],
+    node: tuple[str, ...] = (),
+    host_ports: Iterable[HostPort] = (),
+) -> Wanted:
+    """Where to listen: by the address that each cluster IP got, and for ports of the node at those of the node.
+
+    Pods of several nodes may ask for one host port; here they share a machine, and are reached in turn.
+    """
     found: Wanted = {}
+    for asked in host_ports:
+        for place in host_places(asked, node):
+            found[place] = (*found.get(place, ()), asked.target)
     for view in views:
         for port in view.relayed:
             if view.cluster_ip in address:
@@ -123,6 +146,10 @@ def wanted_relays(views: Iterable[ServiceView], address: dict[str, str], node: t
             for place in _node_places(port, node):
                 found[place] = port.targets
     return found
+
+
+def host_places(asked: HostPort, node: tuple[str, ...]) -> list[Place]:
+    return [Place(address, asked.number, asked.protocol) for address in ((asked.address,) if asked.address else node)]
 
 
 def _node_places(port: ServicePort, node: tuple[str, ...]) -> list[Place]:
