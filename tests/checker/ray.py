@@ -45,6 +45,24 @@ class _World:
                     self._pod(record, obj)
                 elif path == CLUSTERS:
                     self.specs.setdefault(_uid(obj), {})[_revision(obj)] = obj
+        self._ended_unseen(records)
+
+    def _ended_unseen(self, records: list[Record]) -> None:
+        """No watch tells of what went while it was cut: a list without it does, and its name when it is given again."""
+        for record in records:
+            if record.path == PODS and record.verb == "list" and record.outcome == "done" and _is_whole(record):
+                listed = {item.get("uid") for item in (record.new or {}).get("items") or ()}
+                for uid, pod in self.pods.items():
+                    there = record.namespace in ("", pod.last["metadata"].get("namespace", ""))
+                    if there and uid not in listed and pod.born <= record.revision:
+                        pod.ended = min(pod.ended, record.revision)
+        names: dict[tuple[str, str], _Pod] = {}
+        for pod in sorted(self.pods.values(), key=lambda one: one.born):
+            metadata = pod.last["metadata"]
+            before = names.get((metadata.get("namespace", ""), metadata["name"]))
+            if before is not None:
+                before.ended = min(before.ended, pod.born)
+            names[metadata.get("namespace", ""), metadata["name"]] = pod
 
     def _pod(self, record: Record, obj: Json) -> None:
         revision = _revision(obj)
@@ -162,7 +180,8 @@ def released(records: list[Record]) -> Iterator[Violation]:
     last: dict[str, Record] = {}
     for record in records:
         for path, obj in _objects(record):
-            if path in (CLUSTERS, JOBS):
+            before = last.get(_uid(obj))  # an answer may come later than a watch that says it is gone
+            if path in (CLUSTERS, JOBS) and (before is None or before.revision <= _revision(obj)):
                 last[_uid(obj)] = record
     end = max((record.ended for record in records), default=0)
     for record in last.values():
@@ -192,6 +211,11 @@ def _objects(record: Record) -> Iterator[tuple[str, Json]]:
                 yield record.path, item
     elif record.new["metadata"].get("uid") and record.outcome == "done":
         yield record.path, record.new
+
+
+def _is_whole(record: Record) -> bool:
+    picky = ("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion")
+    return bool(record.revision) and not any(record.query.get(name) for name in picky)
 
 
 def _creates(records: list[Record]) -> Iterator[Record]:

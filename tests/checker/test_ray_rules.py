@@ -50,6 +50,16 @@ def gone(old: Json, revision: int) -> Json:
     return wrote(PODS, going, "delete", old=old)
 
 
+def held(revision: int) -> Json:
+    marks = {"finalizers": ["ray.io/rayjob-finalizer"], "deletionTimestamp": "1970-01-01T00:00:00Z"}
+    return {"metadata": {"name": "swim", "uid": "j", "resourceVersion": str(revision), **marks}}
+
+
+def listed(revision: int, *pods: str) -> Json:
+    items = [{"namespace": "", "name": name, "uid": name, "resourceVersion": "1"} for name in pods]
+    return {"verb": "list", "path": PODS, "new": {"metadata": {"resourceVersion": str(revision)}, "items": items}}
+
+
 def status(new: Json) -> Json:
     return wrote(JOBS, new, "patch", subresource="status")
 
@@ -76,10 +86,28 @@ HONEST = {
         seen(CLUSTERS, SCALED_DOWN, "MODIFIED"),
         gone(pod("w1", 2), 10),
     ],
+    "a head after the last one went, of which only a list tells": [
+        wrote(PODS, pod("h1", 2, "head")),
+        listed(5),
+        wrote(PODS, pod("h2", 6, "head")),
+    ],
+    "a head under a name that is free again": [
+        wrote(PODS, pod("h", 2, "head")),
+        wrote(PODS, {**pod("h", 6, "head"), "metadata": {**pod("h", 6, "head")["metadata"], "uid": "h again"}}),
+    ],
+    "an answer that comes after the end was told": [
+        seen(JOBS, held(3), "DELETED"),
+        wrote(JOBS, held(2), "patch"),
+        {"verb": "list", "path": PODS, "began": 10**9, "ended": 10**9},
+    ],
     "a new attempt has a new id": [status(job(1, jobId="a")), status(job(2, jobId="")), status(job(3, jobId="b"))],
 }
 
 LIES = {
+    "two heads, the first of which is listed": (
+        "I32",
+        [wrote(PODS, pod("h1", 2, "head")), listed(5, "h1"), wrote(PODS, pod("h2", 6, "head"))],
+    ),
     "two heads": ("I32", [wrote(PODS, pod("h1", 2, "head")), wrote(PODS, pod("h2", 3, "head"))]),
     "a worker too many": (
         "I33",
@@ -111,18 +139,7 @@ LIES = {
     "a finalizer that stays": (
         "I37",
         [
-            seen(
-                JOBS,
-                {
-                    "metadata": {
-                        "name": "swim",
-                        "uid": "j",
-                        "resourceVersion": "1",
-                        "finalizers": ["ray.io/rayjob-finalizer"],
-                        "deletionTimestamp": "1970-01-01T00:00:00Z",
-                    }
-                },
-            ),
+            seen(JOBS, held(1)),
             {"verb": "list", "path": PODS, "began": 10**9, "ended": 10**9},
         ],
     ),
