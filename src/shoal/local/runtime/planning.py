@@ -50,7 +50,7 @@ async def plan(
         env=environment,
         cwd=expand(container.get("workingDir") or "", environment) or _home(image),
         grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
-        hostname=pod["spec"].get("hostname") or pod["metadata"]["name"][:63],
+        hostname=_host_name(pod),
         stdin=bool(container.get("stdin")),
         stdin_once=bool(container.get("stdinOnce")),
         tty=bool(container.get("tty")),
@@ -182,7 +182,13 @@ def _own_mounts(directory: Path, pod: Json, container: Json) -> list[Json]:
     if not pod["spec"].get("hostNetwork"):  # on the machine's network the machine's name servers are asked
         names = directory.parent.parent.parent / "resolv.conf"
         found.append({"source": str(names), "target": "/etc/resolv.conf"})
+        (directory / "hostname").write_text(f"{_host_name(pod)}\n")
+        found.append({"source": str(directory / "hostname"), "target": "/etc/hostname"})
     return found
+
+
+def _host_name(pod: Json) -> str:
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63]
 
 
 def _hidden_programs(image: Image) -> list[Json]:
