@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from shoal.api.kinds import EVENT, POD, PRIORITY_CLASS
-from shoal.kube.errors import NotFound
+from shoal.kube.errors import NotFound, Unknown
+from shoal.local.scheduler import scheduler as scheduling
 from tests.unit.local.parts import Cluster
 
 
@@ -98,3 +103,26 @@ async def test_gangs_neither_take_nor_give(cluster: Cluster) -> None:
     await cluster.waits("urgent", "Insufficient cpu")
     where = await cluster.where()
     assert [where[name] for name in ("a", "b", "single")] == ["node-0", "node-0", "node-1"]
+
+
+async def test_room_is_made_again_when_the_server_refused_at_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else happens that would make the scheduler look at the pod again."""
+    await classes(cluster, low=1, high=10)
+    await cluster.nodes("1")
+    await cluster.begin(cluster.scheduler, cluster.agent)
+    await cluster.pod("a", priorityClassName="low")
+    await cluster.bound("a")
+    delete, refused = cluster.client.delete, []
+
+    async def delete_at_last(*arguments: Any, **more: Any) -> Any:
+        if not refused:
+            refused.append(arguments)
+            raise Unknown("the server is tired")
+        return await delete(*arguments, **more)
+
+    monkeypatch.setattr(scheduling, "AGAIN", 0.05)
+    monkeypatch.setattr(cluster.client, "delete", delete_at_last)
+    await cluster.pod("urgent", priorityClassName="high")
+    assert await cluster.bound("urgent") == "node-0" and len(refused) == 1

@@ -7,42 +7,29 @@ whoever admitted it. The scheduler calls this for a pod that no node takes.
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from shoal.api.kind import Key
 from shoal.api.kinds import POD
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.engine.affinity import Resident
 from shoal.engine.fit import place_pod
-from shoal.engine.model import Amounts, HostPort, PodSet
+from shoal.engine.model import Amounts, PodSet
 from shoal.engine.room import Room
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.events import Recorder
+from shoal.local.scheduler.charges import Charge, Charges
 from shoal.local.scheduler.groups import HOSTNAME
 
 log = logging.getLogger(__name__)
 
 MOST_NODES = 100
 """How many nodes are looked at for victims: enough to find a good one, few enough to be quick."""
-
-
-class Charge(msgspec.Struct, frozen=True):
-    """What one pod takes on its node. `alone`: of no gang."""
-
-    key: Key
-    node: str
-    requests: Amounts
-    ports: tuple[HostPort, ...]
-    resident: Resident
-    priority: int
-    alone: bool
 
 
 class Nomination(msgspec.Struct, frozen=True):
@@ -53,33 +40,20 @@ class Nomination(msgspec.Struct, frozen=True):
     victims: frozenset[str]
 
 
-def lay(room: Room, uid: str, charge: Charge) -> None:
-    room.take(charge.node, charge.requests, 1, planned=False)
-    room.take_ports(charge.node, charge.ports, 1)
-    room.around.settle(uid, charge.resident)
-
-
-def lift(room: Room, uid: str, charge: Charge) -> None:
-    room.take(charge.node, charge.requests, -1, planned=False)
-    room.take_ports(charge.node, charge.ports, -1)
-    room.around.leave(uid)
-
-
 class Preemption:
-    def __init__(self, client: Client, recorder: Recorder, clock: Clock, room: Room) -> None:
+    def __init__(self, client: Client, recorder: Recorder, clock: Clock, room: Room, charged: Charges) -> None:
         self._client, self._recorder, self._clock, self._room = client, recorder, clock, room
+        self._charged = charged
         self._nominated: dict[str, Nomination] = {}
-        self.priorities: Counter[int] = Counter()
-        """Of the pods that could have to go."""
 
     # --- places that are waited for
 
-    def waits_for_victims(self, uid: str, charged: Mapping[str, Charge]) -> bool:
+    def waits_for_victims(self, uid: str) -> bool:
         """Whether those who make room for this pod are still ending; when all are gone it may look for others."""
         nomination = self._nominated.get(uid)
         if nomination is None:
             return False
-        if nomination.victims & charged.keys():
+        if nomination.victims & self._charged.keys():
             return True
         self.drop(uid)
         return False
@@ -107,34 +81,28 @@ class Preemption:
             if nomination is not None:
                 self._room.take(nomination.node, nomination.requests, 1, planned=True)
 
-    def forget_priority(self, priority: int) -> None:
-        self.priorities[priority] -= 1
-        if not self.priorities[priority]:
-            del self.priorities[priority]
-
     # --- whose place
 
     def could_help(self, pod: Json) -> bool:
         spec = pod["spec"]
-        if spec.get("preemptionPolicy") == "Never" or not self.priorities:
+        lowest = self._charged.lowest
+        if spec.get("preemptionPolicy") == "Never" or lowest is None:
             return False
-        return min(self.priorities) < int(spec.get("priority") or 0)
+        return lowest < int(spec.get("priority") or 0)
 
-    def choose(
-        self, pod: Json, shape: PodSet, charged: Mapping[str, Charge], requests: Amounts
-    ) -> tuple[str, list[str]] | None:
+    def choose(self, pod: Json, shape: PodSet, requests: Amounts) -> tuple[str, list[str]] | None:
         """The node where the least is lost, and who must go there; None when that would not help anywhere."""
         priority, namespace = int(pod["spec"].get("priority") or 0), pod["metadata"].get("namespace", "")
         lower: dict[str, list[str]] = defaultdict(list)
-        for uid, charge in charged.items():
+        for uid, charge in self._charged.items():
             if charge.alone and charge.priority < priority:
                 lower[charge.node].append(uid)
         best: tuple[tuple[int, int, int, str], list[str]] | None = None
         for node in sorted(lower)[:MOST_NODES]:
             here = msgspec.structs.replace(shape, node_selector={**shape.node_selector, HOSTNAME: node})
-            victims = self._victims(here, namespace, lower[node], charged)
+            victims = self._victims(here, namespace, lower[node])
             if victims:
-                lost = [charged[uid].priority for uid in victims]
+                lost = [self._charged[uid].priority for uid in victims]
                 cost = (max(lost), sum(lost), len(lost), node)
                 best = min(best, (cost, victims)) if best is not None else (cost, victims)
         if best is None:
@@ -144,30 +112,29 @@ class Preemption:
         self._room.take(node, requests, 1, planned=True)
         return node, victims
 
-    def _victims(
-        self, shape: PodSet, namespace: str, candidates: Sequence[str], charged: Mapping[str, Charge]
-    ) -> list[str]:
+    def _victims(self, shape: PodSet, namespace: str, candidates: Sequence[str]) -> list[str]:
         """Without all of them it must fit; then each is spared without whom it still does, the most important first."""
         gone = list(candidates)
         for uid in gone:
-            lift(self._room, uid, charged[uid])
+            self._charged.lift(uid)
         try:
             if not isinstance(place_pod(shape, namespace, self._room), str):
                 return []
-            for uid in sorted(candidates, key=lambda uid: (-charged[uid].priority, uid)):
-                lay(self._room, uid, charged[uid])
+            for uid in sorted(candidates, key=lambda uid: (-self._charged[uid].priority, uid)):
+                self._charged.lay(uid)
                 if isinstance(place_pod(shape, namespace, self._room), str):
                     gone.remove(uid)
                 else:
-                    lift(self._room, uid, charged[uid])
+                    self._charged.lift(uid)
             return list(gone)
         finally:
             for uid in gone:
-                lay(self._room, uid, charged[uid])
+                self._charged.lay(uid)
 
     # --- carrying out
 
-    async def carry_out(self, pod: Json, node: str, victims: Mapping[str, Charge]) -> None:
+    async def carry_out(self, pod: Json, node: str, victims: Mapping[str, Charge]) -> bool:
+        """False when the server did not take it, and the place is waited for no longer."""
         metadata = pod["metadata"]
         try:
             await self._client.patch(
@@ -182,6 +149,8 @@ class Preemption:
         except KubeError as error:
             log.warning("room for pod %s was not made: %s", metadata["name"], error)
             self.drop(metadata["uid"])
+            return False
+        return True
 
     async def _end(self, uid: str, charge: Charge, taker: str, node: str) -> None:
         condition = {

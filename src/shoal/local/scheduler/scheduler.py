@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from shoal.api import gang as marks
@@ -17,8 +17,7 @@ from shoal.api.booking import use_key
 from shoal.api.kind import Key, Kind
 from shoal.api.kinds import NAMESPACE, NODE, POD, POD_GROUP, PROVISIONING_REQUEST
 from shoal.api.meta import Json
-from shoal.engine.affinity import Resident, company_of
-from shoal.engine.facts import host_ports, node_fact, pod_requests
+from shoal.engine.facts import node_fact, pod_requests
 from shoal.engine.fit import Placement, Unplaced, place, place_pod
 from shoal.engine.model import Gang, PodSet, Shortfall
 from shoal.engine.room import Room
@@ -29,14 +28,17 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
 from shoal.local.scheduler.binding import Binder
 from shoal.local.scheduler.bookings import Bookings
+from shoal.local.scheduler.charges import Charge, Charges
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key
-from shoal.local.scheduler.preemption import Charge, Preemption, lay, lift
+from shoal.local.scheduler.preemption import Preemption
 from shoal.local.scheduler.telling import WAITING_FOR_GANG, Teller
 from shoal.local.seen import SeenPod
 
 log = logging.getLogger(__name__)
 
 NO_NODES = "no nodes available to schedule pods"
+AGAIN = 1.0
+"""Seconds until room is made again for a pod for which the server did not let us."""
 NAMES = ("", "default-scheduler", "shoal", "shoal-scheduler")
 
 
@@ -53,8 +55,8 @@ class Scheduler:
         self._bookings = Bookings(self.room)
         self._binder = Binder(client, self._clock, self._is_assumed)
         self._teller = Teller(client, self._recorder, self._clock, self._binder.limit, self._assumed_at)
-        self._preemption = Preemption(client, self._recorder, self._clock, self.room)
-        self._charged: dict[str, Charge] = {}
+        self._charged = Charges(self.room, self._bookings)
+        self._preemption = Preemption(client, self._recorder, self._clock, self.room, self._charged)
         self._assumed: dict[str, str] = {}
         self._pending: dict[Key, Json] = {}
         self._members: dict[str, set[Key]] = defaultdict(set)
@@ -205,14 +207,19 @@ class Scheduler:
         uid, priority = pod["metadata"]["uid"], int(pod["spec"].get("priority") or 0)
         if group_key(pod) or not self._preemption.could_help(pod) or (key, priority) in self._no_victims:
             return
-        if self._preemption.waits_for_victims(uid, self._charged):
+        if self._preemption.waits_for_victims(uid):
             return
-        found = self._preemption.choose(pod, shape, self._charged, pod_requests(pod["spec"]))
+        found = self._preemption.choose(pod, shape, pod_requests(pod["spec"]))
         if found is None:
             self._no_victims.add((key, priority))
             return
         node, victims = found
-        self._spawn(self._preemption.carry_out(pod, node, {victim: self._charged[victim] for victim in victims}))
+        self._spawn(self._preempt(pod, node, {victim: self._charged[victim] for victim in victims}))
+
+    async def _preempt(self, pod: Json, node: str, victims: Mapping[str, Charge]) -> None:
+        if not await self._preemption.carry_out(pod, node, victims):
+            await self._clock.sleep(AGAIN)  # nothing else would tell it to look again
+            self._improved()
 
     # --- carrying out
 
@@ -377,30 +384,11 @@ class Scheduler:
             return
         if known is not None:
             self._release(uid)
-        spec = pod["spec"]
-        try:
-            requests, ports = pod_requests(spec), host_ports(spec)
-            company = company_of(as_pod_set([pod], ""), pod["metadata"].get("namespace", ""))
-        except BadInput as error:
-            log.warning("pod %s is not counted: %s", pod["metadata"]["name"], error)
-            return
-        metadata, priority, alone = pod["metadata"], int(spec.get("priority") or 0), not group_key(pod)
-        resident = Resident(node, company.namespace, company.labels, company.keeps_away)
-        where = Key(metadata.get("namespace", ""), metadata["name"])
-        charge = self._charged[uid] = Charge(where, node, requests, ports, resident, priority, alone)
-        lay(self.room, uid, charge)
-        if alone:
-            self._preemption.priorities[priority] += 1
-        self._bookings.take(pod, node, requests)
+        self._charged.take(uid, pod, node)
 
     def _release(self, uid: str) -> None:
-        charge = self._charged.pop(uid, None)
-        if charge is None:
-            return
-        lift(self.room, uid, charge)
-        if charge.alone:
-            self._preemption.forget_priority(charge.priority)
-        self._improved()
+        if self._charged.release(uid):
+            self._improved()
 
 
 async def _either(*events: asyncio.Event) -> None:
