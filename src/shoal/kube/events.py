@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -33,6 +34,8 @@ BURST = 25
 REFILL = 300.0
 """One more event per object in so many seconds once its burst is used up."""
 MESSAGE_LIMIT = 1024
+PATIENCE = 10.0
+"""Seconds that an event may wait while there is something more urgent to write."""
 
 
 class _Sent(msgspec.Struct):
@@ -55,10 +58,19 @@ class _Allowance(msgspec.Struct):
 class Recorder:
     """`event(obj, "Normal" | "Warning", reason, message)`. Objects may be dictionaries, typed kinds or references."""
 
-    def __init__(self, client: Client, component: str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        *,
+        clock: Clock | None = None,
+        calm: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`calm` returns when nothing more urgent is to be written; events wait for it, with patience."""
         self._client = client
         self._component = component
         self._clock: Clock = clock or SystemClock()
+        self._calm = calm
         self._queue: asyncio.Queue[tuple[Json, EventType, str, str, int]] = asyncio.Queue(WAITING)
         self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
@@ -91,6 +103,7 @@ class Recorder:
         while True:
             told = await self._queue.get()
             try:
+                await self._give_way(told[-1])
                 await self._send(*told)
             except Forbidden as error:
                 if not self._denied:
@@ -104,6 +117,18 @@ class Recorder:
                 log.debug("an event was dropped: %s", error)
             finally:
                 self._queue.task_done()
+
+    async def _give_way(self, moment: int) -> None:
+        """In a rush a server's time is better spent on what the events are about; half a queue is a flood, though."""
+        left = PATIENCE - (self._clock.now() - moment) / 1_000_000
+        if self._calm is None or left <= 0 or self._queue.qsize() > WAITING // 2:
+            return
+        waits = {asyncio.ensure_future(self._calm()), asyncio.ensure_future(self._clock.sleep(left))}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
 
     async def _send(self, about: Json, type: EventType, reason: str, message: str, moment: int) -> None:
         if not self._allowed(about["uid"] or f"{about['kind']}/{about['namespace']}/{about['name']}"):

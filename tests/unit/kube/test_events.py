@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shoal.api.kinds import EVENT, POD
@@ -40,6 +42,46 @@ async def test_a_flood_about_one_object_is_thinned(client: Client, clock: Virtua
     assert len(found) == 11  # ten texts, then one that is counted
     assert sum(event["count"] for event in found) == 25
     assert recorder.dropped == 175
+    await recorder.close()
+
+
+async def test_events_give_way_to_what_is_more_urgent(client: Client, clock: VirtualClock) -> None:
+    """In a rush they wait, with the moment they tell of; not for ever, though."""
+    about = await client.create(POD, pod("a"), "team")
+    quiet = asyncio.Event()
+
+    async def calm() -> None:
+        await quiet.wait()
+
+    recorder = Recorder(client, "shoal", clock=clock, calm=calm)
+    recorder.event(about, "Normal", "Held", "first")
+    await clock.advance(9)
+    assert await client.list(EVENT, "team") == []
+    await clock.advance(1)
+    await recorder.flush()
+    recorder.event(about, "Normal", "Held", "second")
+    await clock.advance(1)
+    assert [event["message"] for event in await client.list(EVENT, "team")] == ["first"]
+    quiet.set()
+    await recorder.flush()
+    assert {event["message"] for event in await client.list(EVENT, "team")} == {"first", "second"}
+    await recorder.close()
+
+
+async def test_a_flood_of_events_waits_for_nobody(client: Client, clock: VirtualClock) -> None:
+    """More than half a queue is sent at once; the rest gives way again."""
+    pods = [await client.create(POD, pod(f"a{number}"), "team") for number in range(510)]
+    asked = asyncio.Event()
+
+    async def never_calm() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    recorder = Recorder(client, "shoal", clock=clock, calm=never_calm)
+    for about in pods:
+        recorder.event(about, "Normal", "Held", "3 CPUs short")
+    await asked.wait()
+    assert len(await client.list(EVENT, "team")) == 9  # the tenth left five hundred behind it
     await recorder.close()
 
 

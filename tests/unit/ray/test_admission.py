@@ -83,6 +83,24 @@ BAD = {
         "spec.networkPolicy needs the feature gate RayClusterNetworkPolicy",
         {"networkPolicy": None},
     ),
+    "a kind of Service that there is not": (
+        kinds.RAY_CLUSTER,
+        ray_cluster(headGroupSpec={**ray_cluster()["spec"]["headGroupSpec"], "serviceType": "Internal"}),
+        "spec.headGroupSpec.serviceType 'Internal': use ClusterIP",
+        {"headGroupSpec": {"serviceType": None}},
+    ),
+    "a port that is none": (
+        kinds.RAY_CLUSTER,
+        ray_cluster(headGroupSpec={**ray_cluster()["spec"]["headGroupSpec"], "rayStartParams": {"port": "gcs"}}),
+        "spec.headGroupSpec.rayStartParams.port 'gcs' is not a port",
+        {"headGroupSpec": {"rayStartParams": {"port": "6380"}}},
+    ),
+    "a submitter that may fail less than never": (
+        kinds.RAY_JOB,
+        ray_job(submitterConfig={"backoffLimit": -1}),
+        "spec.submitterConfig.backoffLimit must not be negative",
+        {"submitterConfig": None},
+    ),
     "in-place resizing": (
         kinds.RAY_CLUSTER,
         ray_cluster(metadata={"annotations": {"ray.io/ippr": "{}"}}),

@@ -11,6 +11,7 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, submission, validation, view
 from shoal.controllers.ray.settings import DELETION_POLICY, Settings
 from shoal.controllers.ray.template_shape import POD_TEMPLATE, problems_of_shape
+from shoal.controllers.ray.validation_extras import needs_gate
 from shoal.errors import BadInput
 
 _HARSHNESS = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
@@ -125,6 +126,11 @@ def _limits(job: Json) -> Iterator[str]:
         yield "spec.ttlSecondsAfterFinished must not be negative"
     if ttl > 0 and not shutdown:
         yield "spec.ttlSecondsAfterFinished needs shutdownAfterJobFinishes: true"
+    if int((spec.get("submitterConfig") or {}).get("backoffLimit") or 0) < 0:
+        yield "spec.submitterConfig.backoffLimit must not be negative"
+    for field in ("entrypointNumCpus", "entrypointNumGpus"):
+        if float(spec.get(field) or 0) < 0:
+            yield f"spec.{field} must not be negative"
     for field in ("activeDeadlineSeconds", "preRunningDeadlineSeconds"):
         if spec.get(field) is not None and int(spec[field]) <= 0:
             yield f"spec.{field} must be positive"
@@ -138,7 +144,7 @@ def _deletion(job: Json, settings: Settings) -> Iterator[str]:
     if strategy is None:
         return
     if not settings.gate(DELETION_POLICY):
-        yield f"spec.deletionStrategy needs the feature gate {DELETION_POLICY}"
+        yield f"spec.deletionStrategy {needs_gate(DELETION_POLICY)}"
     rules = strategy.get("deletionRules")
     legacy = [strategy.get("onSuccess"), strategy.get("onFailure")]
     if rules and any(legacy):

@@ -37,7 +37,8 @@ class Operator:
         self.settings = settings
         self.caches = Caches(client, settings, self.clock)
         self.recorders = {
-            kind: Recorder(client, f"{kind}-controller", clock=self.clock) for kind in ("raycluster", "rayjob", "ray")
+            kind: Recorder(client, f"{kind}-controller", clock=self.clock, calm=self._calm)
+            for kind in ("raycluster", "rayjob", "ray")
         }
         self.writes = Writes(client)
         clusters = ClusterReconciler(self.writes, self.caches, self.recorders["raycluster"], settings, self.clock)
@@ -88,6 +89,11 @@ class Operator:
         made: Controller[Key] = Controller(name, timed, workers=self.settings.workers, clock=self.clock)
         self._timed.append((made, timed))
         return made
+
+    async def _calm(self) -> None:
+        """Until nothing is to be brought about: telling of it comes second."""
+        for controller in self.controllers:
+            await controller.until_idle()
 
     def _subscribe(self) -> None:
         caches = self.caches

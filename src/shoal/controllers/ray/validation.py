@@ -21,7 +21,7 @@ from shoal.controllers.ray.settings import (
 )
 from shoal.controllers.ray.template_shape import AUTOSCALER, POD_TEMPLATE, SERVICE, problems_of_shape
 from shoal.controllers.ray.template_shape import NETWORK_POLICY as NETWORK_SHAPE
-from shoal.controllers.ray.validation_extras import problems_of_network_policy
+from shoal.controllers.ray.validation_extras import needs_gate, problems_of_addresses, problems_of_network_policy
 from shoal.errors import BadInput
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -59,6 +59,7 @@ def problems_of_spec(cluster: Json, settings: Settings) -> list[str]:
     try:
         return [
             *_head(cluster),
+            *problems_of_addresses(cluster),
             *_groups(cluster, settings),
             *_fault_tolerance(cluster, settings),
             *_autoscaling(cluster),
@@ -180,7 +181,7 @@ def _groups(cluster: Json, settings: Settings) -> Iterator[str]:
         yield from _group_autoscaling(cluster, group, where)
         if group.get("suspend") is True:
             if not settings.gate(DELETION_POLICY):
-                yield f"{where}: suspend needs the feature gate {DELETION_POLICY}"
+                yield f"{where}: suspend {needs_gate(DELETION_POLICY)}"
             if view.autoscaling(cluster):
                 yield f"{where}: suspend does not go together with autoscaling"
 
@@ -277,7 +278,7 @@ def _fault_tolerance(cluster: Json, settings: Settings) -> Iterator[str]:
 
 def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Iterator[str]:
     if not settings.gate(EMBEDDED_STORAGE):
-        yield f"spec.gcsFaultToleranceOptions.backend rocksdb needs the feature gate {EMBEDDED_STORAGE}"
+        yield f"spec.gcsFaultToleranceOptions.backend rocksdb {needs_gate(EMBEDDED_STORAGE)}"
     for field in ("redisAddress", "redisUsername", "redisPassword", "externalStorageNamespace"):
         if options.get(field) not in (None, ""):
             yield f"spec.gcsFaultToleranceOptions.{field} is for backend redis"
@@ -360,10 +361,10 @@ def _gated(cluster: Json, settings: Settings) -> Iterator[str]:
     spec = view.spec(cluster)
     if spec.get("networkPolicy") is not None:
         if not settings.gate(NETWORK_POLICY):
-            yield f"spec.networkPolicy needs the feature gate {NETWORK_POLICY}, which this operator does not have"
+            yield f"spec.networkPolicy {needs_gate(NETWORK_POLICY)}"
         else:
             yield from problems_of_network_policy(cluster)
-    if spec.get("tlsOptions") is not None:
+    if (spec.get("tlsOptions") or {}).get("enabled"):
         yield "spec.tlsOptions: TLS between Ray nodes is not available yet; remove the field"
     if view.annotations_of(cluster).get(names.RESIZE):
         yield f"annotation {names.RESIZE}: pods are not resized in place yet; remove it"
