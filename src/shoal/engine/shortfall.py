@@ -170,7 +170,7 @@ def unschedulable(room: Room, row: int, closed: Mask | None, why: str) -> str:
         if is_cordoned_for(shape, slot.fact):
             reasons["node(s) were unschedulable"] += 1
         elif taint is not None:
-            reasons[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] += 1
+            reasons["node(s) had untolerated taint(s)"] += 1
         elif not is_selected(shape, slot.fact):
             reasons["node(s) didn't match Pod's node affinity/selector"] += 1
         elif any(ports_conflict(want, taken) for want in shape.host_ports for taken in slot.ports):

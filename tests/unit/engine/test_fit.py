@@ -181,7 +181,7 @@ def test_one_pod_is_refused_in_the_schedulers_words():
     facts = room(node("a", cpu=1), tainted, node("c", unschedulable=True), node("d", labels={"x": "y"}, pods=0))
     found = place_pod(pods(1, cpu=2), "default", facts)
     assert found == Unplaced(
-        "0/4 nodes are available: 1 Insufficient cpu, 1 Too many pods, 1 node(s) had untolerated taint {k: v}, "
+        "0/4 nodes are available: 1 Insufficient cpu, 1 Too many pods, 1 node(s) had untolerated taint(s), "
         "1 node(s) were unschedulable."
     )
     assert place_pod(pods(1, cpu=1), "default", facts) == "a"
