@@ -7,31 +7,24 @@ once, so no two decisions of a cycle use the same room, quota or victim. Reads t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from itertools import count
 
-import msgspec
-
-from shoal.engine.affinity import company_of
+from shoal.engine.decided import Decided
 from shoal.engine.fit import Placement
 from shoal.engine.judge import Blocked, Judge, Start
 from shoal.engine.model import (
-    Admit,
     Explanation,
     Gang,
-    Hold,
     HoldReason,
-    Obtain,
     Plan,
-    Preempt,
-    Reseat,
     Shortfall,
 )
 from shoal.engine.policies import Rank
 from shoal.engine.pools import Wanting
 from shoal.engine.refused import Ledge
 from shoal.engine.state import State
-from shoal.engine.supply import explanation_of, few, find_room, obtaining
+from shoal.engine.supply import explanation_of, find_room
 from shoal.engine.victims import smallest_release
 from shoal.engine.waiting import Kind
 
@@ -41,14 +34,12 @@ class Cycle:
         self.state = state
         self.now = now
         self.judge = Judge(state)
-        self.started: list[str] = []
-        self.preempts: list[Preempt] = []
-        self.obtains: list[Obtain] = []
-        self.holds: dict[str, Hold] = {}
-        self.spoken_for: set[str] = set()
-        """Gangs that were decided on outside the main line."""
+        self.decided = Decided(state, now)
+        self.spoken_for = self.decided.spoken_for
         self.offered: dict[Kind, Ledge] = {}
         """Kinds that quota refused before and that were opened for another try, and where the next one is."""
+        self.front: Gang | None = None
+        """The first that had to wait, where room is set aside for it."""
         self.wake_at = 0
         self._asked_again_at = -1
         """The state of holders at which those ahead of a preemptor were last asked again."""
@@ -65,13 +56,14 @@ class Cycle:
         for ledge in self.offered.values():
             state.forest.note_freed(ledge.gates)  # their turn did not come: look there again
         self._tell_the_fresh()
-        reseats = self._reseats()
+        decided = self.decided
+        reseats = decided.reseats()
         return Plan(
-            admits=tuple(self._admit(uid) for uid in self.started),
-            preempts=tuple(self.preempts),
-            holds=tuple(self.holds.values()),
+            admits=decided.admits(),
+            preempts=tuple(decided.preempts),
+            holds=tuple(decided.holds.values()),
             reseats=reseats,
-            obtains=tuple(self.obtains),
+            obtains=tuple(decided.obtains),
             warnings=(*self.state.warnings.values(), *self.state.forest.warnings),
             unfinished=self._is_spent,
             wake_at=self.wake_at,
@@ -131,13 +123,13 @@ class Cycle:
                 with state.ledger.without(remaining):
                     outcome = self.judge.judge(gang, preempting=False)
                 if isinstance(outcome, Start):
-                    self._take_up(gang, outcome, remaining)
+                    self.decided.take_up(gang, outcome, remaining)
             elif isinstance(outcome, Start):
-                self._take_up(gang, outcome, remaining if state.forest.trees else set())
+                self.decided.take_up(gang, outcome, remaining if state.forest.trees else set())
             elif uid in state.pools.asked:
                 outcome = self.judge.judge(gang, preempting=False, asking=True)
                 if isinstance(outcome, Wanting):
-                    self._await_nodes(gang, outcome)
+                    self.decided.await_nodes(gang, outcome)
             if uid in state.pools.asked:
                 state.open_brought(uid, False)
         for uid in (former | claimants) - self.spoken_for:
@@ -146,11 +138,6 @@ class Cycle:
                 state.forest.take_out(uid)
                 state.waiting.reopen(kind)
                 state.forest.version += 1
-
-    def _being_stopped(self, victims: Iterable[str]) -> Explanation:
-        keys = tuple(sorted(self.state.keys[uid] for uid in victims))
-        shortfall = Shortfall(kind="stopping", place="nodes", message=f"waits for {few(keys, ', ')} to stop")
-        return Explanation(message=shortfall.message, shortfalls=(shortfall,), place="nodes", holders=keys)
 
     # The front of the queue, where the policy gives it a privilege
 
@@ -182,10 +169,10 @@ class Cycle:
         while (gang := self._front()) is not None and not self._is_spent:
             outcome = self.judge.judge(gang, preempting=state.settings.preemption, asking=True)
             if isinstance(outcome, Start):
-                self._take_up(gang, outcome)
+                self.decided.take_up(gang, outcome)
                 continue
             if isinstance(outcome, Wanting):
-                self._await_nodes(gang, outcome)
+                self.decided.await_nodes(gang, outcome)
                 continue
             self._block(gang, outcome)
             placement = self._where_it_will_be(gang, previous)
@@ -193,10 +180,25 @@ class Cycle:
                 state.reservation, state.reserved_room = gang.uid, placement
                 state.ledger.claim(gang, placement)
             self.spoken_for.add(gang.uid)
+            self.front = gang
             break
         if state.reservation != previous:
             for kind in state.waiting.kinds.values():
                 state.waiting.reopen(kind)
+
+    def _ask_the_front_again(self) -> None:
+        """Quota became free in this very cycle: the front, for which room is set aside, has the first say."""
+        state, gang = self.state, self.front
+        if gang is None:
+            return
+        state.ledger.unclaim(gang.uid)
+        outcome = self.judge.judge(gang, preempting=state.settings.preemption)
+        if isinstance(outcome, Start):
+            self.front = state.reservation = None
+            self.spoken_for.discard(gang.uid)
+            self.decided.take_up(gang, outcome)
+        elif state.reservation == gang.uid and state.reserved_room is not None:
+            state.ledger.claim(gang, state.reserved_room)
 
     def _where_it_will_be(self, gang: Gang, previous: str | None) -> Placement | None:
         """Room to wait for: once chosen it stays, or it would never become free."""
@@ -280,6 +282,7 @@ class Cycle:
                     continue
                 self._carry_out(gang, outcome)
                 if self._evicts(outcome):
+                    self._ask_the_front_again()
                     self._reopen()  # quota is free that was not: whoever was refused may try again
                     for other, its_lane in state.waiting.fronts():
                         push(other, its_lane, 0)
@@ -316,7 +319,7 @@ class Cycle:
         around = self.state.ledger.room.around
         if not around.closers or kind.signature.alone or kind.signature.company is not None:
             return False
-        return any(around.concerns(company_of(pod_set, gang.namespace)) for pod_set in gang.pod_sets)
+        return self.decided.is_concerned(gang)
 
     def _decide(self, gang: Gang) -> Start | Wanting | Blocked:
         outcome = self._look_at(gang)
@@ -328,73 +331,13 @@ class Cycle:
 
     def _carry_out(self, gang: Gang, outcome: Start | Wanting | Blocked) -> None:
         if isinstance(outcome, Start):
-            self._take_up(gang, outcome)
+            self.decided.take_up(gang, outcome)
         elif isinstance(outcome, Wanting):
-            self._await_nodes(gang, outcome)
+            self.decided.await_nodes(gang, outcome)
         else:
             self._block(gang, outcome)
 
-    # Writing a decision into the state
-
-    def _take_up(self, gang: Gang, start: Start, stopping: Iterable[str] = ()) -> None:
-        """Start it now, or stop its victims and keep the room for it until they, and those `stopping`, are gone."""
-        state = self.state
-        pending = set(stopping)
-        for uid in start.victims:
-            if uid in self.started:
-                self._take_back(uid, gang)
-            else:
-                self._preempt(uid, gang, start.cause)
-                pending.add(uid)
-        # As MCAD: where sums decide, quota does not wait for pods to disappear.
-        if not pending or (gang.supply == "aggregate" and start.cause == "quota"):
-            self._start(gang, start)
-            return
-        state.ledger.claim(gang, start.placement)
-        self.spoken_for.add(gang.uid)
-        self._hold(gang, "preempting", self._being_stopped(pending))
-
-    def _await_nodes(self, gang: Gang, wanting: Wanting) -> None:
-        """Ask for nodes, once, and keep what the gang needs of those that exist until they are there."""
-        state = self.state
-        if gang.uid not in state.pools.asked:
-            self.obtains.append(Obtain(gang=gang.key, uid=gang.uid, nodes=wanting.nodes, pod_sets=wanting.there))
-            state.assume_obtaining(gang, wanting.nodes)
-            state.fresh[gang.uid] = None
-        state.ledger.claim(gang, wanting.here, partly=True)
-        self.spoken_for.add(gang.uid)
-        if gang.uid in state.fresh:
-            self._hold(gang, "obtaining", obtaining(state.pools.asked[gang.uid]))
-
-    def _start(self, gang: Gang, start: Start) -> None:
-        self.started.append(gang.uid)
-        self.holds.pop(gang.uid, None)
-        self.state.assume_admitted(gang, self.now, start.seats, start.placement.assignment(gang))
-        self.state.ledger.settle()
-
-    def _take_back(self, uid: str, preemptor: Gang) -> None:
-        """It was to start in this very cycle and has to yield: nobody was told yet, so it simply waits on."""
-        self.started.remove(uid)
-        self.state.yielded_to.setdefault(uid, set()).add(preemptor.uid)
-        gang = self.state.by_uid(uid)
-        self.state.put(msgspec.structs.replace(gang, state="waiting", admitted_at=0, seats={}, assignment=()))
-        self.state.ledger.settle()
-
-    def _preempt(self, uid: str, preemptor: Gang, cause: str) -> None:
-        victim = self.state.by_uid(uid)
-        why = "borrowed or lower-priority quota" if cause == "quota" else "room of lower priority"
-        self.preempts.append(
-            Preempt(
-                gang=victim.key,
-                uid=uid,
-                preemptor=preemptor.key,
-                preemptor_uid=preemptor.uid,
-                cause=cause,
-                message=f"makes way for {preemptor.key}, which needs its {why}",
-            )
-        )
-        self.state.assume_stopping(victim, preemptor)
-        self.state.ledger.settle()
+    # Whoever is refused
 
     def _block(self, gang: Gang, blocked: Blocked) -> None:
         kind = self.state.waiting.kind_of(gang.uid)
@@ -410,7 +353,7 @@ class Cycle:
             kind.explanation, kind.reason, kind.stale = explanation, reason, False
             kind.refused_path = self.state.forest.refused_path if blocked.by_quota else ()
             self._close(kind)
-        self._hold(gang, reason, explanation)
+        self.decided.hold(gang, reason, explanation)
 
     def _close(self, kind: Kind) -> None:
         state = self.state
@@ -424,10 +367,6 @@ class Cycle:
             state.watchers[kind] = None
         state.waiting.close(kind)
 
-    def _hold(self, gang: Gang, reason: HoldReason, explanation: Explanation) -> None:
-        self.state.fresh.pop(gang.uid, None)
-        self.holds[gang.uid] = Hold(gang=gang.key, uid=gang.uid, reason=reason, explanation=explanation)
-
     # Those about whom nothing was said yet
 
     def _tell_the_fresh(self) -> None:
@@ -439,13 +378,13 @@ class Cycle:
             if uid in state.problems:
                 shortfall = Shortfall(kind="bad-fact", place=gang.key, message=state.problems[uid])
                 explanation = Explanation(message=shortfall.message, shortfalls=(shortfall,), place=gang.key)
-                self._hold(gang, "bad-fact", explanation)
+                self.decided.hold(gang, "bad-fact", explanation)
             elif kind is not None and kind.closed and kind.explanation is not None:
                 if kind.stale:
                     self._look_again(gang, kind)
-                self._hold(gang, kind.reason, kind.explanation)
+                self.decided.hold(gang, kind.reason, kind.explanation)
             elif not self._is_spent:
-                self._hold(gang, "order", Explanation(message="waits behind others in the queue", place="queue"))
+                self.decided.hold(gang, "order", Explanation(message="waits behind others in the queue", place="queue"))
             else:
                 state.fresh[uid] = None
 
@@ -455,25 +394,6 @@ class Cycle:
         kind.stale = False
         if not isinstance(found, Placement):
             kind.explanation = explanation_of(found)
-
-    def _reseats(self) -> tuple[Reseat, ...]:
-        state = self.state
-        found = []
-        for uid in sorted(state.forest.take_moved()):
-            key = state.keys.get(uid)
-            gang = state.gangs[key] if key is not None else None
-            if gang is None or gang.state != "admitted":
-                continue
-            seats = state.forest.seats(uid)
-            if seats != gang.seats:
-                state.put(msgspec.structs.replace(gang, seats=seats))
-                if uid not in self.started:
-                    found.append(Reseat(gang=gang.key, uid=uid, seats=seats))
-        return tuple(found)
-
-    def _admit(self, uid: str) -> Admit:
-        gang = self.state.by_uid(uid)
-        return Admit(gang=gang.key, uid=uid, seats=gang.seats, assignment=gang.assignment)
 
     def _rank(self, gang: Gang) -> Rank:
         return self.state.policy.rank(gang, self.state, self.now)

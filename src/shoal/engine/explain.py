@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.engine.fit import Placement, demand_of
 from shoal.engine.increase import least_increase, least_node
+from shoal.engine.judge import quota_refusal
 from shoal.engine.model import Explanation, Gang, QuotaIncrease, Shortfall
 from shoal.engine.state import State, wants_room
 from shoal.engine.supply import explanation_of, few, find_room, obtaining
@@ -60,7 +61,7 @@ def _why(state: State, gang: Gang) -> Explanation:
     if gang.uid in state.pools.asked:
         return obtaining(state.pools.asked[gang.uid])
     if _has_quota(state, gang):
-        refused = state.forest.refusal(state.consumer(gang))
+        refused = quota_refusal(state, gang, state.consumer(gang))
         if refused:
             return explanation_of(refused)
     with state.ledger.without([gang.uid]):  # its own claim does not stand in its way
@@ -84,7 +85,7 @@ def _least_increase(state: State, gang: Gang, found: Explanation) -> QuotaIncrea
         with state.ledger.without([gang.uid]):
             if not isinstance(find_room(gang, state.ledger, say_why=False), Placement):
                 return None
-        return least_increase(state.forest, state.consumer(gang))
+        return least_increase(state.forest, state.consumer(gang), lambda asks: not quota_refusal(state, gang, asks))
     if found.shortfalls and gang.supply == "fit" and gang.uid not in state.pools.asked:
         with state.ledger.without([gang.uid]):
             return least_node(gang, state.ledger)
@@ -115,7 +116,7 @@ def front(state: State, count: int, now: int) -> list[str]:
 def _holders(state: State, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
     """Gangs that hold what is short, the largest first."""
     short = {shortfall.resource for shortfall in shortfalls if shortfall.resource}
-    places = [shortfall.place for shortfall in shortfalls if shortfall.kind == "quota"]
+    places = [shortfall.place for shortfall in shortfalls if shortfall.kind == "quota" and shortfall.resource]
     inside = None if not places else {uid for place in places for uid in state.forest.members(place)}
     held: list[tuple[int, str]] = []
     for other in state.ledger.holders.values():
@@ -135,7 +136,7 @@ def _release(state: State, gang: Gang) -> tuple[str, ...]:
         return sum(min(value, demand.get(name, 0)) for name, value in demand_of(other.pod_sets).items())
 
     def suffices(chosen: Sequence[str]) -> bool:
-        if consumer is not None and state.forest.refusal(consumer, without=chosen):
+        if consumer is not None and quota_refusal(state, gang, consumer, without=chosen):
             return False
         with state.ledger.without([*chosen, gang.uid]):
             return isinstance(find_room(gang, state.ledger, say_why=False), Placement)

@@ -7,6 +7,7 @@ seats and the same victims. A seat depends on who came before; it is stored with
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,12 @@ class Seating(msgspec.Struct, frozen=True):
 
     seats: dict[str, Seat]
     victims: tuple[str, ...] = ()
+
+
+class _Refused(NamedTuple):
+    tree: Tree
+    where: TreeNode | None
+    """None: no such leaf."""
 
 
 class Forest:
@@ -117,31 +124,38 @@ class Forest:
 
     def allocate(self, consumer: Consumer) -> Seating | tuple[Shortfall, ...]:
         """A seat in every tree, or why not. A refusal changes nothing; a seating can be taken back with `undo`."""
-        victims: list[str] = []
         self._version_before = self.version
         for tree in self._trees.values():
             tree.journal.clear()
+        victims = self._sit_everywhere(consumer)
+        if isinstance(victims, _Refused):
+            leaf = victims.tree.leaf(consumer.groups.get(victims.tree.name, "default"))
+            path = leaf.path() if leaf is not None else []
+            self.refused_path = tuple(path[: path.index(victims.where) + 1] if victims.where is not None else ())
+            reasons = self._reasons(victims.tree, victims.where, consumer)
+            self.undo()
+            return reasons
+        if victims:
+            self.version += 1
+        return Seating(self.seats(consumer.uid), tuple(victims))
+
+    def _sit_everywhere(self, consumer: Consumer) -> list[str] | _Refused:
+        """Tree by tree; who is pushed out of one leaves all of them. Returns those, or where it failed."""
+        victims: list[str] = []
         for name in self.trees:
             tree = self._trees[name]
             preempted = tree.allocate(consumer, self.minimal_victims)
             if not isinstance(preempted, list):
-                reasons = self._reasons(tree, preempted, consumer)
-                leaf = tree.leaf(consumer.groups.get(name, "default"))
-                path = leaf.path() if leaf is not None else []
-                self.refused_path = tuple(path[: path.index(preempted) + 1] if preempted is not None else ())
-                self.undo()
-                return reasons
+                return _Refused(tree, preempted)
             for uid in preempted:
                 for other in self.trees:
                     if other != name:
                         self._trees[other].release(uid)
             victims += [uid for uid in preempted if uid not in victims]
-        if victims:
-            self.version += 1
-        return Seating(self.seats(consumer.uid), tuple(victims))
+        return victims
 
-    def refusal(self, consumer: Consumer, without: Iterable[str] = ()) -> tuple[Shortfall, ...]:
-        """Why there would be no seat, were those `without` gone; empty where there would be one. Changes nothing."""
+    def trial(self, consumer: Consumer, without: Iterable[str] = ()) -> Seating | tuple[Shortfall, ...]:
+        """What `allocate` would say, were those `without` gone. Changes nothing."""
         version = self.version
         moved = {name: set(tree.moved) for name, tree in self._trees.items()}
         for tree in self._trees.values():
@@ -149,17 +163,17 @@ class Forest:
         for uid in [*without, consumer.uid]:
             for tree in self._trees.values():
                 tree.release(uid)
-        reasons: tuple[Shortfall, ...] = ()
-        for name in self.trees:
-            answer = self._trees[name].allocate(consumer, self.minimal_victims)
-            if not isinstance(answer, list):
-                reasons = self._reasons(self._trees[name], answer, consumer)
-                break
+        victims = self._sit_everywhere(consumer)
+        answer: Seating | tuple[Shortfall, ...]
+        if isinstance(victims, _Refused):
+            answer = self._reasons(victims.tree, victims.where, consumer)
+        else:
+            answer = Seating(self.seats(consumer.uid), tuple(victims))
         self.undo()
         self.version = version
         for name, tree in self._trees.items():
             tree.moved = moved[name]
-        return reasons
+        return answer
 
     def lacking_for_more(self, uid: str, more: Amounts) -> tuple[Shortfall, ...]:
         """What is missing for someone who sits here to have this much more; nobody is made to leave for it."""

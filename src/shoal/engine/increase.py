@@ -5,6 +5,8 @@ Called by `explain` only. Tries on the forest or the room and puts everything ba
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shoal.engine.fit import Placement, demand_of, place
@@ -19,16 +21,17 @@ NODES = "nodes"
 _NEW = "one+more"  # no real node can have a + in its name
 
 
-def least_increase(forest: Forest, consumer: Consumer) -> QuotaIncrease | None:
-    """None when no single quota is enough: a missing leaf, or several nodes at their limits."""
+def least_increase(forest: Forest, consumer: Consumer, is_admitted: Callable[[Consumer], bool]) -> QuotaIncrease | None:
+    """`is_admitted` tells whether quota, as it stands, says yes. None when no single quota is enough: a missing leaf,
+    or several nodes at their limits."""
     calm = msgspec.structs.replace(consumer, priority=min(consumer.priority, 0))
     found: list[tuple[int, int, str, Amounts]] = []
     for name in forest.trees:
         leaf = forest.tree(name).leaf(consumer.groups.get(name, "default"))
         for node in leaf.path() if leaf is not None else ():
             lacking = forest.tree(name).lacking(node, consumer.request)
-            if lacking and _admits(forest, calm, node, lacking):
-                least = _trimmed(forest, calm, node, lacking)
+            if lacking and _admits(calm, node, lacking, is_admitted):
+                least = _trimmed(calm, node, lacking, is_admitted)
                 found.append((len(least), sum(least.values()), f"{name}/{node.name}", least))
     if not found:
         return None
@@ -36,21 +39,21 @@ def least_increase(forest: Forest, consumer: Consumer) -> QuotaIncrease | None:
     return QuotaIncrease(place_name, amounts)
 
 
-def _admits(forest: Forest, consumer: Consumer, node: TreeNode, more: Amounts) -> bool:
+def _admits(consumer: Consumer, node: TreeNode, more: Amounts, is_admitted: Callable[[Consumer], bool]) -> bool:
     before = node.quota
     node.quota = {**before, **{key: before.get(key, 0) + amount for key, amount in more.items()}}
-    refused = forest.refusal(consumer)
+    admitted = is_admitted(consumer)
     node.quota = before
-    return not refused
+    return admitted
 
 
-def _trimmed(forest: Forest, consumer: Consumer, node: TreeNode, more: Amounts) -> Amounts:
+def _trimmed(consumer: Consumer, node: TreeNode, more: Amounts, is_admitted: Callable[[Consumer], bool]) -> Amounts:
     """Others may move up once there is a little more: ask for no more than it takes, resource by resource."""
     for resource in sorted(more):
         low, high = 0, more[resource]
         while low < high:
             middle = (low + high) // 2
-            if _admits(forest, consumer, node, {**more, resource: middle}):
+            if _admits(consumer, node, {**more, resource: middle}, is_admitted):
                 high = middle
             else:
                 low = middle + 1

@@ -6,14 +6,18 @@ in the quota forest that it was found with.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from shoal.engine.fit import Placement, demand_of
+from shoal.engine.forest import Consumer, Seating
 from shoal.engine.model import Amounts, Gang, Seat, Shortfall
 from shoal.engine.pools import Wanting
 from shoal.engine.state import State
 from shoal.engine.supply import find_room
 from shoal.engine.victims import smallest_release
+from shoal.engine.yielding import Barred
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -52,11 +56,11 @@ class Judge:
             if isinstance(seating, tuple):
                 return Blocked(seating)
             victims, tentative = seating.victims, True
-            above = [uid for uid in victims if state.outranks(uid, gang.uid)]
-            if above:
+            barred = state.barred(gang, victims)
+            if barred is not None:
                 state.forest.undo()
                 state.forest.refused_path = state.forest.path_of(state.consumer(gang))
-                return Blocked((self._may_not_push_out(above[0]),))
+                return Blocked((may_not_push_out(state, gang, barred),))
         if self._has_quota(gang):
             seats = state.forest.seats(gang.uid)
         found = self._room_without(gang, victims)
@@ -70,11 +74,6 @@ class Judge:
         if preempting and not self._has_quota(gang):
             return self._with_preemption(gang, found)
         return Blocked(found)
-
-    def _may_not_push_out(self, uid: str) -> Shortfall:
-        key = self.state.keys[uid]
-        message = f"its quota is held by {key}, for which it was stopped itself"
-        return Shortfall(kind="quota", place="quota", message=message)
 
     def _has_quota(self, gang: Gang) -> bool:
         return self.state.settings.quota and gang.dialect == "mcad" and bool(self.state.forest.trees)
@@ -112,3 +111,21 @@ class Judge:
             return Blocked(missing)
         self.steps += release.steps
         return Start(release.placement, {}, release.gangs, "priority")
+
+
+def quota_refusal(state: State, gang: Gang, consumer: Consumer, without: Iterable[str] = ()) -> tuple[Shortfall, ...]:
+    """Why quota would say no, were those `without` gone; empty where it would say yes. Changes nothing."""
+    seating = state.forest.trial(consumer, without)
+    if not isinstance(seating, Seating):
+        return seating
+    barred = state.barred(gang, seating.victims)
+    return () if barred is None else (may_not_push_out(state, gang, barred),)
+
+
+def may_not_push_out(state: State, gang: Gang, barred: Barred) -> Shortfall:
+    """Said of a gang whose quota is held by one that it, or an equal ahead of it, had to make way for."""
+    who = "it was stopped itself"
+    if barred.yielder != gang.uid:
+        who = f"{state.keys[barred.yielder]}, its equal ahead of it, was stopped"
+    message = f"its quota is held by {state.keys[barred.holder]}, for which {who}"
+    return Shortfall(kind="quota", place="quota", message=message)

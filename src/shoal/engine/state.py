@@ -36,6 +36,7 @@ from shoal.engine.shape import shape_of
 from shoal.engine.to_come import beyond
 from shoal.engine.validate import gang_problem, node_problem, pod_problem, pool_problem
 from shoal.engine.waiting import Kind, Signature, Waiting
+from shoal.engine.yielding import Barred, Yielding
 
 HOLDS = ("admitted", "stopping")
 
@@ -69,9 +70,10 @@ class State:
         self.fresh: dict[str, None] = {}
         """Waiting or bad, and nothing was said about them yet."""
         self.victims: dict[str, set[str]] = {}
-        """Preemptor UID to the gangs that were stopped for it and have not started again."""
-        self.yielded_to: dict[str, set[str]] = {}
-        """Who was ever stopped for whom, by UID."""
+        """Preemptor UID to the gangs that were stopped for it and have not started again; until it starts itself."""
+        self.served: dict[str, str] = {}
+        """UID of a gang that was stopped to UID of its preemptor, where that one has started since."""
+        self.yielding = Yielding()
         self.holders_version = 0
         self.first_held: dict[str, int] = {}
         self.usage: dict[str, Amounts] = {}
@@ -90,6 +92,10 @@ class State:
     def update(self, fact: Fact) -> None:
         match fact:
             case Gang():
+                if fact.state in HOLDS:
+                    self.note_started(fact.uid)
+                if fact.stopping_for != self.served.get(fact.uid, ""):
+                    self.served.pop(fact.uid, None)
                 self.put(self._with_known_admission(fact))
             case PodFact():
                 self._warn(f"Pod/{fact.uid}", pod_problem(fact))
@@ -207,8 +213,8 @@ class State:
             known = None
         if known is not None:
             self._uncount(known)
-            if self.yielded_to and _asks_otherwise(known, gang):
-                self._forget_yielding(gang.uid)
+            if self.yielding and _asks_otherwise(known, gang):
+                self.yielding.forget(gang.uid)
         self.gangs[gang.key] = gang
         self.keys[gang.uid] = gang.key
         problem = self._problem_of(gang)
@@ -257,12 +263,13 @@ class State:
         self.problems.pop(gang.uid, None)
         self.fresh.pop(gang.uid, None)
         self.first_held.pop(gang.uid, None)
-        self._forget_yielding(gang.uid)
+        self.yielding.forget(gang.uid)
+        self.served.pop(gang.uid, None)
 
-    def _forget_yielding(self, uid: str) -> None:
-        self.yielded_to.pop(uid, None)
-        for others in self.yielded_to.values():
-            others.discard(uid)
+    def note_started(self, uid: str) -> None:
+        """It got what others were stopped for. Should it come back, it waits in line like everybody else."""
+        for victim in self.victims.pop(uid, ()):
+            self.served[victim] = uid
 
     def standing(self, gang: Gang) -> Hashable:
         """What a waiting gang's place and verdict depend on."""
@@ -278,8 +285,9 @@ class State:
             for resource, amount in demand_of(gang.pod_sets).items():
                 book[resource] = book.get(resource, 0) + amount
         if gang.stopping_for and gang.state != "admitted":
-            self.victims.setdefault(gang.stopping_for, set()).add(gang.uid)
-            self.yielded_to.setdefault(gang.uid, set()).add(gang.stopping_for)
+            self.yielding.note(gang.uid, gang.stopping_for)
+            if self.served.get(gang.uid) != gang.stopping_for:
+                self.victims.setdefault(gang.stopping_for, set()).add(gang.uid)
 
     def _uncount(self, gang: Gang) -> None:
         if self._problem_of(gang):
@@ -290,27 +298,24 @@ class State:
             for resource, amount in demand_of(gang.pod_sets).items():
                 book[resource] -= amount
         if gang.stopping_for and gang.state != "admitted":
-            others = self.victims[gang.stopping_for]
+            others = self.victims.get(gang.stopping_for, set())
             others.discard(gang.uid)
             if not others:
-                del self.victims[gang.stopping_for]
+                self.victims.pop(gang.stopping_for, None)
 
-    def outranks(self, other: str, uid: str) -> bool:
-        """Did this gang ever yield to the other one, or to one that yielded to it, and so on?
+    def barred(self, gang: Gang, victims: Iterable[str]) -> Barred | None:
+        """The first of these victims that this gang may not push out, because it, or an equal ahead of it, yielded."""
+        if not victims or not self.yielding:
+            return None
+        return self.yielding.barred(victims, gang.uid, self._line(gang), self.policy.order(gang))
 
-        Then it may not take the other one's place: MCAD's rules let a borrower of high priority and a gang within its
-        own quota evict each other for ever. Whoever yielded once keeps yielding, until one of the two changes.
-        """
-        seen: set[str] = set()
-        above = [uid]
-        while above:
-            for next_uid in self.yielded_to.get(above.pop(), ()):
-                if next_uid == other:
-                    return True
-                if next_uid not in seen:
-                    seen.add(next_uid)
-                    above.append(next_uid)
-        return False
+    def are_equal(self, one: Gang, other: Gang) -> bool:
+        """Does only their age tell them apart?"""
+        return one.dialect == other.dialect and self._line(one) == self._line(other)
+
+    def _line(self, gang: Gang) -> Hashable:
+        """Equal for gangs that are judged alike, whatever keeps one of them apart."""
+        return msgspec.structs.replace(self.signature(gang), may_obtain=True)
 
     def still_stopping(self, preemptor: str) -> set[str]:
         return {uid for uid in self.victims.get(preemptor, ()) if self.by_uid(uid).state == "stopping"}
@@ -393,12 +398,16 @@ class State:
 
     def enqueue(self, gang: Gang, personal: bool = False) -> None:
         known = self.waiting.kind_of(gang.uid)
-        evicted = self.settings.quota and gang.uid in self.yielded_to  # whom it may push out is its own matter
+        evicted = self.settings.quota and gang.uid in self.yielding  # whom it may push out is its own matter
         apart = personal or evicted or gang.uid in self.pools.asked  # so is which nodes it waits for
         alone = apart or (known is not None and known.signature.alone != "")
         signature = self.signature(gang, gang.uid if alone else "")
         self._leave_queue(gang.uid)
         kind = self.waiting.add(gang, signature)
+        if evicted:
+            self.yielding.wait(gang.uid, self._line(gang), self.policy.order(gang))
+        elif self.yielding and self.waiting.is_first(gang.uid):
+            self.waiting.reopen(kind)  # what bars those behind it need not bar it
         self.refused.renew(kind)
         if kind not in self._rows:
             room = self.ledger.room
@@ -412,6 +421,7 @@ class State:
 
     def _leave_queue(self, uid: str) -> None:
         emptied = self.waiting.remove(uid)
+        self.yielding.leave(uid)
         if emptied is None:
             return
         self.watchers.pop(emptied, None)
@@ -435,7 +445,8 @@ class State:
         if self.settings.quota:
             leaves = tuple(gang.labels.get(tree, "default") for tree in self.forest.trees)
         standing = (gang.priority, gang.preemptable) if self.settings.quota or self.settings.preemption else None
-        return Signature(shapes, gang.supply, company, leaves, standing, alone, gang.may_obtain)
+        lane = self.policy.lane(gang) if self.settings.quota and self.settings.preemption else None
+        return Signature(shapes, gang.supply, company, leaves, standing, alone, gang.may_obtain, lane)
 
     def could_fit(self, kind: Kind) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
@@ -468,7 +479,7 @@ class State:
         if kind.signature.company is not None or kind.signature.alone:
             seen += [self.ledger.room.around.version, self.ledger.given_back]
         if self.settings.preemption:
-            seen.append(self.holders_version)
+            seen += [self.holders_version, self.yielding.left]
         if self.settings.quota and kind.reason == "quota":
             seen.append(self.forest.shape_version)
             for node in kind.refused_path:

@@ -33,6 +33,8 @@ class Signature(msgspec.Struct, frozen=True):
     """UID of a gang that other pods' anti-affinity concerns: judged by itself."""
     may_obtain: bool = True
     """Whether nodes may be asked for on its behalf."""
+    lane: Hashable = None
+    """Where gangs are evicted for quota: one line only, because who yielded stands in the way of those behind it."""
 
 
 class Kind:
@@ -100,6 +102,11 @@ class Waiting:
     def kind_of(self, uid: str) -> Kind | None:
         known = self._of.get(uid)
         return known[0] if known else None
+
+    def is_first(self, uid: str) -> bool:
+        """Is it at the front of its lane?"""
+        known = self._of.get(uid)
+        return known is not None and known[0].lanes[known[1]][0][1] == uid
 
     def close(self, kind: Kind) -> None:
         kind.closed = True

@@ -9,7 +9,7 @@ from shoal.engine import judge as judging
 from shoal.engine.cycle import Cycle
 from shoal.engine.fit import Placement, place
 from shoal.engine.ledger import Ledger
-from shoal.engine.state import State
+from shoal.engine.yielding import Yielding
 from tests.faults import proven
 
 from .build import SECOND, admitted, engine, gang, held, node, pod, pods, preempted, quota, subtree, why
@@ -69,7 +69,7 @@ def test_f013_zero_is_a_legal_size():
 
 
 def _nobody_remembers(patch):
-    patch.setattr(State, "outranks", lambda self, other, uid: False)
+    patch.setattr(Yielding, "outranks", lambda self, other, uid: False)
 
 
 @proven(without=_nobody_remembers)

@@ -288,8 +288,8 @@ class World:
                 planned = {entry.name: sum(entry.nodes.values()) for entry in gang.assignment}
                 assert planned == {pod_set.name: pod_set.count for pod_set in gang.pod_sets}
 
-    def rebuilt(self, yielded=None) -> Engine:
-        """A new engine told the same facts, in another order; `yielded`: and who yielded to whom."""
+    def rebuilt(self) -> Engine:
+        """A new engine told the same facts, in another order, and who yielded to whom, which is no fact."""
         known = {key_of(fact): fact for fact in self.engine._state.facts()}
         facts = [*self.nodes.values(), *self.pods.values()]
         facts += [fact for key, fact in known.items() if key.startswith("QuotaSubtree")]
@@ -298,7 +298,9 @@ class World:
         self_dice = random.Random(len(facts))
         self_dice.shuffle(facts)
         again = Engine(self.settings)
-        again._state.yielded_to = yielded or {}
+        state = self.engine._state
+        again._state.yielding.to = {uid: set(others) for uid, others in state.yielding.to.items()}
+        again._state.served = dict(state.served)
         for fact in facts:
             again.update(fact)
         return again
