@@ -253,6 +253,20 @@ async def test_errors_in_the_text_name_the_line_and_a_correction_recovers(stage,
     assert len(stage.objects(kinds.RAY_CLUSTER)) == 1
 
 
+@pytest.mark.parametrize(
+    "spec, annotation, told",
+    [
+        ({"head": {"spec": {"containers": "ray"}}}, "", "spec.head.spec.containers must be a list"),
+        ({"worker": {"spec": {}}}, "", "spec.worker needs at least one container"),
+        ({}, "soon", "annotation ray.k8s.io/launch-timeout 'soon' is not a time; write 600, 600s, 10m or 1h"),
+    ],
+)
+def test_errors_in_the_typed_form_name_the_field(spec, annotation, told):
+    body = ray(**spec)
+    body["metadata"]["annotations"] = {"ray.k8s.io/launch-timeout": annotation}
+    assert translate(body, Settings()).problems == [told]
+
+
 def test_what_is_overridden_ignored_or_unsupported_is_said():
     found = translate(
         ray(configuration="max_workers: 3\nfile_mounts: {a: b}\n", maxWorkers=5, targetUtilization=80), Settings()
@@ -352,7 +366,8 @@ def test_every_complaint_about_the_text_names_its_line(text, told):
 
 def test_the_typed_form_is_refused_where_its_cluster_would_be():
     bad = {"spec": {"containers": [{"name": "ray", "resources": {"limits": {"cpu": "lots"}}}]}}
-    assert translate(ray(worker=bad), Settings()).problems[0].startswith("spec.worker: ")
+    told = "spec.worker.spec.containers[0].resources.limits.cpu: 'lots' is not a quantity"
+    assert told in translate(ray(worker=bad), Settings()).problems[0]
     assert "at most 53" in translate(ray("x" * 60), Settings()).problems[0]
 
 

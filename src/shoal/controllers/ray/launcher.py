@@ -12,15 +12,13 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import auth, names, pods, view
+from shoal.controllers.ray.launch_timeout import DEFAULT_TIMEOUT, launch_timeout
 from shoal.controllers.ray.ray_translation import LABEL, Translation
 from shoal.controllers.ray.settings import Settings
 
 LAUNCHER_LABEL = "ray-launcher"
 IMAGE = "ray.k8s.io/launcher-image"
 RESOURCES: Json = {"requests": {"cpu": "100m", "memory": "128Mi"}}
-TIMEOUT = "ray.k8s.io/launch-timeout"
-TIMEOUT_AS_PROPOSED = "ray.k8s.io/launchTimeout"
-DEFAULT_TIMEOUT = 600
 FILE = "example-full.yaml"
 _MOUNT = "/mounted-configmap"
 
@@ -66,24 +64,15 @@ def config_map(ray: Json, translation: Translation) -> Json:
     }
 
 
-def launch_timeout(ray: Json) -> int:
-    """Seconds; the annotation takes `600`, `600s` or `10m`."""
-    marks = view.annotations_of(ray)
-    text = (marks.get(TIMEOUT) or marks.get(TIMEOUT_AS_PROPOSED) or "").strip().lower()
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in ("s", "m", "h") else (text, "s")
-    if not (number.isascii() and number.isdigit()):
-        return DEFAULT_TIMEOUT
-    return max(1, int(number) * {"s": 1, "m": 60, "h": 3600}[unit])
-
-
 def launcher_pod(ray: Json, cluster: Json, translation: Translation, settings: Settings) -> Json:
     name, hashed = view.name(ray), translation.hash
     prefix = f"{name[:40]}-{hashed}-"
     image = view.annotations_of(ray).get(IMAGE) or view.ray_container(view.head(cluster)).get("image")
     host = pods.head_host(cluster, settings)
-    timeout = launch_timeout(ray)
+    timeout = launch_timeout(ray) or DEFAULT_TIMEOUT
     url = f"http://{host}:{view.dashboard_port(cluster)}"
-    script = f"python -c {shlex.quote(_WAIT_FOR_NODES)} {url} {translation.initial} {timeout}"
+    # no head is up within a second; where pods are only simulated, this says how long the launcher runs
+    script = f"sleep 1; python -c {shlex.quote(_WAIT_FOR_NODES)} {url} {translation.initial} {timeout}"
     container: Json = {
         "name": "ray-launcher",
         "image": image,

@@ -15,7 +15,9 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.controllers.ray import ray_shape, ray_text, validation, view
 from shoal.controllers.ray.guarded_yaml import Document
+from shoal.controllers.ray.launch_timeout import problems_of_timeout
 from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.template_shape import POD_TEMPLATE, problems_of_shape
 from shoal.errors import BadInput
 
 SUSPEND = "ray.k8s.io/suspend"
@@ -53,7 +55,7 @@ class Translation(msgspec.Struct, frozen=True):
 
 def translate(ray: Json, settings: Settings) -> Translation:
     spec = view.spec(ray)
-    problems = [*_typed_problems(spec)]
+    problems = [*_typed_problems(spec), *problems_of_timeout(ray)]
     document = Document({}, {})
     if spec.get("configuration"):
         try:
@@ -175,7 +177,9 @@ def _typed_problems(spec: Json) -> list[str]:
         problems.append("spec.autoScalingMode must be default or aggressive")
     for field in ("head", "worker"):
         template = spec.get(field)
-        if template is not None and not ((template.get("spec") or {}).get("containers")):
+        misshapen = [*problems_of_shape(template, POD_TEMPLATE, f"spec.{field}")]
+        problems += misshapen
+        if template is not None and not misshapen and not (template.get("spec") or {}).get("containers"):
             problems.append(f"spec.{field} needs at least one container")
     return problems
 
