@@ -1,4 +1,4 @@
-"""How long the launch of a `Ray` may take, by its annotation. Pure; the launcher reads it, the translation checks it."""
+"""How long the launch of a `Ray` may take, by its annotation. Pure: the launcher reads it, the translation checks."""
 
 from __future__ import annotations
 
