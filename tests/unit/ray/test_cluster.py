@@ -119,6 +119,34 @@ async def test_progress_on_the_way_up_is_merged_into_one_write():
     assert status["readyWorkerReplicas"] == 4
 
 
+def with_head_image(image: str):
+    return {"template": {"spec": {"containers": [container("ray-head", image=image)]}}}
+
+
+async def test_a_strategy_that_comes_later_than_the_pods_holds_from_then_on(stage):
+    """Recreate replaces what differs already; pods that are as the spec says stay until it changes."""
+    await created(stage)
+    first = {view.uid(pod) for pod in pods(stage)}
+    await patch(stage, upgradeStrategy={"type": "Recreate"})
+    assert {view.uid(pod) for pod in pods(stage)} == first
+    await patch(stage, headGroupSpec=with_head_image("rayproject/ray:9"))
+    second = {view.uid(pod) for pod in pods(stage)}
+    assert len(second) == 3 and not second & first
+    await patch(stage, upgradeStrategy=None, headGroupSpec=with_head_image("rayproject/ray:10"))
+    assert {view.uid(pod) for pod in pods(stage)} == second
+
+
+async def test_a_cluster_that_drifted_is_replaced_when_its_strategy_becomes_recreate(stage):
+    await created(stage)
+    first = {view.uid(pod) for pod in pods(stage)}
+    found = await patch(stage, headGroupSpec=with_head_image("rayproject/ray:9"))
+    assert "use upgradeStrategy Recreate" in conditions(found)["SpecDrift"]["message"]
+    found = await patch(stage, upgradeStrategy={"type": "Recreate"})
+    assert not {view.uid(pod) for pod in pods(stage)} & first
+    assert len(pods(stage)) == 3
+    assert "SpecDrift" not in conditions(found)
+
+
 async def test_a_cluster_at_rest_writes_nothing(stage):
     await created(stage)
     await all_ready(stage)

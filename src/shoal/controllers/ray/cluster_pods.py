@@ -69,11 +69,19 @@ class ClusterPods:
         return status.starts_suspending(cluster)
 
     async def _recreate(self, cluster: Json, heads: list[Json], members: list[Json]) -> bool:
-        """Replace everything when the spec changed under strategy Recreate. True when the pass ends here."""
+        """Replace everything when the spec changed under strategy Recreate. True when the pass ends here.
+
+        A head without a hash is older than the strategy: it gets one, unless pods differ from the spec already.
+        """
         head = next((pod for pod in heads if not view.deleting(pod)), None)
-        if head is None or not upgrade.drifted(cluster, head):
+        if head is None:
             return False
-        if view.annotations_of(head).get(names.OPERATOR_VERSION) != self._settings.version:
+        marks = view.annotations_of(head)
+        is_marked = names.UPGRADE_HASH in marks
+        if is_marked and not upgrade.drifted(cluster, head):
+            return False
+        is_others = is_marked and marks.get(names.OPERATOR_VERSION) != self._settings.version
+        if is_others or not (is_marked or status.drifted_groups(cluster, members)):
             marks = {names.UPGRADE_HASH: upgrade.spec_hash(cluster), names.OPERATOR_VERSION: self._settings.version}
             await self._writes.patch(kinds.POD, head, {"metadata": {"annotations": marks}}, self._caches.pods)
             return False
