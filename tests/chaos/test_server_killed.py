@@ -12,7 +12,8 @@ import pytest
 from shoal.api.kinds import EVENT, LEASE
 from shoal.kube.client import Client
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.storage import FILE, Storage
+from shoal.local.apiserver.state_file import FILE
+from shoal.local.apiserver.storage import Storage
 from tests.faults import proven
 from tests.unit.apiserver.conftest import ManualClock
 from tests.unit.apiserver.test_storage import _acknowledge_early, crash_image, names, opened, write

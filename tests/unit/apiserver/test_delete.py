@@ -29,9 +29,9 @@ async def test_plain_objects_go_at_once(client: Client) -> None:
 
 async def test_preconditions_protect_a_namesake(client: Client) -> None:
     made = await client.create(CONFIG_MAP, config_map("a"), "default")
-    with pytest.raises(Conflict, match="UID in precondition"):
+    with pytest.raises(Conflict, match="UID in the precondition"):
         await client.delete(CONFIG_MAP, "a", "default", uid="another")
-    with pytest.raises(Conflict, match="ResourceVersion in precondition"):
+    with pytest.raises(Conflict, match="ResourceVersion in the precondition"):
         await client.delete(CONFIG_MAP, "a", "default", resource_version="1")
     await client.delete(CONFIG_MAP, "a", "default", uid=made["metadata"]["uid"])
 

@@ -17,7 +17,8 @@ from shoal.local.apiserver import Server
 from shoal.local.apiserver import collection as collections
 from shoal.local.apiserver.lock import StateBusy, StateLock
 from shoal.local.apiserver.repair import repair
-from shoal.local.apiserver.storage import FILE, StateDamaged, Storage, WriteFailed
+from shoal.local.apiserver.state_file import FILE, StateDamaged
+from shoal.local.apiserver.storage import Storage, WriteFailed
 from tests.faults import proven
 
 

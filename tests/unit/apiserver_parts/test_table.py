@@ -13,7 +13,7 @@ from shoal.errors import BadInput
 from shoal.local.apiserver import jsonpath
 from shoal.local.apiserver.resources import Column, Version
 from shoal.local.apiserver.table import columns_of, row_of
-from shoal.local.apiserver.table_builtin import duration
+from shoal.local.apiserver.table_cells import duration
 
 BORN = "2024-01-01T00:00:00Z"
 NOW = parse_time("2024-01-01T00:05:00Z")

@@ -88,7 +88,7 @@ def test_good_objects_pass(kind, obj):
         ),
         ({"name": "x", "labels": {"a": "v" * 64}}, "metadata.labels", "must be no more than 63 bytes"),
         ({"name": "x", "annotations": {"a": "v" * 300_000}}, "metadata.annotations", "Too long"),
-        ({"name": "x", "finalizers": ["not a name"]}, "metadata.finalizers", "name part must consist"),
+        ({"name": "x", "finalizers": ["e.io/not a name"]}, "metadata.finalizers", "name part must consist"),
         (
             {"name": "x", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
             "metadata.ownerReferences.uid",

@@ -66,6 +66,8 @@ class Admission:
                 strategy.allocate_addresses(obj, resource.collection, self.chance)
             elif resource.kind == "PriorityClass" and resource.group == "scheduling.k8s.io":
                 self._check_one_default(call, obj)
+        elif resource.name == "pods" and not call.route.subresource and type(obj.get("spec")) is dict:
+            tolerate_lost_nodes(obj["spec"])  # so that a manifest without them can replace its pod
         if resource.kind == "CustomResourceDefinition" and call.route.subresource != "status" and not resource.custom:
             self.custom_kinds.settle(obj, old)
         elif resource.group == "rbac.authorization.k8s.io":

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shoal.local.apiserver.cel import TAIL, Problem, children, environment, escaped, uses_old
+from shoal.local.apiserver.cel import TAIL, Problem, children, environment, uses_old
 from shoal.local.apiserver.cel_formats import rewritten
+from shoal.local.apiserver.cel_values import escaped
 
 Json = dict[str, Any]
 

@@ -274,6 +274,17 @@ def _claim(obj: Json) -> None:
     _defaults(_under(obj, "spec"), volumeMode="Filesystem")
 
 
+def _volume_resource(obj: Json) -> None:
+    spec = _under(obj, "spec")
+    _defaults(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    if isinstance(spec.get("hostPath"), dict):
+        _defaults(spec["hostPath"], type="")
+
+
+def _storage_class(obj: Json) -> None:
+    _defaults(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+
+
 def _node(obj: Json) -> None:
     status = _under(obj, "status")
     if status.get("capacity") and "allocatable" not in status:
@@ -361,5 +372,6 @@ _DEFAULTS: dict[str, Callable[[Json], None]] = {
     kinds.PRIORITY_CLASS.group_kind: _priority_class, kinds.ROLE_BINDING.group_kind: _binding,
     kinds.CLUSTER_ROLE_BINDING.group_kind: _binding, kinds.MUTATING_WEBHOOK.group_kind: _webhooks,
     kinds.VALIDATING_WEBHOOK.group_kind: _webhooks, kinds.CRD.group_kind: _crd,
+    "PersistentVolume": _volume_resource, "StorageClass.storage.k8s.io": _storage_class,
     kinds.NETWORK_POLICY.group_kind: _network_policy, kinds.LIMIT_RANGE.group_kind: _limit_range,
 }  # fmt: skip

@@ -139,16 +139,16 @@ class Deleter:
                     resource.group,
                     resource.kind,
                     metadata["name"],
-                    f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {metadata['uid']}",
+                    f"the UID in the precondition ({wanted.uid}) does not match the UID in record "
+                    f"({metadata['uid']}). The object might have been deleted and then recreated",
                 )
             if wanted.resource_version and wanted.resource_version != metadata["resourceVersion"]:
                 raise conflict(
                     resource.group,
                     resource.kind,
                     metadata["name"],
-                    "Precondition failed: ResourceVersion in "
-                    f"precondition: {wanted.resource_version}, ResourceVersion in object meta: "
-                    f"{metadata['resourceVersion']}",
+                    f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the "
+                    f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified",
                 )
         if resource.kind == "Namespace" and not resource.group and metadata["name"] in IMMORTAL_NAMESPACES:
             raise forbidden("", "namespaces", metadata["name"], "this namespace may not be deleted")
@@ -218,6 +218,8 @@ def pod_grace(pod: Json, asked: int | None) -> int:
 def _finalizers(resource: Resource, metadata: Json, options: Options) -> list[str]:
     """The object's finalizers, with those of the garbage collector as the propagation policy asks."""
     found = list(metadata.get("finalizers") or ())
+    if resource.kind == "Event" and resource.group in ("", "events.k8s.io"):
+        return found  # nothing depends on events
     policy = options.propagation_policy
     if options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"

@@ -86,7 +86,7 @@ def _of_field(field: builtin_types.Field) -> Shape:
             defaults = {"protocol": "TCP"} if "protocol" in field.keys else {}
             return Shape("keyed", item=_element(field.type), keys=field.keys, defaults=defaults)
         return Shape("set") if field.list_type == "set" else WHOLE
-    if field.list_type == "atomic":
+    if field.list_type == "atomic" or field.type == "Raw":
         return WHOLE
     if field.shape == "map":
         return Shape("map", others=_element(field.type))

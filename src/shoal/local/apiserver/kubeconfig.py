@@ -38,3 +38,10 @@ def kubeconfig(
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def dialled(host: str) -> str:
+    """An address to connect to, for one to listen on."""
+    if host in ("", "0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -212,3 +212,29 @@ def missing_name(resource: Resource) -> Refused:
         "",
         [cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")],
     )
+
+
+def is_finished(obj: Json, kind: str) -> bool:
+    """Whether an object marked for deletion has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if kind == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def same_but_times(new: Json, old: Json) -> bool:
+    """Equal apart from when fields were owned: then nothing is written."""
+    if new == old:
+        return True
+    if {**new, "metadata": None} != {**old, "metadata": None}:
+        return False
+    return _timeless(new["metadata"]) == _timeless(old["metadata"])
+
+
+def _timeless(metadata: Json) -> Json:
+    managed = metadata.get("managedFields")
+    if not managed:
+        return metadata
+    return {**metadata, "managedFields": [{**entry, "time": None} for entry in managed]}

@@ -20,7 +20,7 @@ from shoal.local.apiserver.status import not_acceptable
 from shoal.local.apiserver.table import columns_of, row_of
 
 Form = Literal["json", "yaml", "table", "metadata"]
-OFFERED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+OFFERED = ("application/json", "application/yaml")
 
 
 class Wanted(msgspec.Struct, frozen=True):

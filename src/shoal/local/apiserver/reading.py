@@ -18,11 +18,12 @@ from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
 from shoal.local.apiserver.call import Answer, Call, StreamAnswer, json_answer
-from shoal.local.apiserver.collection import Collection, Event, Record
+from shoal.local.apiserver.collection import Event, Record
 from shoal.local.apiserver.route import truth
 from shoal.local.apiserver.selectors import Selection, selection
 from shoal.local.apiserver.status import Refused, bad_request, cause, gone, invalid, not_found, revision_too_large
 from shoal.local.apiserver.storage import Storage
+from shoal.local.apiserver.watch_alarm import Alarm
 
 MOST_SNAPSHOTS = 64
 WATCH_SECONDS = 3600
@@ -147,7 +148,8 @@ class Reader:
         current = self.storage.committed
         if asked is not None and asked > current:
             raise revision_too_large(asked, current)
-        if match == "Exact" and asked is not None:
+        exact = match == "Exact" or (not match and asked and call.number("limit"))  # the second for old clients' sake
+        if exact and asked is not None:
             if asked == 0:
                 raise _wrong_match(
                     "FieldValueForbidden",
@@ -201,7 +203,10 @@ class Reader:
 
     async def watch(self, call: Call) -> Answer:
         query = call.request.query
-        chosen = selection(call.resource, call.version, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        fields = query.get("fieldSelector", "")
+        if call.route.name:  # the deprecated way to watch one object
+            fields = ",".join(filter(None, (fields, f"metadata.name={call.route.name}")))
+        chosen = selection(call.resource, call.version, query.get("labelSelector", ""), fields)
         asked = call.number("resourceVersion")
         initial = truth(query.get("sendInitialEvents", ""))
         self._check_watch_options(call, initial)
@@ -215,6 +220,8 @@ class Reader:
             raise revision_too_large(asked, self.storage.committed)
         # The place in the history is taken now, before anything is awaited: what is forgotten meanwhile shows as 410.
         sequence = None if initial or not asked else collection.sequence_after(asked)
+        if not asked and "sendInitialEvents" in query and not initial:
+            sequence = collection.end
         chunks = self._events(call, chosen, sequence, initial, bookmarks, timeout)
         return StreamAnswer(chunks, {"content-type": "application/json"})
 
@@ -326,33 +333,6 @@ class Reader:
         self._stopping.set()
         for collection in self.storage.collections.values():
             collection.wake()
-
-
-class Alarm:
-    """Wakes a waiting watch after a while of the injected clock, reusing one sleeper for many waits."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._sleeper: asyncio.Task[None] | None = None
-
-    def set(self, seconds: float) -> None:
-        if self._sleeper is None or self._sleeper.done():
-            self._sleeper = asyncio.ensure_future(self._clock.sleep(seconds))
-
-    async def wait(self, collection: Collection) -> bool:
-        """Until something changes there. True when the time came first."""
-        assert self._sleeper is not None
-        change = collection.changed()
-        try:
-            await asyncio.wait((change, self._sleeper), return_when=asyncio.FIRST_COMPLETED)
-            return not change.done()
-        finally:
-            if not change.done():
-                collection.forget(change)
-
-    def cancel(self) -> None:
-        if self._sleeper is not None:
-            self._sleeper.cancel()
 
 
 def _wrong_match(reason: str, message: str) -> Refused:

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.local.apiserver import storage
 from shoal.local.apiserver.lock import StateLock
+from shoal.local.apiserver.state_file import FILE
 
 _CHUNK = 256
 
@@ -28,7 +29,7 @@ def repair(directory: Path) -> Repaired:
     lock = StateLock(directory)
     lock.take()
     try:
-        return _repair(directory / storage.FILE)
+        return _repair(directory / FILE)
     finally:
         lock.release()
 

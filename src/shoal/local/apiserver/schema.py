@@ -19,7 +19,8 @@ from shoal.local.apiserver.builtin_types import fields
 from shoal.local.apiserver.cel import Rules, compile_rules
 from shoal.local.apiserver.field_errors import FieldError, Path, text
 from shoal.local.apiserver.patch import clone, same
-from shoal.local.apiserver.schema_checks import Check, compile_check
+from shoal.local.apiserver.schema_checks import compile_check
+from shoal.local.apiserver.schema_values import Check
 from shoal.local.apiserver.status import bad_request
 
 __all__ = ["FieldError", "Structural"]

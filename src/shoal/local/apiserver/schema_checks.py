@@ -6,10 +6,9 @@ than one dictionary look-up per field and no text is built until something is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from shoal.local.apiserver import formats
 from shoal.local.apiserver.field_errors import (
     FieldError,
     OpenKey,
@@ -18,14 +17,12 @@ from shoal.local.apiserver.field_errors import (
     fault,
     shown,
     supported,
-    text,
     tokens,
 )
 from shoal.local.apiserver.patch import same
-from shoal.local.apiserver.regex import matcher
+from shoal.local.apiserver.schema_values import Check, body, named, number_checks, text_checks
 
 Json = dict[str, Any]
-Check = Callable[[Any, Path, list[FieldError]], None]
 
 _NAMES: dict[type, str] = {
     str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array", type(None): "null",
@@ -42,9 +39,9 @@ def compile_check(schema: Json) -> Check | None:
     nullable = bool(schema.get("nullable"))
     anything = list(_any_checks(schema))
     table: dict[type, tuple[Check, ...]] = {
-        str: (*_text_checks(schema), *anything),
-        int: (*_number_checks(schema), *anything),
-        float: (*_number_checks(schema), *anything),
+        str: (*text_checks(schema), *anything),
+        int: (*number_checks(schema), *anything),
+        float: (*number_checks(schema), *anything),
         bool: tuple(anything),
         dict: (*_object_checks(schema), *anything),
         list: (*_array_checks(schema), *anything),
@@ -57,7 +54,7 @@ def compile_check(schema: Json) -> Check | None:
         return None
     expected = ",".join(names)
 
-    numeric = tuple(_number_checks(schema)) if names == ("integer",) else ()
+    numeric = tuple(number_checks(schema)) if names == ("integer",) else ()
     listed = _enum_check(schema["enum"]) if schema.get("enum") else _good
 
     def refuse(value: Any, path: Path, errors: list[FieldError]) -> None:
@@ -71,7 +68,7 @@ def compile_check(schema: Json) -> Check | None:
         errors.append(_type_fault(path, _NAMES.get(type(value), "object"), expected))
         listed(value, path, errors)  # as Kubernetes: also said of a value of another type
         if type(value) is float and names == ("integer",):
-            words = f"Checked value must be of type integer (default format) in {_named(path)}"
+            words = f"Checked value must be of type integer (default format) in {named(path)}"
             errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
             for check in numeric:
                 check(value, path, errors)
@@ -97,104 +94,7 @@ def _type_names(schema: Json) -> tuple[str, ...]:
 
 
 def _type_fault(path: Path, found: str, expected: str) -> FieldError:
-    return fault(path, "TypeInvalid", found, f'{_named(path)} in body must be of type {expected}: "{found}"')
-
-
-def _named(path: Path) -> str:
-    return "" if path is None else text(path)
-
-
-def _body(path: Path, value: Any, rule: str) -> FieldError:
-    return fault(path, "Invalid", value, f"{_named(path)} in body {rule}")
-
-
-# --- text
-
-
-def _text_checks(schema: Json) -> Iterable[Check]:
-    longest, shortest = schema.get("maxLength"), schema.get("minLength")
-    if longest is not None or shortest is not None or schema.get("pattern"):
-        yield _length_check(longest, shortest, str(schema.get("pattern") or ""))
-    accepts = formats.text_check(str(schema.get("format") or ""))
-    if accepts is not None and not schema.get("x-kubernetes-int-or-string"):
-        yield _format_check(str(schema["format"]), accepts)
-
-
-def _length_check(longest: int | None, shortest: int | None, pattern: str) -> Check:
-    """Length, then pattern; as Kubernetes, only the first that fails is named."""
-    matches = matcher(pattern) if pattern else None
-
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if longest is not None and len(value) > longest:
-            unit = "byte" if longest == 1 else "bytes"
-            errors.append(fault(path, "TooLong", detail=f"may not be more than {longest} {unit}"))
-        elif shortest is not None and len(value) < shortest:
-            errors.append(_body(path, value, f"should be at least {shortest} chars long"))
-        elif matches is not None and not matches(value):
-            errors.append(_body(path, value, f"should match '{pattern}'"))
-
-    return check
-
-
-def _format_check(name: str, accepts: Callable[[str], bool]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if not accepts(value):
-            rule = f"{_named(path)} in body must be of type {name}: {shown(value)}"
-            errors.append(fault(path, "TypeInvalid", value, rule))
-
-    return check
-
-
-# --- numbers
-
-
-def _number_checks(schema: Json) -> Iterable[Check]:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is not None:
-        yield _bound_check(low, bool(schema.get("exclusiveMinimum")), below=True)
-    if high is not None:
-        yield _bound_check(high, bool(schema.get("exclusiveMaximum")), below=False)
-    if schema.get("multipleOf"):
-        yield _multiple_check(schema["multipleOf"])
-    limits = formats.INTEGER.get(str(schema.get("format") or "")) if schema.get("type") == "integer" else None
-    if limits is not None:
-        yield _range_check(str(schema["format"]), limits)
-
-
-def _bound_check(bound: float, exclusive: bool, *, below: bool) -> Check:
-    side = "greater than" if below else "less than"
-    rule = f"should be {side} {_plain(bound)}" if exclusive else f"should be {side} or equal to {_plain(bound)}"
-
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        good = value > bound if below else value < bound
-        if not good and (exclusive or value != bound):
-            errors.append(_body(path, value, rule))
-
-    return check
-
-
-def _multiple_check(factor: float) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        quotient = value / factor
-        if quotient != int(quotient):
-            errors.append(_body(path, value, f"should be a multiple of {_plain(factor)}"))
-
-    return check
-
-
-def _range_check(name: str, limits: tuple[int, int]) -> Check:
-    low, high = limits
-
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if not low <= value <= high:
-            words = f"Checked value must be of type integer with format {name} in {_named(path)}"
-            errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
-
-    return check
-
-
-def _plain(number: float) -> str:
-    return str(int(number)) if float(number).is_integer() else repr(number)
+    return fault(path, "TypeInvalid", found, f'{named(path)} in body must be of type {expected}: "{found}"')
 
 
 # --- objects
@@ -259,7 +159,7 @@ def _size_check(most: int | None, fewest: int | None, unit: str) -> Check:
         if most is not None and size > most:
             errors.append(fault(path, "TooMany", size, f"must have at most {most} {'item' if most == 1 else 'items'}"))
         if fewest is not None and size < fewest:
-            errors.append(_body(path, size, f"should have at least {fewest} {unit}"))
+            errors.append(body(path, size, f"should have at least {fewest} {unit}"))
 
     return check
 
@@ -378,7 +278,7 @@ def _faults(check: Check, value: Any, path: Path) -> list[FieldError]:
 
 
 def _logic(path: Path, rule: str) -> FieldError:
-    return FieldError("<nil>", "Invalid", f'Invalid value: "": "{_named(path)}" {rule}', tokens(path))
+    return FieldError("<nil>", "Invalid", f'Invalid value: "": "{named(path)}" {rule}', tokens(path))
 
 
 def _fewest(results: list[list[FieldError]]) -> list[FieldError]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
-
-import msgspec
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.collection import Record
+from shoal.local.apiserver.field_selectors import FIELDS, parse_fields, reader
 from shoal.local.apiserver.resources import Resource, Version
 from shoal.local.apiserver.status import Refused, bad_request
 
@@ -26,65 +24,6 @@ _TOKEN = re.compile(r"\s*(!=|==|=|!|,|\(|\)|<|>|[^\s,()=!<>]+)\s*")
 
 Labels = dict[str, str]
 Test = Callable[[Labels], bool]
-
-FIELDS: dict[str, tuple[str, ...]] = {
-    "pods": (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    ),
-    "events": (
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
-    "events.events.k8s.io": (
-        "regarding.kind",
-        "regarding.namespace",
-        "regarding.name",
-        "regarding.uid",
-        "regarding.apiVersion",
-        "regarding.resourceVersion",
-        "regarding.fieldPath",
-        "reason",
-        "reportingController",
-        "type",
-    ),
-    "namespaces": ("status.phase",),
-    "nodes": ("spec.unschedulable",),
-    "secrets": ("type",),
-    "services": ("spec.clusterIP", "spec.type"),
-    "replicationcontrollers": ("status.replicas",),
-    "replicasets.apps": ("status.replicas",),
-    "jobs.batch": ("status.successful",),
-}
-# Where the stored object keeps a field under another name.
-_STORED_AT = {
-    "source": "source.component",
-    "status.successful": "status.succeeded",
-    **{
-        f"regarding.{word}": f"involvedObject.{word}"
-        for word in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-    },
-    "reportingController": "reportingComponent",
-}
-# Where a value is looked for when it is not there.
-_OTHERWISE_AT = {"source.component": "reportingComponent"}
-# Absent counts as this, as in the typed objects of Kubernetes.
-_ABSENT = {"spec.hostNetwork": "false", "spec.unschedulable": "false", "status.replicas": "0", "status.succeeded": "0"}
 
 
 class Selection:
@@ -105,7 +44,7 @@ class Selection:
             else:
                 others.append((path, equal, value))
         self._fields = others
-        self._read = _reader(tuple(path for path, _, _ in others)) if others else None
+        self._read = reader(tuple(path for path, _, _ in others)) if others else None
         self.everything = not labels and not fields
 
     @property
@@ -184,7 +123,7 @@ def _parsed_labels(text: str) -> tuple[Test, ...]:
                 raise _unparsable(
                     f"values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
                 )
-            tests.append(_compared(key, operator, int(bound)))
+            tests.append(_compared(key, operator, int(_value(key, bound))))
             at += 1
         elif operator in ("in", "notin"):
             values, at = _set(tokens, at + 1)
@@ -302,96 +241,3 @@ def _compared(key: str, operator: str, bound: int) -> Test:
         return int(text) > bound if operator == ">" else int(text) < bound
 
     return test
-
-
-# --- fields
-
-
-def parse_fields(text: str) -> list[tuple[str, bool, str]]:
-    """Path, equal or not, value."""
-    found = []
-    for term in _split_terms(text):
-        match = re.fullmatch(r"([^=!]*)(!=|==|=)(.*)", term, re.DOTALL)
-        if match is None:
-            raise bad_request(f"invalid selector: '{text[:200]}'; can't understand '{term[:200]}'")
-        path, operator, value = match.groups()
-        found.append((path.strip(), operator != "!=", _unescaped(value)))
-    return found
-
-
-def _split_terms(text: str) -> list[str]:
-    terms, term, escaped = [], "", False
-    for letter in text:
-        if not escaped and letter == ",":
-            terms.append(term)
-            term = ""
-            continue
-        escaped = letter == "\\" and not escaped
-        term += letter
-    return [one for one in [*terms, term] if one]
-
-
-def _unescaped(value: str) -> str:
-    return re.sub(r"\\([\\,=])", r"\1", value)
-
-
-@lru_cache(maxsize=256)
-def _reader(paths: tuple[str, ...]) -> Callable[[Record], list[str]]:
-    """A function from a record to the texts at these paths; decodes nothing else."""
-    stored = [_STORED_AT.get(path, path) for path in paths]
-    second = [_OTHERWISE_AT.get(path, "") for path in stored]
-    read_of = {path for path in (*stored, *second) if path and not path.startswith("metadata.")}
-    decoder = msgspec.json.Decoder(_shape([path.split(".") for path in sorted(read_of)]))
-
-    def read(record: Record) -> list[str]:
-        try:
-            top: Any = decoder.decode(record.raw)
-        except msgspec.MsgspecError:
-            top = None
-        found = [_text(_at(record, top, path), path) for path in stored]
-        return [
-            value or (_text(_at(record, top, path), path) if path else "")
-            for value, path in zip(found, second, strict=True)
-        ]
-
-    return read
-
-
-def _at(record: Record, top: Any, path: str) -> Any:
-    if path == "metadata.name":
-        return record.name
-    if path == "metadata.namespace":
-        return record.namespace
-    found = top
-    for word in path.split("."):
-        if found is None:
-            return None
-        found = getattr(found, _attribute(word), None)
-    return found
-
-
-def _text(value: Any, path: str) -> str:
-    if value is None:
-        return _ABSENT.get(path, "")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _attribute(word: str) -> str:
-    return "f_" + re.sub(r"\W", "_", word)
-
-
-def _shape(paths: list[list[str]]) -> Any:
-    """A Struct type that knows just these paths."""
-    branches: dict[str, list[list[str]]] = {}
-    for path in paths:
-        branches.setdefault(path[0], []).append(path[1:])
-    fields: list[tuple[str, Any, Any]] = []
-    renames = {}
-    for word, rest in branches.items():
-        deeper = [path for path in rest if path]
-        kind: Any = (_shape(deeper) | None) if deeper else Any
-        fields.append((_attribute(word), kind, None))
-        renames[_attribute(word)] = word
-    return msgspec.defstruct("Fields", fields, rename=renames)

@@ -36,7 +36,7 @@ from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
 from shoal.local.apiserver.front import Front
 from shoal.local.apiserver.hooks import HookCaller
 from shoal.local.apiserver.inprocess import LocalTransport
-from shoal.local.apiserver.kubeconfig import kubeconfig
+from shoal.local.apiserver.kubeconfig import dialled, kubeconfig
 from shoal.local.apiserver.openapi import OpenApi
 from shoal.local.apiserver.portforward import Connect
 from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
@@ -159,7 +159,7 @@ class Server:
         found = await front.start(host, port, listener)
         self._fronts.append(front)
         self.address = (host, found)
-        for obj in bootstrap.own_address(_dialled(host), found):
+        for obj in bootstrap.own_address(dialled(host), found):
             await self._system.put(obj)
         return found
 
@@ -205,7 +205,7 @@ class Server:
         kubeconfig(
             Path(path),
             self.identity,
-            server or f"https://{_dialled(host)}:{port}",
+            server or f"https://{dialled(host)}:{port}",
             user,
             tuple(groups),
             namespace,
@@ -398,10 +398,3 @@ def _refused(refusal: Refused) -> Response:
 
 def _quoted(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable()).replace("\\", "\\\\").replace('"', '\\"')[:512]
-
-
-def _dialled(host: str) -> str:
-    """An address to connect to, for one to listen on."""
-    if host in ("", "0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from shoal.api.meta import Json
+from shoal.local.apiserver.patch import PatchError
 
 
 class Refused(Exception):
@@ -202,3 +203,18 @@ def revision_too_large(asked: int, current: int) -> Refused:
         f"Timeout: {message}",
         details={"causes": [cause("ResourceVersionTooLarge", "Too large resource version")], "retryAfterSeconds": 1},
     )
+
+
+def patch_unfit(message: str) -> Refused:
+    """A patch whose outcome is not an object of this kind: 422, as Kubernetes answers."""
+    return invalid("", "", "", [cause("FieldValueInvalid", f"Invalid value: {message}", "patch")])
+
+
+def patch_refused(error: PatchError) -> Refused:
+    if error.reason == "Conflict":
+        return apply_conflict(error.message, list(error.causes))
+    if error.reason == "Invalid":
+        return Refused(
+            error.code, error.reason, error.message, details={"causes": error.causes} if error.causes else {}
+        )
+    return Refused(error.code, error.reason, error.message)

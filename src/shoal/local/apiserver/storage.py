@@ -21,13 +21,13 @@ from typing import Literal
 from shoal.errors import ShoalError
 from shoal.local.apiserver.collection import Collection, Follower, Record
 from shoal.local.apiserver.lock import StateLock
+from shoal.local.apiserver.state_file import FILE, StateDamaged, damaged, make_private, quick_check
 
 log = logging.getLogger(__name__)
 
 Durability = Literal["full", "normal"]
 
 SCHEMA = 1
-FILE = "objects.db"
 # After an unclean stop the disk may have lost the newest revisions; none of them may ever be given out again.
 UNCLEAN_STEP = 1_000_000
 WAL_LIMIT = 64 << 20
@@ -41,10 +41,6 @@ LAYOUT = (
     "CREATE TABLE IF NOT EXISTS objects (id INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL,"
     " name TEXT NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL)",
 )
-
-
-class StateDamaged(ShoalError):
-    """The database cannot be trusted. The message says how to go on."""
 
 
 class WriteFailed(ShoalError):
@@ -386,25 +382,3 @@ class Storage:
             "look at the disk and restart",
             full=False,
         )
-
-
-def make_private(directory: Path) -> None:
-    """The state directory is its owner's alone: created so, and closed again if it is ours and was opened."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ours = (directory / FILE).exists() or not any(directory.iterdir())
-    if ours and directory.stat().st_mode & 0o077:
-        directory.chmod(0o700)
-
-
-def quick_check(db: sqlite3.Connection, path: Path) -> None:
-    """Raises StateDamaged when SQLite finds the file inconsistent."""
-    found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
-    if found != ["ok"]:
-        raise damaged(path, " ".join("; ".join(found).split()))
-
-
-def damaged(path: Path, why: str) -> StateDamaged:
-    return StateDamaged(
-        f"{path} is damaged ({why}); start with --repair to keep what can be read and set the rest aside, "
-        "or restore a copy"
-    )

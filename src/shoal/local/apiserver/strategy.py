@@ -82,8 +82,7 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
         case "Service":
             obj["status"] = {"loadBalancer": {}}
         case "Event":
-            for name, empty in (("source", {}), ("reportingComponent", ""), ("reportingInstance", "")):
-                obj.setdefault(name, empty)
+            _complete_event(obj)
         case _:
             if resource.has_status and resource.kind not in _KEEPS_STATUS_ON_CREATE:
                 obj.pop("status", None)
@@ -91,6 +90,11 @@ def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
                     obj["status"] = {"conditions": [_served_here(obj)]}
                 elif resource.group in ("", "apps", "batch", "networking.k8s.io", "policy"):
                     obj["status"] = dict(_FIRST_STATUS.get(resource.kind, {}))
+
+
+def _complete_event(obj: Json) -> None:
+    for name, empty in (("source", {}), ("reportingComponent", ""), ("reportingInstance", "")):
+        obj.setdefault(name, empty)
 
 
 def _served_here(obj: Json) -> Json:
@@ -138,6 +142,8 @@ def prepare_update(resource: Resource, version: Version, new: Json, old: Json, s
         new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = old["metadata"]["name"]
     elif resource.kind == "Service" and not resource.group:
         _keep_addresses(new, old)
+    elif resource.kind == "Event" and not resource.group:
+        _complete_event(new)
     return new
 
 
@@ -152,6 +158,11 @@ def _status_only(resource: Resource, new: Json, old: Json) -> Json:
         kept["metadata"] = new["metadata"]
         if "ownerReferences" in old["metadata"]:
             kept["metadata"]["ownerReferences"] = old["metadata"]["ownerReferences"]
+        if resource.name == "deployments.apps":  # as Kubernetes: of the built-in kinds this one alone
+            kept["metadata"].pop("labels", None)
+            if "labels" in old["metadata"]:
+                kept["metadata"]["labels"] = old["metadata"]["labels"]
+        fold(resource, kept)
     if "status" in new and new["status"] is not None:
         kept["status"] = new["status"]
     else:

@@ -30,12 +30,13 @@ from shoal.local.apiserver.status import (
     invalid,
     method_not_allowed,
     not_found,
+    patch_refused,
     unavailable,
     unsupported_media,
 )
 from shoal.local.apiserver.terminals import PROTOCOLS
 from shoal.local.apiserver.tokens import Tokens
-from shoal.local.apiserver.writing import PATCHES, Writer, patch_refused
+from shoal.local.apiserver.writing import PATCHES, Writer
 
 LogSource = Callable[[Json, "LogOptions"], Awaitable[AsyncIterator[bytes]]]
 """Called with the pod and what is asked; raises Refused, or answers with chunks."""
@@ -176,7 +177,7 @@ class Subresources:
             else:
                 raise unsupported_media(media, PATCHES)
         except PatchError as error:
-            raise patch_refused(call, error) from None
+            raise patch_refused(error) from None
         if type(found) is not dict:
             raise bad_request("the patch does not leave an object")
         return found

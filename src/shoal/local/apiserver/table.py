@@ -19,7 +19,7 @@ from shoal.local.apiserver import table_builtin
 from shoal.local.apiserver.call import Call
 from shoal.local.apiserver.jsonpath import Find, compiled
 from shoal.local.apiserver.resources import Column as PrinterColumn
-from shoal.local.apiserver.table_builtin import Column, age
+from shoal.local.apiserver.table_cells import Column, age, duration
 
 Json = dict[str, Any]
 Row = Callable[[Json, int], list[Any]]
@@ -99,7 +99,7 @@ def _cell(found: list[Any], written: str, now: int) -> Any:
 
 def _since(value: Any, now: int) -> str:
     try:
-        return table_builtin.duration((now - parse_time(str(value))) // 1_000_000)
+        return duration((now - parse_time(str(value))) // 1_000_000)
     except BadInput:
         return "<invalid>"
 

@@ -6,30 +6,30 @@ Each kind has its columns and a function from an object to its cells. Only `tabl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
-from shoal.errors import BadInput
+from shoal.local.apiserver.table_cells import (
+    Column,
+    age,
+    age_of,
+    condition_of,
+    containers_of,
+    duration,
+    labels_line,
+    metadata_of,
+    name_of,
+    selector,
+    spec_of,
+    status_of,
+)
 from shoal.local.apiserver.table_pods import pod_row
+from shoal.local.apiserver.table_storage import claim_row, storage_class_row, volume_row
 
 Json = dict[str, Any]
 Cells = Callable[[Json, int], list[Any]]
-
-_DAY = 86_400
-
-
-class Column(NamedTuple):
-    name: str
-    type: str = "string"
-    format: str = ""
-    priority: int = 0
-    description: str = ""
-
-    def definition(self) -> Json:
-        return {"name": self.name, "type": self.type, "format": self.format, "description": self.description,
-                "priority": self.priority}  # fmt: skip
 
 
 def layout(kind: Kind) -> tuple[list[Column], Cells] | None:
@@ -37,103 +37,23 @@ def layout(kind: Kind) -> tuple[list[Column], Cells] | None:
     return _LAYOUTS.get(kind.group_kind)
 
 
-def duration(seconds: int) -> str:
-    """How kubectl shows a span: `45s`, `3m20s`, `5h`, `2d3h`, `400d`."""
-    if seconds < -1:
-        return "<invalid>"
-    seconds = max(seconds, 0)
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // _DAY
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    if days < 730:
-        return f"{days}d"
-    if days < 2920:
-        return f"{days // 365}y{days % 365}d" if days % 365 else f"{days // 365}y"
-    return f"{days // 365}y"
-
-
-def age(moment: Any, now: int) -> str:
-    if not moment:
-        return "<unknown>"
-    try:
-        return duration((now - parse_time(str(moment))) // 1_000_000)
-    except BadInput:
-        return "<invalid>"
-
-
-def selector(found: Json | None) -> str:
-    """A label selector in one line."""
-    if not found:
-        return "<none>"
-    words = [f"{key}={value}" for key, value in sorted((found.get("matchLabels") or {}).items())]
-    for item in found.get("matchExpressions") or ():
-        values = ",".join(sorted(item.get("values") or ()))
-        key, operator = item.get("key"), item.get("operator")
-        words.append({"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": f"{key}",
-                      "DoesNotExist": f"!{key}"}.get(str(operator), str(key)))  # fmt: skip
-    return ",".join(words) or "<none>"
-
-
-def _labels(found: Json | None) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted((found or {}).items())) or "<none>"
-
-
-def _meta(item: Json) -> Json:
-    return item.get("metadata") or {}
-
-
-def _spec(item: Json) -> Json:
-    return item.get("spec") or {}
-
-
-def _status(item: Json) -> Json:
-    return item.get("status") or {}
-
-
-def _head(item: Json) -> str:
-    return str(_meta(item).get("name") or "")
-
-
-def _age(item: Json, now: int) -> str:
-    return age(_meta(item).get("creationTimestamp"), now)
-
-
-def _containers(item: Json) -> tuple[str, str]:
-    containers = ((_spec(item).get("template") or {}).get("spec") or {}).get("containers") or []
-    return ",".join(str(c.get("name")) for c in containers), ",".join(str(c.get("image")) for c in containers)
-
-
-def _condition(item: Json, name: str) -> Json:
-    return next((c for c in _status(item).get("conditions") or () if c.get("type") == name), {})
-
-
 # --- rows
 
 
 def _node(item: Json, now: int) -> list[Any]:
-    info, addresses = _status(item).get("nodeInfo") or {}, _status(item).get("addresses") or []
-    ready = _condition(item, "Ready").get("status")
+    info, addresses = status_of(item).get("nodeInfo") or {}, status_of(item).get("addresses") or []
+    ready = condition_of(item, "Ready").get("status")
     words = ["Ready" if ready == "True" else "NotReady" if ready in ("False", "Unknown") else "Unknown"]
-    if _spec(item).get("unschedulable"):
+    if spec_of(item).get("unschedulable"):
         words.append("SchedulingDisabled")
     prefix = "node-role.kubernetes.io/"
-    labels = _meta(item).get("labels") or {}
+    labels = metadata_of(item).get("labels") or {}
     roles = sorted(
         [key[len(prefix) :] for key in labels if key.startswith(prefix)]
         + [value for key, value in labels.items() if key == "kubernetes.io/role" and value]
     )
     address = {a.get("type"): a.get("address") for a in addresses}
-    return [_head(item), ",".join(words), ",".join(roles) or "<none>", _age(item, now),
+    return [name_of(item), ",".join(words), ",".join(roles) or "<none>", age_of(item, now),
             info.get("kubeletVersion") or "", address.get("InternalIP") or "<none>",
             address.get("ExternalIP") or "<none>",
             info.get("osImage") or "<unknown>", info.get("kernelVersion") or "<unknown>",
@@ -141,7 +61,7 @@ def _node(item: Json, now: int) -> list[Any]:
 
 
 def _service(item: Json, now: int) -> list[Any]:
-    spec = _spec(item)
+    spec = spec_of(item)
     kind = spec.get("type") or "ClusterIP"
     ports = []
     for port in spec.get("ports") or ():
@@ -149,47 +69,54 @@ def _service(item: Json, now: int) -> list[Any]:
         ports.append(f"{port.get('port')}{node}/{port.get('protocol') or 'TCP'}")
     external = ",".join(spec.get("externalIPs") or ())
     if kind == "LoadBalancer":
-        ingress = (_status(item).get("loadBalancer") or {}).get("ingress") or []
+        ingress = (status_of(item).get("loadBalancer") or {}).get("ingress") or []
         external = ",".join(str(i.get("ip") or i.get("hostname")) for i in ingress) or external or "<pending>"
     elif kind == "ExternalName":
         external = spec.get("externalName") or ""
-    return [_head(item), kind, spec.get("clusterIP") or "<none>", external or "<none>", ",".join(ports) or "<none>",
-            _age(item, now), _labels(spec.get("selector"))]  # fmt: skip
+    return [name_of(item), kind, spec.get("clusterIP") or "<none>", external or "<none>", ",".join(ports) or "<none>",
+            age_of(item, now), labels_line(spec.get("selector"))]  # fmt: skip
 
 
 def _deployment(item: Json, now: int) -> list[Any]:
-    status = _status(item)
-    names, images = _containers(item)
-    return [_head(item), f"{status.get('readyReplicas') or 0}/{_spec(item).get('replicas', 0)}",
-            status.get("updatedReplicas") or 0, status.get("availableReplicas") or 0, _age(item, now), names, images,
-            selector(_spec(item).get("selector"))]  # fmt: skip
+    status = status_of(item)
+    names, images = containers_of(item)
+    return [name_of(item), f"{status.get('readyReplicas') or 0}/{spec_of(item).get('replicas', 0)}",
+            status.get("updatedReplicas") or 0, status.get("availableReplicas") or 0, age_of(item, now), names, images,
+            selector(spec_of(item).get("selector"))]  # fmt: skip
 
 
 def _replica_set(item: Json, now: int) -> list[Any]:
-    status = _status(item)
-    names, images = _containers(item)
-    found = _spec(item).get("selector")
+    status = status_of(item)
+    names, images = containers_of(item)
+    found = spec_of(item).get("selector")
     if found and "matchLabels" not in found and "matchExpressions" not in found:
         found = {"matchLabels": found}  # a ReplicationController's selector is a plain map
-    return [_head(item), _spec(item).get("replicas", 0), status.get("replicas") or 0, status.get("readyReplicas") or 0,
-            _age(item, now), names, images, selector(found)]  # fmt: skip
+    counts = spec_of(item).get("replicas", 0), status.get("replicas") or 0, status.get("readyReplicas") or 0
+    return [name_of(item), *counts, age_of(item, now), names, images, selector(found)]
 
 
 def _stateful_set(item: Json, now: int) -> list[Any]:
-    ready = f"{_status(item).get('readyReplicas') or 0}/{_spec(item).get('replicas', 0)}"
-    return [_head(item), ready, _age(item, now), *_containers(item)]
+    ready = f"{status_of(item).get('readyReplicas') or 0}/{spec_of(item).get('replicas', 0)}"
+    return [name_of(item), ready, age_of(item, now), *containers_of(item)]
 
 
 def _daemon_set(item: Json, now: int) -> list[Any]:
-    status = _status(item)
+    status = status_of(item)
     counts = [status.get(name) or 0 for name in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady",
                                                  "updatedNumberScheduled", "numberAvailable")]  # fmt: skip
-    nodes = _labels(((_spec(item).get("template") or {}).get("spec") or {}).get("nodeSelector"))
-    return [_head(item), *counts, nodes, _age(item, now), *_containers(item), selector(_spec(item).get("selector"))]
+    nodes = labels_line(((spec_of(item).get("template") or {}).get("spec") or {}).get("nodeSelector"))
+    return [
+        name_of(item),
+        *counts,
+        nodes,
+        age_of(item, now),
+        *containers_of(item),
+        selector(spec_of(item).get("selector")),
+    ]
 
 
 def _job(item: Json, now: int) -> list[Any]:
-    spec, status = _spec(item), _status(item)
+    spec, status = spec_of(item), status_of(item)
     done, parallel = status.get("succeeded") or 0, spec.get("parallelism") or 0
     if spec.get("completions") is not None:
         completions = f"{done}/{spec['completions']}"
@@ -200,27 +127,35 @@ def _job(item: Json, now: int) -> list[Any]:
         end = status.get("completionTime")
         moment = parse_time(end) if end else now
         span = duration((moment - parse_time(status["startTime"])) // 1_000_000)
-    if _condition(item, "Complete").get("status") == "True":
+    if condition_of(item, "Complete").get("status") == "True":
         state = "Complete"
-    elif _condition(item, "Failed").get("status") == "True":
+    elif condition_of(item, "Failed").get("status") == "True":
         state = "Failed"
-    elif _meta(item).get("deletionTimestamp"):
+    elif metadata_of(item).get("deletionTimestamp"):
         state = "Terminating"
-    elif _condition(item, "Suspended").get("status") == "True":
+    elif condition_of(item, "Suspended").get("status") == "True":
         state = "Suspended"
-    elif _condition(item, "FailureTarget").get("status") == "True":
+    elif condition_of(item, "FailureTarget").get("status") == "True":
         state = "FailureTarget"
     else:
         state = "Running"
-    return [_head(item), state, completions, span, _age(item, now), *_containers(item), selector(spec.get("selector"))]
+    return [
+        name_of(item),
+        state,
+        completions,
+        span,
+        age_of(item, now),
+        *containers_of(item),
+        selector(spec.get("selector")),
+    ]
 
 
 def _cron_job(item: Json, now: int) -> list[Any]:
-    spec, status = _spec(item), _status(item)
-    containers = _containers({"spec": (spec.get("jobTemplate") or {}).get("spec") or {}})
+    spec, status = spec_of(item), status_of(item)
+    containers = containers_of({"spec": (spec.get("jobTemplate") or {}).get("spec") or {}})
     last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else "<none>"
-    return [_head(item), spec.get("schedule") or "", spec.get("timeZone") or "<none>", str(bool(spec.get("suspend"))),
-            len(status.get("active") or ()), last, _age(item, now), *containers,
+    return [name_of(item), spec.get("schedule") or "", spec.get("timeZone") or "<none>", str(bool(spec.get("suspend"))),
+            len(status.get("active") or ()), last, age_of(item, now), *containers,
             selector(((spec.get("jobTemplate") or {}).get("spec") or {}).get("selector"))]  # fmt: skip
 
 
@@ -237,36 +172,36 @@ def _event(item: Json, now: int) -> list[Any]:
     return [age(last, now), item.get("type") or "", item.get("reason") or "",
             f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}", about.get("fieldPath") or "",
             component, str(item.get("message") or item.get("note") or "").strip(), age(first, now), count,
-            _head(item)]  # fmt: skip
+            name_of(item)]  # fmt: skip
 
 
 def _namespace(item: Json, now: int) -> list[Any]:
-    return [_head(item), _status(item).get("phase") or "Active", _age(item, now)]
+    return [name_of(item), status_of(item).get("phase") or "Active", age_of(item, now)]
 
 
 def _secret(item: Json, now: int) -> list[Any]:
-    return [_head(item), item.get("type") or "Opaque", len(item.get("data") or ()), _age(item, now)]
+    return [name_of(item), item.get("type") or "Opaque", len(item.get("data") or ()), age_of(item, now)]
 
 
 def _config_map(item: Json, now: int) -> list[Any]:
-    return [_head(item), len(item.get("data") or ()) + len(item.get("binaryData") or ()), _age(item, now)]
+    return [name_of(item), len(item.get("data") or ()) + len(item.get("binaryData") or ()), age_of(item, now)]
 
 
 def _service_account(item: Json, now: int) -> list[Any]:
-    return [_head(item), len(item.get("secrets") or ()), _age(item, now)]
+    return [name_of(item), age_of(item, now)]
 
 
 def _lease(item: Json, now: int) -> list[Any]:
-    return [_head(item), _spec(item).get("holderIdentity") or "", _age(item, now)]
+    return [name_of(item), spec_of(item).get("holderIdentity") or "", age_of(item, now)]
 
 
 def _priority_class(item: Json, now: int) -> list[Any]:
     policy = item.get("preemptionPolicy") or "PreemptLowerPriority"
-    return [_head(item), item.get("value") or 0, bool(item.get("globalDefault")), _age(item, now), policy]
+    return [name_of(item), item.get("value") or 0, bool(item.get("globalDefault")), age_of(item, now), policy]
 
 
 def _created_at(item: Json, now: int) -> list[Any]:
-    return [_head(item), _meta(item).get("creationTimestamp") or ""]
+    return [name_of(item), metadata_of(item).get("creationTimestamp") or ""]
 
 
 def _binding(item: Json, now: int) -> list[Any]:
@@ -278,7 +213,7 @@ def _binding(item: Json, now: int) -> list[Any]:
             name = f"{subject.get('namespace')}/{name}"
         people.setdefault(str(subject.get("kind")), []).append(name)
     who = [", ".join(people[kind]) for kind in ("User", "Group", "ServiceAccount")]
-    return [_head(item), f"{role.get('kind')}/{role.get('name')}", _age(item, now), *who]
+    return [name_of(item), f"{role.get('kind')}/{role.get('name')}", age_of(item, now), *who]
 
 
 def _endpoints(item: Json, now: int) -> list[Any]:
@@ -288,7 +223,7 @@ def _endpoints(item: Json, now: int) -> list[Any]:
             found += [f"{address.get('ip')}:{port.get('port')}" for port in subset.get("ports") or ()] or [
                 str(address.get("ip"))
             ]
-    return [_head(item), _brief(found), _age(item, now)]
+    return [name_of(item), _brief(found), age_of(item, now)]
 
 
 def _brief(found: list[str]) -> str:
@@ -300,83 +235,84 @@ def _endpoint_slice(item: Json, now: int) -> list[Any]:
     ports = _brief([str(port.get("port")) for port in item.get("ports") or ()]) if item.get("ports") else "<unset>"
     addresses = [a for endpoint in item.get("endpoints") or () for a in endpoint.get("addresses") or ()]
     shown = _brief(addresses) if item.get("endpoints") else "<unset>"
-    return [_head(item), item.get("addressType") or "", ports, shown, _age(item, now)]
+    return [name_of(item), item.get("addressType") or "", ports, shown, age_of(item, now)]
 
 
-def _claim(item: Json, now: int) -> list[Any]:
-    spec, status = _spec(item), _status(item)
-    modes = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
-    bound = bool(spec.get("volumeName"))
-    access = ",".join(modes.get(mode, mode) for mode in status.get("accessModes") or ()) if bound else ""
-    size = str((status.get("capacity") or {}).get("storage") or "") if bound else ""
-    return [_head(item), status.get("phase") or "Pending", spec.get("volumeName") or "", size, access,
-            spec.get("storageClassName") or "", spec.get("volumeAttributesClassName") or "<unset>", _age(item, now),
-            spec.get("volumeMode") or "Filesystem"]  # fmt: skip
+def _ingress_class(item: Json, now: int) -> list[Any]:
+    spec = spec_of(item)
+    about = spec.get("parameters") or {}
+    group = f".{about['apiGroup']}" if about.get("apiGroup") else ""
+    shown = f"{about.get('kind')}{group}/{about.get('name')}" if about else "<none>"
+    return [name_of(item), spec.get("controller") or "", shown, age_of(item, now)]
+
+
+def _runtime_class(item: Json, now: int) -> list[Any]:
+    return [name_of(item), item.get("handler") or "", age_of(item, now)]
 
 
 def _quota(item: Json, now: int) -> list[Any]:
-    hard, used = _status(item).get("hard") or {}, _status(item).get("used") or {}
+    hard, used = status_of(item).get("hard") or {}, status_of(item).get("used") or {}
     requests: list[str] = []
     limits: list[str] = []
     for name in sorted(hard):
         (limits if name.startswith("limits") else requests).append(f"{name}: {used.get(name, '0')}/{hard[name]}")
-    return [_head(item), ", ".join(requests), ", ".join(limits), _age(item, now)]
+    return [name_of(item), ", ".join(requests), ", ".join(limits), age_of(item, now)]
 
 
 def _ingress(item: Json, now: int) -> list[Any]:
-    spec = _spec(item)
+    spec = spec_of(item)
     hosts = [str(rule["host"]) for rule in spec.get("rules") or () if rule.get("host")]
-    ingress = (_status(item).get("loadBalancer") or {}).get("ingress") or []
+    ingress = (status_of(item).get("loadBalancer") or {}).get("ingress") or []
     address = ",".join(str(i.get("ip") or i.get("hostname")) for i in ingress)
-    return [_head(item), spec.get("ingressClassName") or "<none>", ",".join(hosts) or "*", address,
-            "80, 443" if spec.get("tls") else "80", _age(item, now)]  # fmt: skip
+    return [name_of(item), spec.get("ingressClassName") or "<none>", ",".join(hosts) or "*", address,
+            "80, 443" if spec.get("tls") else "80", age_of(item, now)]  # fmt: skip
 
 
 def _network_policy(item: Json, now: int) -> list[Any]:
-    return [_head(item), selector(_spec(item).get("podSelector")), _age(item, now)]
+    return [name_of(item), selector(spec_of(item).get("podSelector")), age_of(item, now)]
 
 
 def _webhooks(item: Json, now: int) -> list[Any]:
-    return [_head(item), len(item.get("webhooks") or ()), _age(item, now)]
+    return [name_of(item), len(item.get("webhooks") or ()), age_of(item, now)]
 
 
 def _budget(item: Json, now: int) -> list[Any]:
-    spec = _spec(item)
+    spec = spec_of(item)
     least = spec["minAvailable"] if spec.get("minAvailable") is not None else "N/A"
     most = spec["maxUnavailable"] if spec.get("maxUnavailable") is not None else "N/A"
-    return [_head(item), str(least), str(most), _status(item).get("disruptionsAllowed") or 0, _age(item, now)]
+    return [name_of(item), str(least), str(most), status_of(item).get("disruptionsAllowed") or 0, age_of(item, now)]
 
 
 def _api_service(item: Json, now: int) -> list[Any]:
-    service = _spec(item).get("service") or {}
+    service = spec_of(item).get("service") or {}
     where = f"{service.get('namespace')}/{service.get('name')}" if service else "Local"
-    available = _condition(item, "Available")
+    available = condition_of(item, "Available")
     shown = str(available.get("status") or "Unknown")
     if shown != "True" and available.get("reason"):
         shown += f" ({available['reason']})"
-    return [_head(item), where, shown, _age(item, now)]
+    return [name_of(item), where, shown, age_of(item, now)]
 
 
 def _template(item: Json, now: int) -> list[Any]:
     pod = item.get("template") or {}
-    names, images = _containers({"spec": {"template": pod}})
-    return [_head(item), names, images, _labels((pod.get("metadata") or {}).get("labels"))]
+    names, images = containers_of({"spec": {"template": pod}})
+    return [name_of(item), names, images, labels_line((pod.get("metadata") or {}).get("labels"))]
 
 
 def _revision(item: Json, now: int) -> list[Any]:
-    owner = next((o for o in _meta(item).get("ownerReferences") or () if o.get("controller")), None)
+    owner = next((o for o in metadata_of(item).get("ownerReferences") or () if o.get("controller")), None)
     shown = f"{str(owner.get('kind')).lower()}/{owner.get('name')}" if owner else "<none>"
-    return [_head(item), shown, item.get("revision") or 0, _age(item, now)]
+    return [name_of(item), shown, str(item.get("revision") or 0), age_of(item, now)]
 
 
 def _pod(item: Json, now: int) -> list[Any]:
-    return [*pod_row(item, now, age), _age(item, now), *_pod_wide(item)]
+    return [*pod_row(item, now, age), age_of(item, now), *_pod_wide(item)]
 
 
 def _pod_wide(item: Json) -> list[Any]:
-    spec, status = _spec(item), _status(item)
+    spec, status = spec_of(item), status_of(item)
     gates = [str(gate.get("conditionType")) for gate in spec.get("readinessGates") or ()]
-    passed = sum(_condition(item, gate).get("status") == "True" for gate in gates)
+    passed = sum(condition_of(item, gate).get("status") == "True" for gate in gates)
     ip = status.get("podIP") or next((a.get("ip") for a in status.get("podIPs") or ()), None)
     return [ip or "<none>", spec.get("nodeName") or "<none>", status.get("nominatedNodeName") or "<none>",
             f"{passed}/{len(gates)}" if gates else "<none>"]  # fmt: skip
@@ -413,7 +349,7 @@ _TABLE: list[tuple[Kind, str, Cells]] = [
     (kinds.NAMESPACE, "Name Status Age", _namespace),
     (kinds.SECRET, "Name Type Data Age", _secret),
     (kinds.CONFIG_MAP, "Name Data Age", _config_map),
-    (kinds.SERVICE_ACCOUNT, "Name Secrets:integer Age", _service_account),
+    (kinds.SERVICE_ACCOUNT, "Name Age", _service_account),
     (kinds.LEASE, "Name Holder Age", _lease),
     (kinds.PRIORITY_CLASS, "Name Value:integer Global-Default:boolean Age PreemptionPolicy", _priority_class),
     (kinds.CRD, "Name Created_At:date", _created_at),
@@ -424,7 +360,14 @@ _TABLE: list[tuple[Kind, str, Cells]] = [
     (kinds.ENDPOINTS, "Name Endpoints Age", _endpoints),
     (kinds.ENDPOINT_SLICE, "Name AddressType Ports Endpoints Age", _endpoint_slice),
     (kinds.PERSISTENT_VOLUME_CLAIM, "Name Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age "
-     "*VolumeMode", _claim),
+     "*VolumeMode", claim_row),
+    (Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False), "Name Capacity Access_Modes "
+     "Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age *VolumeMode", volume_row),
+    (Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False), "Name Provisioner ReclaimPolicy "
+     "VolumeBindingMode AllowVolumeExpansion Age", storage_class_row),
+    (Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", namespaced=False),
+     "Name Controller Parameters Age", _ingress_class),
+    (kinds.RUNTIME_CLASS, "Name Handler Age", _runtime_class),
     (kinds.RESOURCE_QUOTA, "Name Request Limit Age", _quota),
     (kinds.LIMIT_RANGE, "Name Created_At:date", _created_at),
     (kinds.INGRESS, "Name Class Hosts Address Ports Age", _ingress),
@@ -434,7 +377,7 @@ _TABLE: list[tuple[Kind, str, Cells]] = [
     (kinds.POD_DISRUPTION_BUDGET, "Name Min_Available Max_Unavailable Allowed_Disruptions:integer Age", _budget),
     (kinds.API_SERVICE, "Name Service Available Age", _api_service),
     (kinds.POD_TEMPLATE, "Name Containers Images Pod_Labels", _template),
-    (kinds.CONTROLLER_REVISION, "Name Controller Revision:integer Age", _revision),
+    (kinds.CONTROLLER_REVISION, "Name Controller Revision Age", _revision),
 ]  # fmt: skip
 _LAYOUTS: dict[str, tuple[list[Column], Cells]] = {
     kind.group_kind: (_columns(text), cells) for kind, text, cells in _TABLE

@@ -8,7 +8,7 @@ the rest.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from shoal.api import kinds
@@ -25,11 +25,12 @@ from shoal.local.apiserver.field_errors import (
     too_long,
 )
 from shoal.local.apiserver.patch import same
+from shoal.local.apiserver.validation_access import validate_binding, validate_role, validate_webhooks
 from shoal.local.apiserver.validation_crd import validate_crd
 from shoal.local.apiserver.validation_limits import validate_limit_range, validate_quota, validate_taints
 from shoal.local.apiserver.validation_pods import validate_pod, validate_pod_status, validate_template_resource
+from shoal.local.apiserver.validation_storage import validate_claim, validate_storage_class
 from shoal.local.apiserver.validation_workloads import (
-    validate_claim,
     validate_cron_job,
     validate_daemon_set,
     validate_deployment,
@@ -131,9 +132,8 @@ def _finalizers(kind: Kind, metadata: Json, old: Json | None) -> list[FieldError
     errors = []
     plain = kind.group != kinds.CRD.group and type_of(kind) is not None  # custom kinds and CRDs are less strict
     for index, finalizer in enumerate(found):
-        complaints = names.qualified_name(str(finalizer))
-        errors += [invalid(path, finalizer, complaint) for complaint in complaints]
-        if not complaints and plain and "/" not in str(finalizer) and finalizer not in _PLAIN_FINALIZERS:
+        errors += [invalid(path, finalizer, complaint) for complaint in names.qualified_name(str(finalizer))]
+        if plain and "/" not in str(finalizer) and finalizer not in _PLAIN_FINALIZERS:
             words = "name is neither a standard finalizer name nor is it fully qualified"
             errors.append(invalid(f"{path}[{index}]", finalizer, words))
     if old is not None and old.get("deletionTimestamp"):
@@ -191,6 +191,14 @@ def _service(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
+def _service_status(obj: Json, old: Json | None) -> list[FieldError]:
+    ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress")
+    if ingress and (obj.get("spec") or {}).get("type") != "LoadBalancer":
+        words = "may only be used when `spec.type` is 'LoadBalancer'"
+        return [forbidden("status.loadBalancer.ingress", words)]
+    return []
+
+
 def _config(obj: Json, old: Json | None) -> list[FieldError]:
     """ConfigMaps and Secrets."""
     errors = []
@@ -201,7 +209,7 @@ def _config(obj: Json, old: Json | None) -> list[FieldError]:
             size += len(str(value).encode())
     for key in obj.get("binaryData") or {}:
         if key in (obj.get("data") or {}):
-            errors.append(invalid(f"data[{key}]", key, f'duplicate of key present in binaryData: "{key}"'))
+            errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
     if size > (MOST_DATA * 4 // 3 if obj.get("type") else MOST_DATA):  # a secret's data is written in base64
         errors.append(too_long("data" if obj.get("type") else "[]", MOST_DATA))
     for key in _SECRET_KEYS.get(str(obj.get("type") or ""), ()):
@@ -227,53 +235,6 @@ _SECRET_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
 }
-
-
-def _binding(obj: Json, old: Json | None) -> list[FieldError]:
-    errors = []
-    role = obj.get("roleRef") or {}
-    if role.get("kind") not in ("Role", "ClusterRole"):
-        errors.append(not_supported("roleRef.kind", role.get("kind") or "", ["Role", "ClusterRole"]))
-    if not role.get("name"):
-        errors.append(required("roleRef.name"))
-    for index, subject in enumerate(obj.get("subjects") or ()):
-        path = f"subjects[{index}]"
-        if not subject.get("name"):
-            errors.append(required(f"{path}.name"))
-        if subject.get("kind") not in ("ServiceAccount", "User", "Group"):
-            kinds_ = ["Group", "ServiceAccount", "User"]
-            errors.append(not_supported(f"{path}.kind", subject.get("kind") or "", kinds_))
-            continue
-        if subject["kind"] == "ServiceAccount" and not subject.get("namespace") and _is_cluster_wide(obj):
-            errors.append(required(f"{path}.namespace"))
-        group = "" if subject["kind"] == "ServiceAccount" else kinds.ROLE.group
-        if (subject.get("apiGroup") or "") not in (group, ""):
-            errors.append(not_supported(f"{path}.apiGroup", subject["apiGroup"], [group]))
-    if old is not None and obj.get("roleRef") != old.get("roleRef"):
-        errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))
-    return errors
-
-
-def _is_cluster_wide(obj: Json) -> bool:
-    return not (obj.get("metadata") or {}).get("namespace")
-
-
-def _role(obj: Json, old: Json | None) -> list[FieldError]:
-    errors = []
-    if obj.get("aggregationRule") is not None and not (obj["aggregationRule"] or {}).get("clusterRoleSelectors"):
-        words = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        errors.append(required("aggregationRule.clusterRoleSelectors", words))
-    for index, rule in enumerate(obj.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule.get("verbs"):
-            errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
-        if rule.get("nonResourceURLs"):
-            continue
-        if not rule.get("apiGroups"):
-            errors.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
-        if not rule.get("resources"):
-            errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
-    return errors
 
 
 def _priority_class(obj: Json, old: Json | None) -> list[FieldError]:
@@ -309,47 +270,6 @@ def _event(obj: Json, old: Json | None) -> list[FieldError]:
     if (about.get("namespace") or namespace) not in fits:
         return [invalid("involvedObject.namespace", about.get("namespace") or "", "does not match event.namespace")]
     return []
-
-
-def _webhooks(obj: Json, old: Json | None) -> list[FieldError]:
-    errors = []
-    for index, hook in enumerate(obj.get("webhooks") or ()):
-        path = f"webhooks[{index}]"
-        complaints = names.dns_subdomain(str(hook.get("name") or ""))
-        if str(hook.get("name") or "").count(".") < 2:
-            complaints.append("should be a domain with at least three segments separated by dots")
-        errors += [invalid(f"{path}.name", hook.get("name") or "", complaint) for complaint in complaints]
-        config = hook.get("clientConfig") or {}
-        if bool(config.get("url")) == bool(config.get("service")):
-            errors.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
-        if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            values = ["None", "NoneOnDryRun"]
-            errors.append(not_supported(f"{path}.sideEffects", hook.get("sideEffects") or "", values))
-        if not hook.get("admissionReviewVersions"):
-            words = "must specify one of v1, v1beta1"
-            errors.append(required(f"{path}.admissionReviewVersions", words))
-        if not 1 <= hook.get("timeoutSeconds", 10) <= 30:
-            words = "the timeout value must be between 1 and 30 seconds"
-            errors.append(invalid(f"{path}.timeoutSeconds", hook["timeoutSeconds"], words))
-        if hook.get("failurePolicy") not in ("Ignore", "Fail"):
-            errors.append(not_supported(f"{path}.failurePolicy", hook.get("failurePolicy"), ["Fail", "Ignore"]))
-        errors += _match_conditions(hook.get("matchConditions") or [], f"{path}.matchConditions")
-    return errors
-
-
-def _match_conditions(conditions: list[Json], path: str) -> Iterator[FieldError]:
-    if not conditions:
-        return
-    from shoal.local.apiserver.match_conditions import complaint  # brings CEL, which few need
-
-    for index, condition in enumerate(conditions):
-        expression = str(condition.get("expression") or "").strip()
-        if not condition.get("name"):
-            yield required(f"{path}[{index}].name")
-        if not expression:
-            yield required(f"{path}[{index}].expression")
-        elif words := complaint(expression):
-            yield invalid(f"{path}[{index}].expression", condition["expression"], words)
 
 
 def _budget(obj: Json, old: Json | None) -> list[FieldError]:
@@ -402,18 +322,19 @@ _CHECKS: dict[str, Check] = {
     kinds.DAEMON_SET.group_kind: validate_daemon_set,
     "ReplicationController": validate_replication_controller,
     kinds.PERSISTENT_VOLUME_CLAIM.group_kind: validate_claim,
+    "StorageClass.storage.k8s.io": validate_storage_class,
     kinds.JOB.group_kind: validate_job,
     kinds.CRON_JOB.group_kind: validate_cron_job,
     kinds.CRD.group_kind: validate_crd,
-    kinds.ROLE.group_kind: _role,
-    kinds.CLUSTER_ROLE.group_kind: _role,
-    kinds.ROLE_BINDING.group_kind: _binding,
-    kinds.CLUSTER_ROLE_BINDING.group_kind: _binding,
+    kinds.ROLE.group_kind: validate_role,
+    kinds.CLUSTER_ROLE.group_kind: validate_role,
+    kinds.ROLE_BINDING.group_kind: validate_binding,
+    kinds.CLUSTER_ROLE_BINDING.group_kind: validate_binding,
     kinds.PRIORITY_CLASS.group_kind: _priority_class,
     kinds.LEASE.group_kind: _lease,
     kinds.EVENT.group_kind: _event,
-    kinds.MUTATING_WEBHOOK.group_kind: _webhooks,
-    kinds.VALIDATING_WEBHOOK.group_kind: _webhooks,
+    kinds.MUTATING_WEBHOOK.group_kind: validate_webhooks,
+    kinds.VALIDATING_WEBHOOK.group_kind: validate_webhooks,
     kinds.POD_DISRUPTION_BUDGET.group_kind: _budget,
     kinds.RESOURCE_QUOTA.group_kind: validate_quota,
     kinds.LIMIT_RANGE.group_kind: validate_limit_range,
@@ -421,6 +342,7 @@ _CHECKS: dict[str, Check] = {
 }
 
 _STATUS_CHECKS: dict[str, Check] = {
+    kinds.SERVICE.group_kind: _service_status,
     kinds.POD.group_kind: validate_pod_status,
     kinds.NAMESPACE.group_kind: _namespace_status,
 }

@@ -9,6 +9,7 @@ from shoal.local.apiserver.patch import clone
 from shoal.local.apiserver.selectors import label_selector
 from shoal.local.apiserver.validation_affinity import selector_errors
 from shoal.local.apiserver.validation_pods import validate_pod_spec
+from shoal.local.apiserver.validation_storage import claim_spec
 
 Json = dict[str, Any]
 
@@ -112,19 +113,6 @@ def validate_replication_controller(obj: Json, old: Json | None) -> list[FieldEr
     return errors
 
 
-def validate_claim(obj: Json, old: Json | None) -> list[FieldError]:
-    return _claim_spec(_spec(obj), "spec") if old is None else []
-
-
-def _claim_spec(spec: Json, path: str) -> list[FieldError]:
-    errors = []
-    if not spec.get("accessModes"):
-        errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
-    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
-        errors.append(required(f"{path}.resources[storage]"))
-    return errors
-
-
 def validate_daemon_set(obj: Json, old: Json | None) -> list[FieldError]:
     spec = _spec(obj)
     return _not_negative(spec, "minReadySeconds") + _selector(spec, old) + _always_running(spec, old)
@@ -135,7 +123,7 @@ def validate_stateful_set(obj: Json, old: Json | None) -> list[FieldError]:
     errors = _not_negative(spec, "replicas", "minReadySeconds") + _always_running(spec, old)
     if old is None:
         for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-            errors += _claim_spec(_spec(claim), f"spec.volumeClaimTemplates[{index}].spec")
+            errors += claim_spec(_spec(claim), f"spec.volumeClaimTemplates[{index}].spec")
         return errors + _selector(spec, None)
     if any(spec.get(name) != before.get(name) for name in (spec.keys() | before.keys()) - _MUTABLE_SET):
         words = (

@@ -28,12 +28,13 @@ from shoal.local.apiserver.status import (
     MODIFIED,
     Refused,
     already_exists,
-    apply_conflict,
     bad_request,
     cause,
     conflict,
     invalid,
     not_found,
+    patch_refused,
+    patch_unfit,
     unsupported_media,
 )
 from shoal.local.apiserver.storage import Storage
@@ -56,6 +57,8 @@ _NEEDS_REVISION = frozenset(
         "apiservices.apiregistration.k8s.io",
         "poddisruptionbudgets.policy",
         "runtimeclasses.node.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
     )
 )
 _CREATED_BY_PUT = frozenset(
@@ -243,12 +246,12 @@ class Writer:
         if call.resource.collection.head(call.namespace, call.route.name) is not record:
             return None
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if same_but_times(new, old):
+        if objects.same_but_times(new, old):
             await self.storage.settled()
             return json_answer(record.raw) if call.is_stored_version else object_answer(old)
         if call.dry_run:
             return object_answer(new)
-        if is_finished(new, resource.kind if not resource.group else ""):
+        if objects.is_finished(new, resource.kind if not resource.group else ""):
             return await self._remove(call, record, new)
         stored = new if call.is_stored_version else await self.converter.to_storage(call, new)
         if call.resource.collection.head(call.namespace, call.route.name) is not record:
@@ -286,6 +289,8 @@ class Writer:
                 "",
                 [cause("FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force")],
             )
+        if media != PATCHES[0]:
+            self.checks.look_for_repeats(call)
         kind = call.version.kind
 
         def produce(old: Json | None) -> Json:
@@ -297,7 +302,11 @@ class Writer:
                 else:
                     found = strategic_merge(kind, old, patch)
             except PatchError as error:
-                raise patch_refused(call, error) from None
+                raise patch_refused(error) from None
+            if type(found) is dict and not call.resource.custom:  # as Kubernetes: what it is needs no saying
+                for name, value in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+                    if media == PATCHES[2] or found.get(name) is None:
+                        found[name] = value
             return self._patched(call, found)
 
         return await self.change(call, produce)
@@ -309,10 +318,10 @@ class Writer:
         if found.get("apiVersion") != call.version.kind.api_version or found.get("kind") != call.version.kind.kind:
             raise patch_unfit("a patch may not change apiVersion or kind")
         metadata = found.get("metadata")
-        if type(metadata) is not dict:
-            raise _nameless(call)
-        if not metadata.get("name"):
-            raise _nameless(call)
+        if type(metadata) is not dict or not metadata.get("name"):
+            raise bad_request(
+                f"the name of the object ({call.route.name} based on URL) was undeterminable: name must be provided"
+            )
         if metadata.get("name") != call.route.name:
             raise bad_request(
                 f"the name of the object ({metadata.get('name')}) does not match the name on the URL "
@@ -354,7 +363,7 @@ class Writer:
             try:
                 return self.checks.applied(call, old, config)
             except PatchError as error:
-                raise patch_refused(call, error) from None
+                raise patch_refused(error) from None
 
         return await self.change(call, produce, create=True, apply=True)
 
@@ -382,49 +391,3 @@ class Writer:
         stored = obj if call.is_stored_version else await self.converter.to_storage(call, obj)
         await self.storage.remove(call.resource.collection, record, revision, encode(stored))
         return object_answer(obj)
-
-
-def is_finished(obj: Json, kind: str) -> bool:
-    """Whether an object marked for deletion has nothing left to wait for."""
-    metadata = obj["metadata"]
-    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
-        return False
-    if kind == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
-        return False
-    return not metadata.get("deletionGracePeriodSeconds")
-
-
-def same_but_times(new: Json, old: Json) -> bool:
-    """Equal apart from when fields were owned: then nothing is written."""
-    if new == old:
-        return True
-    if {**new, "metadata": None} != {**old, "metadata": None}:
-        return False
-    return _timeless(new["metadata"]) == _timeless(old["metadata"])
-
-
-def _timeless(metadata: Json) -> Json:
-    managed = metadata.get("managedFields")
-    if not managed:
-        return metadata
-    return {**metadata, "managedFields": [{**entry, "time": None} for entry in managed]}
-
-
-def _nameless(call: Call) -> Refused:
-    words = f"the name of the object ({call.route.name} based on URL) was undeterminable: name must be provided"
-    return bad_request(words)
-
-
-def patch_unfit(message: str) -> Refused:
-    """A patch whose outcome is not an object of this kind: 422, as Kubernetes answers."""
-    return invalid("", "", "", [cause("FieldValueInvalid", f"Invalid value: {message}", "patch")])
-
-
-def patch_refused(call: Call, error: PatchError) -> Refused:
-    if error.reason == "Conflict":
-        return apply_conflict(error.message, list(error.causes))
-    if error.reason == "Invalid":
-        return Refused(
-            error.code, error.reason, error.message, details={"causes": error.causes} if error.causes else {}
-        )
-    return Refused(error.code, error.reason, error.message)
