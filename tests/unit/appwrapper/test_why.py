@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,17 @@ from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.errors import ShoalError
 from tests.cluster import Cluster
 from tests.faults import proven
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, quota, ray_cluster, waits
+from tests.unit.appwrapper.build import (
+    app_wrapper,
+    config_map,
+    dispatched,
+    needs,
+    pod,
+    quota,
+    ray_cluster,
+    set_pod,
+    waits,
+)
 from tests.unit.appwrapper.test_rights import as_user, grant
 
 
@@ -72,6 +83,31 @@ async def test_it_says_how_much_more_quota_would_do(cluster: Cluster) -> None:
     await cluster.until(kinds.APP_WRAPPER, "wide", waits)
     told = await ask(cluster, "wide")
     assert told["leastIncrease"] == {"place": "team/red", "amounts": {"cpu": "2"}}
+
+
+async def test_what_is_told_follows_what_changes_though_nothing_can_start(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota that grows so that only room is short, and room that becomes free and does not suffice: both are told."""
+    await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("default", {"cpu": "2"}, True)))
+    await cluster.create(kinds.POD, pod("stranger", cpu="1"))
+    await set_pod(cluster, "stranger", "Running")
+    await cluster.create(kinds.APP_WRAPPER, asks("wide", "4"))
+    monkeypatch.setattr(messages, "TRIED_AGAIN", 0.5)
+    limit = "4 cpu needed, 2 left of the hard limit of 2 at team/default"
+    assert limit in (await cluster.until(kinds.APP_WRAPPER, "wide", waits))["status"]["message"]
+    larger = quota("team", "", ("default", {"cpu": "9"}, True))["spec"]
+    await cluster.client.patch(kinds.QUOTA_SUBTREE, "team-top", "default", {"spec": larger})
+    await cluster.until(kinds.APP_WRAPPER, "wide", says("4 cpu needed, 3 free"))
+    await cluster.create(kinds.POD, pod("second", cpu="2"))
+    await set_pod(cluster, "second", "Running")
+    await cluster.until(kinds.APP_WRAPPER, "wide", says("4 cpu needed, 1 free"))
+    await cluster.client.delete(kinds.POD, "stranger", "default", grace_seconds=0)
+    await cluster.until(kinds.APP_WRAPPER, "wide", says("4 cpu needed, 2 free"))
+
+
+def says(words: str) -> Callable[[Json], bool]:
+    return lambda wrapper: words in wrapper["status"]["message"]
 
 
 async def test_a_ray_cluster_inside_an_appwrapper_is_answered_for_by_it(cluster: Cluster) -> None:

@@ -69,7 +69,7 @@ class AppWrapperController:
         self._changed = asyncio.Event()
         facts = Facts(settings, self.world.stamps.creator)
         writes = Writes(client, in_flight=64, clock=self.clock)
-        intake = Intake(self.world, facts, self.planner, self.clock, self.queue.enqueue, self._changed.set, self._gone)
+        intake = Intake(self.world, facts, self.planner, self.clock, self.queue.enqueue, self.replan, self._gone)
         self.house = House(
             settings=settings,
             clock=self.clock,
@@ -90,7 +90,7 @@ class AppWrapperController:
                 self.recorder,
                 self.clock,
                 intake.tell,
-                self._changed.set,
+                self.replan,
                 *((guest.keeps, guest.asker) if guest is not None else ()),
             )
             self.planner.overlay = self.obtaining.asked
@@ -164,6 +164,8 @@ class AppWrapperController:
         return self.planner.engine
 
     def replan(self) -> None:
+        """The engine was told something."""
+        self.reconciler.messages.turn += 1
         self._changed.set()
 
     def pods_left(self, gang: str) -> int:

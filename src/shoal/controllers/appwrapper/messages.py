@@ -18,7 +18,7 @@ from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.words import why_waiting
 from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.engine.model import Hold
+from shoal.engine.model import Explanation, Hold
 
 WRITES_PER_SECOND = 5.0
 BURST = 10.0
@@ -30,8 +30,18 @@ SOON = 1.0
 """So many at the front of the line are looked at again so many seconds after it moved."""
 SHARE_OF_TIME = 0.02
 """How much of the controller's time may go into finding out what would help: in a large cluster that takes long."""
+TRIED_AGAIN = 5.0
+"""Seconds after which it is found out again why a gang waits, though nothing was heard of it."""
 
 replace = msgspec.structs.replace
+
+
+class Tried(msgspec.Struct, frozen=True):
+    said: Explanation
+    """What the plan had said."""
+    found: Explanation
+    at: float
+    turn: int
 
 
 class Bucket:
@@ -58,6 +68,10 @@ class Messages:
         self._refreshes = Bucket(WRITES_PER_SECOND, BURST, house.clock.monotonic())
         self._events = Bucket(WRITES_PER_SECOND, EVENTS_AT_ONCE, house.clock.monotonic())
         self._try_again_at = 0.0
+        self.turn = 0
+        """Counts what the engine was told."""
+        self._tried: dict[str, Tried] = {}
+        """By UID of a gang: what was found out since its plan said why it waits."""
         self._moved = asyncio.Event()
 
     async def publish(self, kind: Kind, wrapper: AppWrapper) -> float | None:
@@ -91,15 +105,8 @@ class Messages:
 
     def explained(self, wrapper: AppWrapper, status: AppWrapperStatus, hold: Hold) -> AppWrapperStatus:
         """The status with the newest explanation: for people, and as data."""
-        engine, now = self.house.planner.engine, self.house.clock.now()
-        found = engine.brief(hold.gang, hold.explanation, now)
-        in_full = self._may_try()
-        if in_full:
-            began = self.house.clock.monotonic()
-            tried = engine.explain(hold.gang, now)
-            self._try_again_at = began + (self.house.clock.monotonic() - began) / SHARE_OF_TIME
-            if tried is not None:
-                found = replace(found, release=tried.release, least_increase=tried.least_increase)
+        found, in_full = self._newest(hold, 0.0)
+        now = self.house.clock.now()
         namespace = wrapper.metadata.namespace
         known_as = self.house.world.known_as
         stored = explain.told(found, namespace, self._uid_of, known_as, in_full=in_full)
@@ -110,16 +117,37 @@ class Messages:
     def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
         """Would the explanation read otherwise now?"""
         namespace, known_as = wrapper.metadata.namespace, self.house.world.known_as
-        found = self.house.planner.engine.brief(hold.gang, hold.explanation, self.house.clock.now())
+        found, in_full = self._newest(hold, TRIED_AGAIN)
         stored = explain.read(wrapper.status.explanation)
         if stored is None:  # a definition of another release may not keep it
             return wrapper.status.message != why_waiting(found, namespace, known_as)
         if not self.house.facts.ages and wrapper.status.system_priority != wrapper.spec.priority:
             return True
-        if stored.asked != explain.question(wrapper) or (not stored.in_full and self._may_try()):
+        if stored.asked != explain.question(wrapper) or (in_full and not stored.in_full):
             return True
         now = explain.told(found, namespace, self._uid_of, known_as, in_full=False)
         return explain.as_brief(stored) != explain.as_brief(now)
+
+    def _newest(self, hold: Hold, pause: float) -> tuple[Explanation, bool]:
+        """Why it waits as of now, and whether it was looked for what would help.
+
+        A plan says why when it refuses, and not again while it knows without a look that nothing became better: the
+        amounts, and even what it is that is short, may have changed since.
+        """
+        engine, clock = self.house.planner.engine, self.house.clock
+        known, began, now = self._tried.get(hold.uid), clock.monotonic(), clock.now()
+        due = known is None or (known.turn != self.turn and began - known.at >= pause)
+        if due and began >= self._try_again_at:
+            found = engine.explain(hold.gang, now)
+            self._try_again_at = began + (clock.monotonic() - began) / SHARE_OF_TIME
+            if found is not None:
+                holders = () if found.shortfalls else found.holders  # of what is short, they are looked up each time
+                known = self._tried[hold.uid] = Tried(
+                    hold.explanation, replace(found, holders=holders), began, self.turn
+                )
+        if known is None or known.said != hold.explanation:
+            return engine.brief(hold.gang, hold.explanation, now), False
+        return engine.brief(hold.gang, known.found, now), True
 
     def _announce(self, wrapper: AppWrapper) -> None:
         """An event, for those who watch events; where very many come to wait at once their statuses must do."""
@@ -130,14 +158,13 @@ class Messages:
         gang = self.house.planner.engine.gang(key)
         return gang.uid if gang is not None else ""
 
-    def _may_try(self) -> bool:
-        return self.house.clock.monotonic() >= self._try_again_at
-
     async def refresh_for_ever(self) -> None:
         """Look again at everyone who waits, one after the other, in rounds."""
         clock = self.house.clock
         while True:
             await clock.sleep(ROUND)
+            waiting = {hold.uid for hold in self.house.planner.holds.values()}
+            self._tried = {uid: found for uid, found in self._tried.items() if uid in waiting}
             for key in list(self.house.planner.holds):
                 address = self.house.intake.addresses.get(key)
                 if address is not None:
@@ -155,11 +182,13 @@ class Messages:
             await self._moved.wait()
             await clock.sleep(pause)
             self._moved.clear()
-            stale = [key for key in self.house.planner.engine.front(FRONT, clock.now()) if self._look_again(key)]
-            if stale:
+            began = clock.monotonic()
+            front = self.house.planner.engine.front(FRONT, clock.now())
+            stale = [key for key in front if self._look_again(key)]
+            if stale or any(self._owes(key) for key in front):
                 self._moved.set()  # some may be held back: look whether they were written
-            pause = min(2 * pause, ROUND) if stale == before else SOON
-            before = stale
+            pause = min(2 * pause, ROUND) if stale and stale == before else SOON
+            pause, before = max(pause, (clock.monotonic() - began) / SHARE_OF_TIME), stale
 
     def _look_again(self, key: str) -> bool:
         hold, address = self.house.planner.holds.get(key), self.house.intake.addresses.get(key)
@@ -168,6 +197,12 @@ class Messages:
             return False
         self.house.intake.look(address)
         return True
+
+    def _owes(self, key: str) -> bool:
+        """Did anything happen since it was found out why this one waits? Then it was too soon to find out again."""
+        hold = self.house.planner.holds.get(key)
+        known = self._tried.get(hold.uid) if hold is not None else None
+        return known is not None and known.turn != self.turn
 
     def _in_quota_mode(self, hold: Hold) -> bool:
         """As MCAD: where quota is in force, a back-off is worded as one of quota and resources together."""
