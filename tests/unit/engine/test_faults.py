@@ -75,7 +75,7 @@ def _nobody_remembers(patch):
 @proven(without=_nobody_remembers)
 def test_f015_two_gangs_do_not_evict_each_other_for_ever():
     """F15: borrowing and priority: A evicts B, B evicts A. Holds: a fixed point without outside change."""
-    world = World(1, quota=True, preemption=True)
+    world = World(1, quota=True, preemption=True, steps=200)
     for fact in (node("n", cpu=64),):
         world.nodes[fact.name] = fact
         world.tell(fact)
