@@ -429,6 +429,19 @@ async def test_the_submitter_counts_in_the_gang_of_its_cluster(stage):
     assert annotations[gang.GANG_SIZE] == "2"  # what stands before it: head and worker
 
 
+async def test_an_interactive_job_says_what_it_waits_for_at_every_step(stage):
+    await stage.client.create(kinds.RAY_JOB, ray_job(mode="InteractiveMode"), "default")
+    await stage.settle()
+    await stage.play(READY)
+    await stage.settle()
+    waiting = (await read(stage))["status"]
+    assert waiting["jobDeploymentStatus"] == "Waiting" and "into spec.jobId" in waiting["message"]
+    unknown = await patched(stage, jobId="mine")
+    assert "Ray does not know job mine yet" in unknown["message"]
+    stage.dashboard.info = {"status": "RUNNING", "message": "Job is currently running."}
+    assert (await passes(stage, 3))["message"] == "Job is currently running."
+
+
 async def test_a_corrected_spec_recovers_from_validation_failed(stage):
     await stage.client.create(kinds.RAY_JOB, ray_job(runtimeEnvYAML="oops"), "default")
     await stage.settle()

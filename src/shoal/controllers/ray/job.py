@@ -38,6 +38,7 @@ NEW, INITIALIZING, WAITING, RUNNING = "", "Initializing", "Waiting", "Running"
 COMPLETE, FAILED, SUSPENDING, SUSPENDED = "Complete", "Failed", "Suspending", "Suspended"
 RETRYING, INVALID = "Retrying", "ValidationFailed"
 PERIOD = 3.0
+_SUBMIT_YOURSELF = "the cluster is ready; submit a job to it and write its submission id into spec.jobId"
 _FINAL_REASONS = ("DeadlineExceeded", "JobStatusCheckTimeoutExceeded")
 
 
@@ -141,7 +142,7 @@ class JobReconciler:
                 "jobDeploymentStatus": WAITING if interactive else RUNNING,
                 "dashboardURL": self._attempt.dashboard_url(cluster),
                 "rayClusterStatus": copied,
-                "message": "",
+                "message": _SUBMIT_YOURSELF if interactive else "",
             },
         )
 
@@ -170,7 +171,7 @@ class JobReconciler:
             return await self._end(job, late)
         given = str(view.spec(job).get("jobId") or "")
         if given:
-            return await self._write(job, {"jobDeploymentStatus": RUNNING, "jobId": given})
+            return await self._write(job, {"jobDeploymentStatus": RUNNING, "jobId": given, "message": ""})
         return deadlines.left(job, self._clock.now(), before_running=True)
 
     async def _follow(self, job: Json, memory: Memory) -> float | None:

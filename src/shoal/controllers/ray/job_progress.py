@@ -64,7 +64,7 @@ def judge(
 ) -> Progress:
     """One look at a running attempt."""
     held = submission.status(job)
-    changes = _taken_over(held, latest, clock)
+    changes = _taken_over(job, held, latest, clock)
     known = str(changes.get("jobStatus", held.get("jobStatus")) or "")
     for ending in (
         _from_ray(job, known, latest, submitter, settings, clock),
@@ -78,7 +78,7 @@ def judge(
     return Progress(changes)
 
 
-def _taken_over(held: Json, latest: Observation | None, clock: Clock) -> dict[str, Any]:
+def _taken_over(job: Json, held: Json, latest: Observation | None, clock: Clock) -> dict[str, Any]:
     """What the dashboard's latest answer changes in the status."""
     changes: dict[str, Any] = {}
     if latest is None:
@@ -96,6 +96,8 @@ def _taken_over(held: Json, latest: Observation | None, clock: Clock) -> dict[st
         moments = {key: seconds_text(moment) for key, moment in times(latest.info).items()}
         if moments and moments != (held.get("rayJobInfo") or {}):
             changes["rayJobInfo"] = moments
+    elif latest.missing and submission.mode(job) == submission.INTERACTIVE and not held.get("jobStatus"):
+        changes["message"] = f"Ray does not know job {held.get('jobId')} yet; submit it under that id"
     return changes
 
 

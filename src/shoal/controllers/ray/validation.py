@@ -364,7 +364,7 @@ def _gated(cluster: Json, settings: Settings) -> Iterator[str]:
             yield f"spec.networkPolicy {needs_gate(NETWORK_POLICY)}"
         else:
             yield from problems_of_network_policy(cluster)
-    if (spec.get("tlsOptions") or {}).get("enabled"):
+    if spec.get("tlsOptions") is not None:
         yield "spec.tlsOptions: TLS between Ray nodes is not available yet; remove the field"
     if view.annotations_of(cluster).get(names.RESIZE):
         yield f"annotation {names.RESIZE}: pods are not resized in place yet; remove it"
