@@ -5,6 +5,7 @@ Read once at the entry point; a name that does not exist, or a value that does n
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -129,6 +130,14 @@ def dns_label(context: click.Context, option: click.Parameter, value: str) -> st
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value):
         raise click.BadParameter(f"{value!r} is no name of a namespace: lower-case letters, digits and -, at most 63")
     return value
+
+
+def ip_address(context: click.Context, option: click.Parameter, value: str) -> str:
+    """For options that name an address of this machine; empty where it is found out."""
+    try:
+        return str(ipaddress.ip_address(value)) if value else value
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no IP address, such as 10.0.0.5") from None
 
 
 def webhook_address(context: click.Context, option: click.Parameter, value: str) -> str:

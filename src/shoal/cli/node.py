@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from shoal.api.kinds import NODE, POD
-from shoal.cli.choices import flag
+from shoal.cli.choices import flag, ip_address
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -50,6 +50,7 @@ def serving(command: F) -> F:
                 "--address",
                 default="",
                 metavar="IP",
+                callback=ip_address,
                 help="Where the API server reaches this machine. Default: the address that leads to it.",
             ),
             click.option(

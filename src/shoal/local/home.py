@@ -60,8 +60,13 @@ class Home:
         return self.directory / "run"
 
     def create(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        os.chmod(self.directory, 0o700)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            os.chmod(self.directory, 0o700)
+        except OSError as error:
+            raise ShoalError(
+                f"no state can be kept in {self.directory}: {error.strerror}; name another directory in SHOAL_HOME"
+            ) from None
 
     def exists(self) -> bool:
         return self.directory.is_dir()

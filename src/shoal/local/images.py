@@ -83,9 +83,16 @@ def parse_mapping(text: str) -> tuple[str, str]:
     name, sign, target = text.partition("=")
     if not sign or not name or not target:
         raise BadInput(f"image mapping {text!r} must read name=target, such as glue=ray or glue=/opt/venv")
-    if "/" in target and not os.path.isdir(target):
+    if "/" in target:
+        if not os.path.isdir(target):
+            raise BadInput(
+                f"image mapping {text!r}: {target} is not a directory; name a Python environment or a known image"
+            )
+        return name, os.path.abspath(target)
+    if ImageTable().find(target) is None:
         raise BadInput(
-            f"image mapping {text!r}: {target} is not a directory; name a Python environment or a known image"
+            f"image mapping {text!r}: nobody knows {target!r}; name a Python environment, with a / in its path, or one "
+            f"of {', '.join(sorted(_RAY | _SHELL | _ECHO | {'pause', 'ubi'}))}"
         )
     return name, target
 

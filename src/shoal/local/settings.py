@@ -143,7 +143,8 @@ def read_file(path: Path) -> Settings:
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not YAML: {error}") from error
+        where = " ".join(str(error).split()).replace(' in "<unicode string>",', ": see")
+        raise BadInput(f"{path} is not YAML: {where}") from None
     if not isinstance(found, dict):
         raise BadInput(f"{path} must hold a mapping with {', '.join(sorted(_FILE_FIELDS))}")
     unknown = {str(name) for name in found} - _FILE_FIELDS

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.main import shoal
-from shoal.errors import BadInput
+from shoal.errors import BadInput, ShoalError
 from shoal.local.settings import read_file
 
 
@@ -40,6 +40,11 @@ def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("--port", "70000", "is not in the range"),
         ("--policy", "astrology", "policy 'astrology' is unknown; use one of fifo"),
         ("--image", "glue", "must read name=target"),
+        (
+            "--image",
+            "glue=bar",
+            "nobody knows 'bar'; name a Python environment, with a / in its path, or one of alpine",
+        ),
         ("--set", "bind_secs=3", "bind_secs: there is no such setting"),
     ],
 )
@@ -68,7 +73,7 @@ def test_two_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[1", "is not YAML"),
+        ("[1", r"is not YAML: while parsing a flow sequence: see line 1, column 1: \[1 \^ expected"),
         ("just words", "must hold a mapping with baseLoad, "),
         ("1: 2", "unknown field '1'; there are baseLoad"),
         ("nodes: 3", "nodes must be a list"),
@@ -81,6 +86,7 @@ def test_two_of_one_name_are_refused() -> None:
         ("pools: [{cpu: 1, memory: 1Gi}]", r"pools\[0\]: a pool needs a name"),
         ("baseLoad: 3", "baseLoad: 3 must be text"),
         ("images: [a]", "images must be a mapping"),
+        ("images: {a: 7}", "images: image mapping 'a=7': nobody knows '7'"),
         ("images: {a: /nonexistent}", "images: image mapping 'a=/nonexistent': /nonexistent is not a directory"),
         ("gangs: [1]", "gangs must be a mapping"),
         ("sandbox: chroot", "sandbox is 'chroot'; choose from auto, netns, loopback"),
@@ -121,3 +127,17 @@ def test_settings_of_gangs_in_a_file_are_looked_at_before_the_start(tmp_path: Pa
 def test_a_node_to_add_is_looked_at_before_the_cluster() -> None:
     done = CliRunner().invoke(shoal, ["node", "add", "cpu=1,memory=1Gi,cuont=2"])
     assert done.exit_code == 2 and "there is no field 'cuont'" in done.output
+
+
+def test_an_agents_address_is_one() -> None:
+    done = CliRunner().invoke(shoal, ["node", "--kubeconfig", "x", "--address", "10.0.0.999"])
+    assert done.exit_code == 2 and "'10.0.0.999' is no IP address" in done.output
+
+
+def test_a_place_that_cannot_keep_state_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "file"))
+    with pytest.raises(
+        ShoalError, match=f"no state can be kept in {tmp_path}/file/local: Not a directory; name another"
+    ):
+        shoal(["up", "--node", "cpu=1,memory=1Gi"], standalone_mode=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,7 +54,8 @@ def test_images_are_matched_by_their_last_component(reference: str, family: str 
 
 def test_an_image_mapping_must_name_something_that_exists() -> None:
     assert parse_mapping("glue=ray") == ("glue", "ray")
-    for wrong in ("glue", "=ray", "glue=", "glue=/no/such/directory"):
+    assert parse_mapping(f"glue=./{os.path.relpath(sys.prefix)}") == ("glue", sys.prefix)
+    for wrong in ("glue", "=ray", "glue=", "glue=/no/such/directory", "glue=rays"):
         with pytest.raises(BadInput, match="image mapping"):
             parse_mapping(wrong)
 
