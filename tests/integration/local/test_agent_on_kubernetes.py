@@ -1,4 +1,7 @@
-"""The node agent alone serves a real API server: simulated pods, real processes, and a Ray cluster that runs a job."""
+"""The node agent alone serves a real API server: simulated pods, real processes, and a Ray cluster that runs a job.
+
+And what our scheduler says of pods that wait, beside the real one.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
 from tests.integration.local.conftest import until
+from tests.integration.local.reasons import SITUATIONS, can_take_pods, our_cluster, said
 
 pytestmark = pytest.mark.controlplane
 
@@ -39,6 +43,20 @@ REAL = {"kubernetes.io/hostname": "real"}
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = tmp_path_factory.mktemp("plane") / "state"
     yield from judged(ControlPlane(folder, controllers=True, scheduler=True, audit=True))
+
+
+async def test_both_schedulers_say_the_same_about_a_pod_that_waits(plane: ControlPlane) -> None:
+    """Before the agent brings nodes of its own."""
+    transport = load(Path(plane.kubeconfig))
+    try:
+        theirs = Client(transport)
+        await can_take_pods(theirs)
+        async with our_cluster() as ours:
+            for situation in SITUATIONS:
+                expected = await said(ours, situation)
+                assert await said(theirs, situation, expected) == expected, situation
+    finally:
+        await transport.close()
 
 
 @pytest.fixture(scope="module")
