@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,44 @@ class _Credential(msgspec.Struct, rename="camel", frozen=True):
     status: _CredentialStatus | None = None
 
 
+class _Run:
+    """One run of a plug-in, in a thread: who is cancelled while asyncio starts a process may wait for it for ever."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._command = command
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_given_up = False
+        self._starting = threading.Lock()
+
+    def __call__(self) -> tuple[int, bytes, bytes]:
+        """Its code and what it printed."""
+        with self._starting:
+            if self._is_given_up:
+                return 0, b"", b""
+            process = self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        try:
+            output, errors = process.communicate(timeout=PLUGIN_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return process.returncode, output, errors
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        with self._starting:
+            self._is_given_up = True
+            if self._process is not None:
+                self._process.kill()
+
+
 class ExecPlugin:
     """A command that prints an ExecCredential. Asked once, then again shortly before what it gave ends.
 
@@ -134,33 +174,24 @@ class ExecPlugin:
             **{entry.name: entry.value for entry in settings.env or ()},
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
         }
+        run = _Run([command, *(settings.args or ())], environment)
         try:
-            process = await asyncio.create_subprocess_exec(
-                command,
-                *(settings.args or ()),
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            code, output, errors = await asyncio.to_thread(run)
+        except asyncio.CancelledError:
+            run.give_up()
+            raise
         except OSError as error:
             hint = f" {settings.install_hint.strip()}" if settings.install_hint else ""
             raise Unsent(
                 f"the exec plug-in {command!r} of {self._source} cannot be run: {error.strerror}.{hint}"
             ) from None
-        try:
-            output, errors = await asyncio.wait_for(process.communicate(), PLUGIN_LIMIT)
-        except (TimeoutError, asyncio.CancelledError) as error:
-            process.kill()
-            await process.wait()
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        except subprocess.TimeoutExpired:
             raise Unsent(
                 f"the exec plug-in {command!r} of {self._source} gave no answer in {PLUGIN_LIMIT:.0f} s"
             ) from None
-        if process.returncode:
+        if code:
             text = errors.decode(errors="replace").strip()[-300:]
-            raise Unsent(f"the exec plug-in {command!r} of {self._source} ended with {process.returncode}: {text}")
+            raise Unsent(f"the exec plug-in {command!r} of {self._source} ended with {code}: {text}")
         self._keep(command, output)
 
     def _keep(self, command: str, output: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -17,6 +18,7 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.credentials import ExecPlugin, ExecSettings, TokenFile
 from shoal.kube.errors import Unsent
 from shoal.kube.kubeconfig import in_cluster, load, resolve
+from tests.patience import PATIENCE
 
 AUTHORITY = make_authority("test")
 USER = make_leaf(AUTHORITY, "ann", organizations=["team"], server=False, client=True)
@@ -187,6 +189,30 @@ async def test_an_exec_plugin_is_asked_once_and_again_before_its_token_ends(
 async def test_a_failing_plugin_is_named(tmp_path: Path, clock: VirtualClock, script: str, says: str) -> None:
     with pytest.raises(Unsent, match=says):
         await plugin(tmp_path, script, clock)()
+
+
+async def test_who_waits_for_a_failing_plugin_can_leave(tmp_path: Path, clock: VirtualClock) -> None:
+    """One after the other asks it; whoever is called off while it starts or has just ended is not held."""
+    asked = plugin(tmp_path, "exit 3", clock)
+    asking = [asyncio.ensure_future(asked()) for _ in range(5)]
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(Unsent, match="ended with 3"):
+            await asyncio.gather(*asking)
+        for one in asking:
+            one.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_a_plugin_that_nobody_waits_for_any_more_is_ended(tmp_path: Path, clock: VirtualClock) -> None:
+    said = tmp_path / "said"
+    os.mkfifo(said)
+    asking = asyncio.ensure_future(plugin(tmp_path, f"echo $$ > {said}; exec sleep 600", clock)())
+    async with asyncio.timeout(PATIENCE):
+        pid = int(await asyncio.to_thread(said.read_text))
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        while os.path.exists(f"/proc/{pid}"):  # noqa: ASYNC110 (a thread of its own takes its end)
+            await asyncio.sleep(0.01)
 
 
 async def test_a_plugin_may_give_a_certificate_instead_of_a_token(tmp_path: Path, clock: VirtualClock) -> None:
