@@ -12,6 +12,7 @@ from shoal.api.kind import Kind
 from shoal.api.kinds import CONFIG_MAP, EVENT, EVENTS_EVENT, POD
 from shoal.kube.client import Client
 from shoal.kube.errors import Gone
+from shoal.kube.transport import Request
 from shoal.local.apiserver import Server
 from tests.patience import PATIENCE
 from tests.unit.apiserver.builders import config_map, pod
@@ -172,3 +173,22 @@ async def test_stopping_the_server_ends_watches(server: Server, client: Client) 
     await turns()
     server.reader.stop()
     assert await watch.ended() == []
+
+
+async def test_a_watch_without_initial_events_begins_now(client: Client, server: Server) -> None:
+    await client.create(CONFIG_MAP, config_map("before"), "default")
+    query = {"watch": "1", "sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}
+    request = Request(method="GET", path="/api/v1/namespaces/default/configmaps", query=query)
+    async with server.transport().stream(request) as chunks:
+        await client.create(CONFIG_MAP, config_map("after"), "default")
+        first = await anext(aiter(chunks))
+    assert b'"after"' in first and b'"before"' not in first
+
+
+async def test_the_old_way_to_watch_one_object(client: Client, server: Server) -> None:
+    for name in ("one", "other"):
+        await client.create(CONFIG_MAP, config_map(name), "default")
+    request = Request(method="GET", path="/api/v1/watch/namespaces/default/configmaps/one")
+    async with server.transport().stream(request) as chunks:
+        first = await anext(aiter(chunks))
+    assert b'"one"' in first and b'"other"' not in first

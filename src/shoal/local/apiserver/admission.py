@@ -24,6 +24,7 @@ from shoal.local.apiserver.crds import CustomKinds
 from shoal.local.apiserver.quota import check_quota
 from shoal.local.apiserver.resources import Registry
 from shoal.local.apiserver.status import Refused, bad_request, cause, forbidden, not_found
+from shoal.local.apiserver.validation_storage import requested_storage
 from shoal.local.apiserver.webhooks import Webhooks, review_of
 
 IMMORTAL_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
@@ -67,7 +68,7 @@ class Admission:
             elif resource.kind == "PriorityClass" and resource.group == "scheduling.k8s.io":
                 self._check_one_default(call, obj)
         elif resource.name == "pods" and not call.route.subresource and type(obj.get("spec")) is dict:
-            tolerate_lost_nodes(obj["spec"])  # so that a manifest without them can replace its pod
+            complete_update(obj["spec"], old.get("spec") or {})
         if resource.kind == "CustomResourceDefinition" and call.route.subresource != "status" and not resource.custom:
             self.custom_kinds.settle(obj, old)
         elif resource.group == "rbac.authorization.k8s.io":
@@ -89,6 +90,8 @@ class Admission:
             await ask(judge, call, obj, old)
         if self.webhooks.validating:
             await self.webhooks.validate(call, obj, old)
+        if old is not None and call.resource.name == "persistentvolumeclaims" and not call.route.subresource:
+            self._check_growth(obj, old)
         if old is None and call.resource.kind == "Pod" and not call.resource.group:
             limits = self.registry.find("", "limitranges")
             if limits is not None:
@@ -98,6 +101,19 @@ class Admission:
             assert quotas is not None
             if call.namespace in quotas.collection.objects or quotas.collection.pending:
                 check_quota(call.resource, obj, quotas.collection.heads(call.namespace))
+
+    def _check_growth(self, claim: Json, old: Json) -> None:
+        """A claim may only grow where its class says that it can."""
+        if requested_storage(claim) <= requested_storage(old):
+            return
+        classes, name = self.registry.find("storage.k8s.io", "storageclasses"), claim["spec"].get("storageClassName")
+        record = classes.collection.head("", name) if classes is not None and name else None
+        if record is None or not decoded(record).get("allowVolumeExpansion"):
+            words = (
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+                "support resize"
+            )
+            raise forbidden("", "persistentvolumeclaims", claim["metadata"]["name"], words)
 
     # --- namespaces
 
@@ -303,6 +319,14 @@ def is_extended(name: object) -> bool:
     return (
         isinstance(name, str) and "/" in name and "kubernetes.io/" not in name and not name.startswith(_OWN_RESOURCES)
     )
+
+
+def complete_update(spec: Json, before: Json) -> None:
+    """What admission once added, so that a pod can be replaced by the manifest that made it."""
+    tolerate_lost_nodes(spec)
+    for name in ("priority", "preemptionPolicy"):
+        if name in before:
+            spec.setdefault(name, before[name])
 
 
 def tolerate_lost_nodes(spec: Json) -> None:

@@ -249,6 +249,9 @@ def _service(obj: Json) -> None:
         _defaults(spec, externalTrafficPolicy="Cluster")
     if spec["type"] == "LoadBalancer":
         _defaults(spec, allocateLoadBalancerNodePorts=True)
+        for entry in _each((obj.get("status") or {}).get("loadBalancer") or {}, "ingress"):
+            if entry.get("ip"):
+                _defaults(entry, ipMode="VIP")
     if spec["type"] != "ExternalName":
         _defaults(spec, internalTrafficPolicy="Cluster")
 

@@ -123,14 +123,19 @@ class Reader:
     ) -> tuple[list[Record], int, int]:
         """The records of one page, the list's revision, and how many are left after it."""
         namespace = call.namespace or None
+        whole: list[Record] | None = None
         if token is None:
-            found, revision = self._state(call, namespace)
+            whole, revision = self._state(call, namespace)
+            found = whole
         else:
             found, revision = self._rest(call, namespace, token)
+            if token.fresh:
+                whole = call.resource.collection.records(namespace)
         found = await chosen_of(call, chosen, found, self.convert)
         if not limit or len(found) <= limit:
             return found, revision, 0
-        self._keep((f"{call.resource.name}/{namespace or ''}", revision), call, namespace, token)
+        if whole is not None:
+            self._keep((f"{call.resource.name}/{namespace or ''}", revision), whole)
         return found[:limit], revision, len(found) - limit
 
     def _state(self, call: Call, namespace: str | None) -> tuple[list[Record], int]:
@@ -190,12 +195,10 @@ class Reader:
         snapshot = self._snapshots.get((f"{call.resource.name}/{namespace or ''}", revision))
         return snapshot if snapshot is not None else call.resource.collection.records_at(revision, namespace)
 
-    def _keep(self, key: tuple[str, int], call: Call, namespace: str | None, token: Token | None) -> None:
+    def _keep(self, key: tuple[str, int], whole: list[Record]) -> None:
         """Remember the state a paged list began with, so that its later pages agree with the first."""
         if key not in self._snapshots:
-            if token is not None and not token.fresh:
-                return
-            self._snapshots[key] = list(call.resource.collection.records(namespace))
+            self._snapshots[key] = whole
             if len(self._snapshots) > MOST_SNAPSHOTS:
                 self._snapshots.popitem(last=False)
 

@@ -128,6 +128,16 @@ def already_exists(group: str, plural: str, name: str) -> Refused:
     )
 
 
+def no_unique_name(group: str, plural: str, name: str) -> Refused:
+    return Refused(
+        409,
+        "AlreadyExists",
+        f'{_resource(group, plural)} "{name}" already exists, the server was not able to generate a unique name for '
+        "the object",
+        details={**_details(group, plural, name), "retryAfterSeconds": 1},
+    )
+
+
 def conflict(group: str, plural: str, name: str, why: str, causes: list[Json] | None = None) -> Refused:
     more = {"causes": causes} if causes else {}
     return Refused(

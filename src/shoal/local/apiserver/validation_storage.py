@@ -39,10 +39,14 @@ def validate_claim(obj: Json, old: Json | None) -> list[FieldError]:
 
 
 def _shrunk(spec: Json, before: Json, status: Json) -> list[FieldError]:
-    now, was = _storage(spec.get("resources"), "requests"), _storage(before.get("resources"), "requests")
+    now, was = requested_storage({"spec": spec}), requested_storage({"spec": before})
     if now < was and now <= _storage(status, "capacity"):
         return [forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")]
     return []
+
+
+def requested_storage(claim: Json) -> int:
+    return _storage((claim.get("spec") or {}).get("resources"), "requests")
 
 
 def _storage(holder: Json | None, part: str) -> int:

@@ -32,6 +32,7 @@ from shoal.local.apiserver.status import (
     cause,
     conflict,
     invalid,
+    no_unique_name,
     not_found,
     patch_refused,
     patch_unfit,
@@ -122,8 +123,10 @@ class Writer:
             try:
                 return await self._create_once(call, fresh, apply, dry_run)
             except Refused as refusal:
-                if refusal.reason != "AlreadyExists" or not base or attempt == MOST_TRIES + 2:
+                if refusal.reason != "AlreadyExists" or not base:
                     raise
+                if attempt == MOST_TRIES + 2:
+                    raise no_unique_name(resource.group, resource.plural, fresh["metadata"]["name"]) from None
         raise AssertionError("unreachable")
 
     async def _create_once(self, call: Call, obj: Json, apply: bool, dry_run: bool) -> Answer:
@@ -303,9 +306,9 @@ class Writer:
                     found = strategic_merge(kind, old, patch)
             except PatchError as error:
                 raise patch_refused(error) from None
-            if type(found) is dict and not call.resource.custom:  # as Kubernetes: what it is needs no saying
+            if media != PATCHES[0] and type(found) is dict and not call.resource.custom:
                 for name, value in (("apiVersion", kind.api_version), ("kind", kind.kind)):
-                    if media == PATCHES[2] or found.get(name) is None:
+                    if media == PATCHES[2] or found.get(name) is None:  # as Kubernetes: what it is needs no saying
                         found[name] = value
             return self._patched(call, found)
 
