@@ -99,6 +99,8 @@ async def _serve(
         await agent.stop_pods(STOP_GRACE)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        for shape in shapes:
+            await keeper.restate(shape.name, "the node agent has stopped")
     finally:
         if port is not None:
             await port.stop()

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from shoal.errors import BadInput
+from shoal.errors import BadInput, ShoalError
 
 _SECTIONS = ("clusters", "users", "contexts")
 
@@ -30,7 +30,7 @@ def user_file() -> Path:
 
 def add(source: Path, context: str, target: Path | None = None) -> Path:
     """Merge the one entry of `source` under the name `context` and make it the current context."""
-    path = target or user_file()
+    path = _real(target or user_file())
     own = yaml.safe_load(source.read_text())
     entries = {
         "clusters": {"name": context, "cluster": own["clusters"][0]["cluster"]},
@@ -51,7 +51,7 @@ def add(source: Path, context: str, target: Path | None = None) -> Path:
 
 def remove(context: str, target: Path | None = None) -> bool:
     """Take our entry out; False when it was not there."""
-    path = target or user_file()
+    path = _real(target or user_file())
     if not path.exists():
         return False
     with _locked(path):
@@ -67,15 +67,25 @@ def remove(context: str, target: Path | None = None) -> bool:
     return True
 
 
+def _real(path: Path) -> Path:
+    """Behind links, as kubectl writes it: the link of someone who keeps the file elsewhere stays one."""
+    return Path(os.path.realpath(path))
+
+
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {"apiVersion": "v1", "kind": "Config", "preferences": {}, "clusters": [], "users": [], "contexts": []}
     try:
         config = yaml.safe_load(path.read_text()) or {}
     except yaml.YAMLError as error:
-        raise BadInput(f"{path} is not YAML and was left as it is: {error}; use --no-kubeconfig") from error
+        where = " ".join(str(error).split()).replace(' in "<unicode string>",', ": see")
+        raise BadInput(f"{path} is not YAML and was left as it is: {where}; use --no-kubeconfig") from None
     if not isinstance(config, dict):
         raise BadInput(f"{path} is not a kubeconfig and was left as it is; use --no-kubeconfig")
+    for section in _SECTIONS:
+        entries = config.get(section) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise BadInput(f"{section} of {path} is no list of entries, and was left as it is; use --no-kubeconfig")
     config.setdefault("apiVersion", "v1")
     config.setdefault("kind", "Config")
     return config
@@ -95,7 +105,10 @@ def _write(path: Path, config: dict[str, Any]) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f".{path.name}.shoal-lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path.with_name(f".{path.name}.shoal-lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise ShoalError(f"{path} cannot be written: {error.strerror}; use --no-kubeconfig") from None

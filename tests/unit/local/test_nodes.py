@@ -93,3 +93,34 @@ async def test_a_pod_bound_past_the_scheduler_fails_where_there_is_no_room(clust
     await cluster.client.delete(POD, "fits", "default", grace_seconds=0)
     await cluster.pod("fits-again", cpu="4", nodeName="one")
     await cluster.see(POD, "fits-again", "default", phase("Running"))
+
+
+def conditions(node: Json) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["lastTransitionTime"]) for one in node["status"]["conditions"]}
+
+
+async def test_a_node_that_the_cluster_has_given_up_is_back_when_its_agent_is(cluster: Cluster) -> None:
+    """The machine slept longer than its lease; whoever judges those says Unknown, and only the agent can say more."""
+    await cluster.nodes("4")
+    await cluster.begin(cluster.agent)
+    given_up = [
+        {"type": kind, "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("Ready", "MemoryPressure")
+    ]
+    body = {"status": {"conditions": given_up}}
+    before = await cluster.client.get(NODE, "node-0")
+    await cluster.client.patch(NODE, "node-0", None, body, subresource="status", patch_type="strategic")
+    node = await cluster.see(NODE, "node-0", None, lambda node: conditions(node)["Ready"][0] == "True")
+    assert conditions(node)["MemoryPressure"][0] == "False"
+    assert conditions(node)["DiskPressure"] == conditions(before)["DiskPressure"]  # never was anything else
+
+
+async def test_an_agent_that_goes_says_that_its_nodes_take_no_pods(cluster: Cluster) -> None:
+    await cluster.nodes("4")
+    before = conditions(await cluster.client.get(NODE, "node-0"))
+    await cluster.keeper.restate("node-0", "the node agent has stopped")
+    after = conditions(await cluster.client.get(NODE, "node-0"))
+    assert after.pop("Ready")[0] == "False" and before.pop("Ready")[0] == "True" and after == before
+    await cluster.keeper.restate("nobody", "the node agent has stopped")  # removed meanwhile: nothing to say
+    await cluster.nodes("4")
+    assert conditions(await cluster.client.get(NODE, "node-0"))["Ready"][0] == "True"

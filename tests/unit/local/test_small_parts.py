@@ -343,6 +343,42 @@ def test_our_kubeconfig_entry_comes_and_goes_and_nothing_else_changes(tmp_path: 
     assert target.stat().st_mode & 0o777 == 0o600
 
 
+def a_kubeconfig(place: Path) -> Path:
+    place.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
+                "users": [{"name": "x", "user": {}}],
+                "contexts": [{"name": "x", "context": {}}],
+            }
+        )
+    )
+    return place
+
+
+def test_a_kubeconfig_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    link = tmp_path / "config"
+    link.symlink_to(tmp_path / "kept-elsewhere")
+    kubeconfigs.add(a_kubeconfig(tmp_path / "own"), "shoal-local", link)
+    assert link.is_symlink() and "shoal-local" in (tmp_path / "kept-elsewhere").read_text()
+    assert kubeconfigs.remove("shoal-local", link) and link.is_symlink()
+
+
+@pytest.mark.parametrize("text", ["clusters: [1]", "contexts: {a: b}", "just words", "[1"])
+def test_a_kubeconfig_that_is_none_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+    target = tmp_path / "config"
+    target.write_text(text)
+    with pytest.raises(ShoalError, match=r"left as it is.*; use --no-kubeconfig"):
+        kubeconfigs.add(a_kubeconfig(tmp_path / "own"), "shoal-local", target)
+    assert target.read_text() == text
+
+
+def test_a_kubeconfig_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ShoalError, match="file/config cannot be written: File exists; use --no-kubeconfig"):
+        kubeconfigs.add(a_kubeconfig(tmp_path / "own"), "shoal-local", tmp_path / "file" / "config")
+
+
 def test_a_cluster_is_known_by_pid_and_start_time(tmp_path: Path) -> None:
     home = Home("one", tmp_path)
     home.create()

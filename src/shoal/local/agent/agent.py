@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP, NODE, POD, SECRET, SERVICE
@@ -26,7 +27,7 @@ from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 from shoal.local.agent.admission import Refusal, Room, failed_status
 from shoal.local.agent.names import Names
-from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper
+from shoal.local.agent.nodes import MANAGED, RUNTIME, NodeKeeper, is_given_up
 from shoal.local.runtime import RunningPod, Runtime
 from shoal.local.runtime.logs import CANNOT_RUN, LogOptions
 from shoal.local.runtime.pod import PodRun
@@ -72,7 +73,7 @@ class Agent:
         self._written: dict[str, Json] = {}
         self._stopping: set[Key] = set()
         self._room = Room()
-        self._refreshing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.ready = asyncio.Event()
 
@@ -294,9 +295,12 @@ class Agent:
             return
         for key, run in self._runs.items():
             if key.namespace == change.key.namespace and isinstance(run, PodRun) and run.refers(kind, change.key.name):
-                task = asyncio.create_task(run.refresh(kind, change.key.name))
-                self._refreshing.add(task)
-                task.add_done_callback(self._refreshing.discard)
+                self._spawn(run.refresh(kind, change.key.name))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _node_changed(self, change: Change) -> None:
         if change.new is None:
@@ -307,6 +311,8 @@ class Agent:
                     self._controller.enqueue(key)
             return
         node = change.new
+        if is_given_up(node):
+            self._spawn(self.keeper.restate(change.key.name))
         shape = NodeShape(
             name=change.key.name,
             capacity=dict((node.get("status") or {}).get("capacity") or {}),

@@ -63,38 +63,11 @@ def node_object(shape: NodeShape, agent: str, address: str, clock: Clock, port: 
 
 def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str, port: int = 0) -> Json:
     capacity = shape.offers
-    now = seconds_text(clock.now())
-    calm = [
-        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ]
-    conditions = [
-        {
-            "type": kind,
-            "status": "False",
-            "reason": reason,
-            "message": message,
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }
-        for kind, reason, message in calm
-    ]
-    conditions.append(
-        {
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "the node agent is posting ready status",
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }
-    )
     addresses = [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": shape.name}]
     return {
         "capacity": capacity,
         "allocatable": dict(capacity),
-        "conditions": conditions,
+        "conditions": node_conditions(clock),
         # an API server that asks at the port would try the host name first, which no name server knows
         "addresses": addresses[:1] if port else addresses,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
@@ -111,6 +84,39 @@ def node_status(shape: NodeShape, address: str, clock: Clock, architecture: str,
             "architecture": architecture,
         },
     }
+
+
+def node_conditions(clock: Clock, stopped: str = "") -> list[Json]:
+    """What a kubelet says of its node; `stopped` says why it takes no pods any more."""
+    now = seconds_text(clock.now())
+    ready = (
+        ("Ready", "False", "KubeletNotReady", stopped)
+        if stopped
+        else ("Ready", "True", "KubeletReady", "the node agent is posting ready status")
+    )
+    said = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ready,
+    ]
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        for kind, status, reason, message in said
+    ]
+
+
+def is_given_up(node: Json) -> bool:
+    """Whether the cluster has lost sight of a node: nobody but the one who judges leases says Unknown."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "Unknown" for one in conditions)
 
 
 def _keep_transitions(found: Json, body: Json) -> None:
@@ -180,6 +186,15 @@ class NodeKeeper:
                 await self._client.delete(kind, name, namespace)
             except NotFound:
                 pass
+
+    async def restate(self, name: str, stopped: str = "") -> None:
+        """Say again how a node is: to a cluster that has given it up while this machine slept, or before we go."""
+        body: Json = {"status": {"conditions": node_conditions(self._clock, stopped)}}
+        try:
+            _keep_transitions(await self._client.get(NODE, name), body)
+            await self._client.patch(NODE, name, None, body, subresource="status", patch_type="strategic")
+        except KubeError as error:
+            log.warning("node %s could not be described: %s", name, error)
 
     async def beat(self) -> None:
         """Renew every lease, for ever; spread out when the nodes are many."""
