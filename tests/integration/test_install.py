@@ -337,8 +337,8 @@ def test_f064_with_the_webhook_down_nobody_else_is_stopped(
         try:
             apply(installed, simple_wrapper("new"), "--dry-run=server")
         except RuntimeError as error:
-            assert "stamp.shoal.dev" in str(error)
-            break
+            if "stamp.shoal.dev" in str(error):  # the other one may be in force a moment sooner
+                break
         assert time.monotonic() < deadline, "creating an AppWrapper was not refused"
         time.sleep(0.2)
     installed.kubectl("label", "appwrapper", "older", "tree=oak")

@@ -355,13 +355,13 @@ async def test_port_forward_reaches_a_port_of_the_pod(embedded: Embedded) -> Non
     )
     try:
         assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()  # Forwarding from 127.0.0.1:N -> port
+        line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()  # Forwarding from 127.0.0.1:N
         local = int(line.split("127.0.0.1:")[1].split()[0])
         for word in (b"hello", b"again" * 1000):
             reader, writer = await asyncio.open_connection("127.0.0.1", local)
             writer.write(word)
             writer.write_eof()
-            assert await asyncio.wait_for(reader.read(), 10) == word.upper()[:100000]
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == word.upper()[:100000]
             writer.close()
     finally:
         process.kill()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from shoal.kube.transport import Request, Transport
+from tests.patience import PATIENCE
 
 Json = dict[str, Any]
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"
@@ -62,7 +63,7 @@ async def send(transport: Transport, step: Step) -> tuple[int, Any]:
 
 async def until_served(transport: Transport, collection: str) -> None:
     """A real server serves a new kind a moment after its definition is stored, and tells nobody when."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while (await transport.send(Request(method="GET", path=collection))).status != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

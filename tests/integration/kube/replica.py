@@ -42,6 +42,7 @@ async def main(kubeconfig: str, name: str, seconds: float) -> None:
             except KubeError:
                 await asyncio.sleep(0.05)
 
+    print("takes part", flush=True)
     running = asyncio.ensure_future(leadership.run(lead))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     with suppress(asyncio.CancelledError):

@@ -40,9 +40,12 @@ class Process:
 
     async def stopped(self) -> None:
         """Wait until it says that it leads no more; its work may hang on."""
+        await self.said(b"stopped\n")
+
+    async def said(self, line: bytes) -> None:
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE):
-            assert await self.process.stdout.readline() == b"stopped\n"
+            assert await self.process.stdout.readline() == line
 
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
@@ -66,6 +69,7 @@ async def run(control_plane: ControlPlane, client: Client) -> AsyncIterator[Run]
         arguments = ["-c", code, str(control_plane.kubeconfig), name, str(SECONDS)]
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
         started.append(Process(name, process))
+        await started[-1].said(b"takes part\n")
         return started[-1]
 
     yield begin
@@ -88,17 +92,17 @@ async def written(client: Client, name: str) -> set[str]:
 
 
 async def test_a_killed_leader_is_followed(run: Run, client: Client) -> None:
-    """Within the lease time where nothing else is slow, which a virtual clock proves; here a new process is slow."""
+    """Within the lease time where nothing else is slow, which a virtual clock proves; here the machine may be."""
     first = await run("first")
     assert await first.leads() == 1
     second = await run("second")
-    await asyncio.sleep(SECONDS)  # the second has seen a renewal
+    await asyncio.sleep(1)  # the second has seen who leads
     first.signal(signal.SIGKILL)
     killed = time.monotonic()
     assert await second.leads() == 2
     took = time.monotonic() - killed
     print(f"took over {took:.1f} s after the kill; lease time {SECONDS:.0f} s")
-    assert took <= SECONDS * 3
+    assert took <= SECONDS + 30
     await until_written(client, "second")
 
 
@@ -111,18 +115,18 @@ def _unfenced(patch: pytest.MonkeyPatch) -> None:
 async def test_f044_a_frozen_leader_that_wakes_up_writes_nothing_more(run: Run, client: Client) -> None:
     """F44: a leader is frozen (SIGSTOP) and woken. Holds: no write that waited before the freeze goes out after it."""
     first = await run("frozen")
-    await first.leads()
-    await until_written(client, "frozen")
+    term = f"frozen-{await first.leads()}"
+    await until_written(client, term)
     first.signal(signal.SIGSTOP)
     second = await run("awake")
-    await second.leads()  # what the first had sent was answered long ago
-    before = await written(client, "frozen")
+    number = await second.leads()  # what the first had sent was answered long ago
+    before = await written(client, term)
     first.signal(signal.SIGCONT)
     await until_written(client, "awake")
     await asyncio.sleep(1.5)
-    assert await written(client, "frozen") == before
+    assert await written(client, term) == before
     lease = await client.get(LEASE, "walk", "default")
-    assert lease["spec"]["holderIdentity"] == "awake"
+    assert lease["spec"]["leaseTransitions"] >= number
 
 
 @proven(without=_unfenced)
@@ -131,13 +135,13 @@ async def test_f043_a_leader_whose_work_hangs_at_the_stop_writes_nothing_under_t
 ) -> None:
     """F43: the old leader is told to stop and its work hangs on. Holds: nothing of it is written once it gave way."""
     first = await run("hanging")
-    await first.leads()
-    await until_written(client, "hanging")
+    term = f"hanging-{await first.leads()}"
+    await until_written(client, term)
     second = await run("following")
     first.signal(signal.SIGTERM)
     await first.stopped()
     await second.leads()
-    before = await written(client, "hanging")
+    before = await written(client, term)
     await until_written(client, "following")
     await asyncio.sleep(1)
-    assert await written(client, "hanging") == before
+    assert await written(client, term) == before

@@ -77,8 +77,8 @@ def test_why_tells_of_the_nodes_that_a_job_waits_for(machine: Machine) -> None:
     body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"].update(ON_FAR)
     apply(machine, body)
     until(lambda: true(workload_of(machine, "patient"), "QuotaReserved"))
-    said = machine.shoal("why", "rayjob/patient", "--name", "queues")
-    assert "is quotareserved" in said and "waits for gpu-nodes" in said
+    told = ("is quotareserved", "waits for gpu-nodes")
+    until(lambda: all(one in machine.shoal("why", "rayjob/patient", "--name", "queues") for one in told))
     assert machine.get("rayjob", "patient")["spec"]["suspend"] is True
     assert machine.get("pods")["items"] == []
     machine.kubectl("delete", "rayjob", "patient")
@@ -95,8 +95,11 @@ def test_what_never_fits_never_has_a_pod(machine: Machine) -> None:
     machine.kubectl("create", "-f", "-", stdin=json.dumps(body))
     until(lambda: true(workload_of(machine, "giant"), "Evicted"))
     assert machine.get("rayjob", "giant")["spec"]["suspend"] is True
-    row = next(line for line in machine.shoal("get", "--name", "queues").splitlines() if "giant" in line)
-    assert "Queued" in row and "no pool can hold these pods" in row
+
+    def row() -> str:
+        return next(line for line in machine.shoal("get", "--name", "queues").splitlines() if "giant" in line)
+
+    until(lambda: "Queued" in row() and "no pool can hold these pods" in row())
     machine.kubectl("delete", "rayjob", "giant")
     until(lambda: machine.get("workloads")["items"] == [])
     assert [one for one in pods.seen() if one["metadata"]["name"].startswith("giant")] == []

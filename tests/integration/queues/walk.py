@@ -149,8 +149,10 @@ def assert_walk_holds(plane: ControlPlane) -> None:
         lambda one: condition(one, "QuotaReserved").get("status") == "False", "workload", names[first]
     )
     assert condition(stopped, "Evicted")["reason"] == "Deactivated"
-    template = queues.get("job", first)["spec"]["template"]
-    assert "autoscaling.x-k8s.io/consume-provisioning-request" not in (template["metadata"].get("annotations") or {})
+    consumes = "autoscaling.x-k8s.io/consume-provisioning-request"
+    queues.until(
+        lambda one: consumes not in (one["spec"]["template"]["metadata"].get("annotations") or {}), "job", first
+    )
     queues.provide(f"{names[second]}-nodes-1")
     queues.until(lambda one: one["spec"]["suspend"] is False, "job", second)
     columns = plane.kubectl("get", "workload", names[second]).split("\n")[0].split()
