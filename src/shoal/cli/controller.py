@@ -151,6 +151,14 @@ def _parts(
     names: tuple[str, ...], settings: AppWrapperSettings, of_queues: QueueSettings, health: HealthServer
 ) -> dict[str, Part]:
     parts: dict[str, Part] = {}
+    if "ray" in names:  # what our operator adds to its pods counts in every gang
+        from msgspec import structs
+
+        from shoal.controllers import ray
+
+        ray_settings = ray.from_environment(os.environ)
+        settings = structs.replace(settings, ray_sidecars=ray_settings.sidecars)
+        of_queues = structs.replace(of_queues, ray_sidecars=ray_settings.sidecars)
     if "appwrapper" in names or "queues" in names:
         from shoal.controllers import appwrapper, queues
 
@@ -171,9 +179,6 @@ def _parts(
 
         parts["gangs"] = run_gangs
     if "ray" in names:
-        from shoal.controllers import ray
-
-        ray_settings = ray.from_environment(os.environ)
         operators: list[ray.Operator] = []
         health.add_families(lambda: operators[0].collect() if operators else ())
 

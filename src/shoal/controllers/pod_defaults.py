@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from shoal.api.meta import Json
+from shoal.controllers.templates import RaySidecars
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -22,6 +23,8 @@ class Defaults(msgspec.Struct, frozen=True):
     """Of each LimitRange, in the order of their names, the requests that it gives a container without any."""
     classes: dict[str, Json] = {}
     """RuntimeClasses by name, as far as they add something: `overhead`, `nodeSelector`, `tolerations`."""
+    sidecars: RaySidecars = RaySidecars()
+    """What our Ray operator adds to its pods, in every namespace alike."""
 
 
 NOTHING = Defaults()

@@ -26,6 +26,13 @@ _AUTOSCALER: Json = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {
 """What Ray's autoscaler beside the head asks for where nothing else is said."""
 
 
+class RaySidecars(msgspec.Struct, frozen=True):
+    """Containers that our Ray operator was told to add to the pods that it makes."""
+
+    head: tuple[dict[str, Any], ...] = ()
+    worker: tuple[dict[str, Any], ...] = ()
+
+
 class Template(msgspec.Struct, frozen=True):
     """One pod template: where it is in the object, how many pods it makes, and its content."""
 
@@ -34,6 +41,8 @@ class Template(msgspec.Struct, frozen=True):
     content: Json
     is_inside: bool = True
     """False where an operator will make the template from other fields: there is nothing to mark or to pin."""
+    role: Literal["", "head", "worker"] = ""
+    """In a Ray cluster that is our operator's to make."""
 
     @property
     def name(self) -> str:
@@ -46,6 +55,12 @@ def templates(obj: Json, workers: Workers = "replicas") -> tuple[Template, ...]:
     reader = _READERS.get((group, str(obj.get("kind") or "")))
     found = reader(obj, workers) if reader else _searched(obj, (), SEARCH_DEPTH)
     return tuple(template for template in found if isinstance(template.content, dict))
+
+
+def as_made(template: Template, sidecars: RaySidecars) -> Json:
+    """A template's content with the containers that its pods will have besides."""
+    added = {"head": sidecars.head, "worker": sidecars.worker, "": ()}[template.role]
+    return with_containers(template.content, [*added])
 
 
 def is_known(obj: Json) -> bool:
@@ -130,7 +145,9 @@ def _brings_submitter(spec: Json) -> bool:
 
 
 def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
-    yield from _ray_groups(_map(_map(obj.get("spec")).get("rayClusterConfig")), ("spec", "rayClusterConfig"), workers)
+    config = _map(_map(obj.get("spec")).get("rayClusterConfig"))
+    for template in _ray_groups(config, ("spec", "rayClusterConfig"), workers):
+        yield msgspec.structs.replace(template, role="")  # made by somebody else's operator
 
 
 def _ray(obj: Json, workers: Workers) -> Iterator[Template]:
@@ -166,16 +183,18 @@ def _ray_groups(spec: Json, path: Path, workers: Workers, beside: Iterable[Json]
     if spec.get("enableInTreeAutoscaling") is True:
         asked = _map(spec.get("autoscalerOptions")).get("resources")
         added.append({"name": "autoscaler", "resources": _AUTOSCALER if asked is None else asked})
-    yield Template((*path, "headGroupSpec", "template"), 1, _with_containers(_map(head.get("template")), added))
+    content = with_containers(_map(head.get("template")), added)
+    yield Template((*path, "headGroupSpec", "template"), 1, content, role="head")
     for index, group in enumerate(_list(spec.get("workerGroupSpecs"))):
         if group.get("suspend"):
             continue
         hosts = max(1, _count(group.get("numOfHosts"), 1))
         pods = _ray_workers(group, bool(spec.get("enableInTreeAutoscaling")), workers) * hosts
-        yield Template((*path, "workerGroupSpecs", index, "template"), pods, group.get("template") or {})
+        content = group.get("template") or {}
+        yield Template((*path, "workerGroupSpecs", index, "template"), pods, content, role="worker")
 
 
-def _with_containers(template: Json, added: list[Json]) -> Json:
+def with_containers(template: Json, added: list[Json]) -> Json:
     """The template as its pod will be."""
     spec = _map(template.get("spec"))
     if not added or not spec:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.controllers.queues.facts import with_sidecars
+from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
 from shoal.controllers.ray import Settings, counts, pods, submission
-from shoal.controllers.templates import templates
-from tests.unit.ray.builders import cluster_spec, group, ray_cluster, ray_job
+from shoal.controllers.templates import RaySidecars, as_made, templates
+from tests.unit.ray.builders import cluster_spec, container, group, ray_cluster, ray_job
 
 AUTOSCALED = {"enableInTreeAutoscaling": True}
 
@@ -50,6 +52,44 @@ def test_a_submitter_that_the_user_brings_is_counted_once(amounts, cpu):
     made = submission.cluster_of(job, Settings())
     made["metadata"]["uid"] = "u"
     assert str(counts.pod_resources(pods.head_pod(made, Settings())["spec"])["cpu"]) == cpu
+
+
+SIDECARS = Settings(
+    head_sidecars=(container("log-shipper", cpu="250m", memory="64Mi"),),
+    worker_sidecars=(container("gpu-exporter", cpu="100m", memory="32Mi"),),
+)
+
+
+def built(cluster):
+    group_ = cluster["spec"]["workerGroupSpecs"][0]
+    made = (pods.head_pod(cluster, SIDECARS), pods.worker_pod(cluster, group_, SIDECARS))
+    return [{name: str(amount) for name, amount in counts.pod_resources(pod["spec"]).items()} for pod in made]
+
+
+def test_containers_that_the_operator_is_told_to_add_are_counted():
+    """An AppWrapper asks for its pods as they will be made."""
+    cluster = ray_cluster("demo", group(replicas=2), metadata={"uid": "u"}, **AUTOSCALED)
+    found = [as_made(template, SIDECARS.sidecars) for template in templates(cluster)]
+    counted = [counts.pod_resources(content["spec"]) for content in found]
+    assert [{name: str(amount) for name, amount in one.items()} for one in counted] == built(cluster)
+
+
+def test_the_submitter_of_a_job_gets_none_of_them():
+    found = templates(ray_job())
+    assert [template.role for template in found] == ["head", "worker", ""]
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+def test_a_queue_counts_them_too(kind):
+    body = ray_cluster("demo", group(replicas=1)) if kind == "RayCluster" else ray_job()
+    sets = (RayClusters() if kind == "RayCluster" else RayJobs()).pod_sets(body)
+    owner = {"apiVersion": "ray.io/v1", "kind": kind, "name": "demo", "uid": "u", "controller": True}
+    workload = {"metadata": {"ownerReferences": [owner]}, "spec": {"podSets": sets}}
+    found = with_sidecars(workload, SIDECARS.sidecars)["spec"]["podSets"]
+    names = [[one["name"] for one in pod_set["template"]["spec"]["containers"]] for pod_set in found]
+    submitter = [["ray-job-submitter"]] if kind == "RayJob" else []
+    assert names == [["ray-head", "log-shipper"], ["ray-worker", "gpu-exporter"], *submitter]
+    assert with_sidecars(workload, RaySidecars()) is workload
 
 
 def test_an_autoscaled_cluster_asks_for_its_minimum_or_for_all():

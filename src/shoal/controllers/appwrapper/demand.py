@@ -15,7 +15,16 @@ from shoal.api.codec import opened
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.controllers.pod_defaults import NOTHING, Defaults, completed, in_its_class
-from shoal.controllers.templates import LAUNCHER, SUBMITTER, Template, Workers, is_known, pods_at_start, templates
+from shoal.controllers.templates import (
+    LAUNCHER,
+    SUBMITTER,
+    Template,
+    Workers,
+    as_made,
+    is_known,
+    pods_at_start,
+    templates,
+)
 from shoal.engine.facts import pod_set
 from shoal.engine.model import Amounts, PodSet
 from shoal.errors import BadInput
@@ -70,7 +79,7 @@ def component_pod_sets(wrapper: AppWrapper, defaults: Defaults = NOTHING) -> tup
             _check_declared(component)
             for template in (*component_templates(component), *_beside(component)):
                 if template.count:
-                    content = completed(template.content, defaults)
+                    content = completed(as_made(template, defaults.sidecars), defaults)
                     found.append(pod_set(f"{index}.{template.name}", template.count, content))
         except BadInput as error:
             raise BadInput(f"spec.components[{index}]: {error}") from error
@@ -83,12 +92,14 @@ def component_templates(component: Component) -> list[Template]:
     if not component.pod_sets:
         return [found for found in templates(template) if not _is_beside(found)]
     found = []
+    roles = {one.path: one.role for one in templates(template)}
     for declared in component.pod_sets:
         content = resolve(template, declared.path)
         if not isinstance(content, dict):
             raise BadInput(f"{declared.path!r} does not point at a pod template")
         count = 1 if declared.replicas is None else declared.replicas
-        found.append(Template(tuple(steps(declared.path)), count, content))
+        path = tuple(steps(declared.path))
+        found.append(Template(path, count, content, role=roles.get(path, "")))
     return found
 
 
@@ -138,7 +149,7 @@ def _item(index: int, item: GenericItem, workers: Workers, defaults: Defaults) -
             if declared.replicas > 0
         ]
     return [
-        pod_set(f"{index}.{template.name}", template.count, completed(template.content, defaults))
+        pod_set(f"{index}.{template.name}", template.count, completed(as_made(template, defaults.sidecars), defaults))
         for template in found
         if template.count
     ]

@@ -113,6 +113,8 @@ class Facts:
     def _demand(self, wrapper: AppWrapper) -> Demand:
         known = self._demands.get(wrapper.metadata.uid)
         defaults = self.defaults(wrapper.metadata.namespace)
+        if self.settings.ray_sidecars != defaults.sidecars:
+            defaults = msgspec.structs.replace(defaults, sidecars=self.settings.ray_sidecars)
         if known is None or known.generation != wrapper.metadata.generation or known.defaults != defaults:
             known = self._demands[wrapper.metadata.uid] = self._read(wrapper, defaults)
         return known

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.controllers.appwrapper.component_limits import Patience, Seconds
 from shoal.controllers.appwrapper.node_health import NodeHealth
+from shoal.controllers.templates import RaySidecars
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
 MCAD_SENDER = "before [backoff] - Rejoining"
@@ -33,6 +34,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     create_seconds: Seconds = 60.0
     """How long transient refusals of a wrapped object are retried before the gang is taken back."""
     count_autoscaled_workers: Literal["maximum", "minimum", "replicas"] = "replicas"
+    ray_sidecars: RaySidecars = RaySidecars()
+    """As the Ray operator is told by its own file; they count in a gang's demand."""
     head_of_line_seconds: Seconds = 0.0
     """For how long nothing may overtake the front of the queue once it was found not to fit."""
     events: bool = True

@@ -17,8 +17,10 @@ from shoal.api.meta import Json
 from shoal.controllers.devices import tolerating
 from shoal.controllers.pod_defaults import NOTHING, Defaults, completed
 from shoal.controllers.queues import checks, elsewhere, requests
+from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
+from shoal.controllers.templates import RaySidecars, with_containers
 from shoal.engine.kueue import ClusterQueue, read
 from shoal.engine.model import Gang
 
@@ -72,7 +74,8 @@ class Facts:
         revision = (metadata.get("resourceVersion"), ranges, defaults.classes)
         known = self._known.get(metadata["uid"])
         if known is None or known[0] != revision:
-            gang = read.workload(as_stored(workload, defaults), replace(self._rules, limit_ranges=limit_ranges))
+            made = as_stored(with_sidecars(workload, self._settings.ray_sidecars), defaults)
+            gang = read.workload(made, replace(self._rules, limit_ranges=limit_ranges))
             known = self._known[metadata["uid"]] = (revision, gang)
         return known[1]
 
@@ -120,6 +123,22 @@ def as_stored(workload: Json, defaults: Defaults) -> Json:
     pod_sets = [
         {**one, "template": completed(one["template"], defaults)} if isinstance(one.get("template"), dict) else one
         for one in spec["podSets"]
+    ]
+    return {**workload, "spec": {**spec, "podSets": pod_sets}}
+
+
+def with_sidecars(workload: Json, sidecars: RaySidecars) -> Json:
+    """The Workload of a Ray cluster with the containers that our operator will add to its pods."""
+    owner = controller_of(workload)
+    if sidecars == RaySidecars() or owner is None or owner.get("kind") not in ("RayCluster", "RayJob"):
+        return workload
+    spec = workload.get("spec") or {}
+    added = {HEAD: sidecars.head, SUBMITTER: ()}
+    pod_sets = [
+        {**one, "template": with_containers(one["template"], [*added.get(str(one.get("name")), sidecars.worker)])}
+        if isinstance(one.get("template"), dict)
+        else one
+        for one in spec.get("podSets") or ()
     ]
     return {**workload, "spec": {**spec, "podSets": pod_sets}}
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from shoal.controllers.templates import RaySidecars
 from shoal.engine.kueue import Settings as DecisionSettings
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -40,6 +41,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Does the API server let pods that ask for a device tolerate a taint of that name? The embedded one does."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     """Where no job is queued, whatever its label says."""
+    ray_sidecars: RaySidecars = RaySidecars()
+    """As the Ray operator is told by its own file; they count in a gang's demand."""
     copied_labels: tuple[str, ...] = ()
     """Keys of job labels that its Workload carries, too."""
     excluded_prefixes: tuple[str, ...] = ()

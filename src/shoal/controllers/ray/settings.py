@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from shoal.controllers.ray import operator_file
+from shoal.controllers.templates import RaySidecars
 
 DELETION_POLICY = "RayJobDeletionPolicy"
 MULTI_HOST_INDEXING = "RayMultiHostIndexing"
@@ -88,6 +89,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def gate(self, name: str) -> bool:
         return name in self.gates
+
+    @property
+    def sidecars(self) -> RaySidecars:
+        """For whoever counts what a Ray cluster asks for before its pods are there."""
+        return RaySidecars(self.head_sidecars, self.worker_sidecars)
 
 
 def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> Settings:
