@@ -1,4 +1,4 @@
-"""Races of admission and preemption, drift of quota, and what only storage may remember."""
+"""Races of admission and preemption, and what only storage may remember."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSetting
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.planner import Planner
-from shoal.engine.forest import Forest
 from shoal.engine.ledger import Ledger
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response
@@ -41,9 +40,9 @@ from tests.unit.appwrapper.test_faults_dispatch import (
     cleans_nothing,
     impatient,
     start,
-    starts_while_pods_end,
     writes_without_preconditions,
 )
+from tests.unit.appwrapper.test_faults_leaving import starts_while_pods_end
 
 PREEMPTING = AppWrapperSettings(preemption=True)
 
@@ -261,107 +260,6 @@ def test_f028_a_status_does_not_grow_with_every_round() -> None:
     assert (status.conditions or ())[0].type == "Init"
     assert status.message == "round 499"
     assert len(msgspec.json.encode(status)) < 20_000
-
-
-def counts_no_pods_of_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Ledger._charge_pod
-    monkeypatch.setattr(
-        Ledger, "_charge_pod", lambda self, fact: None if fact.gang else original(self, fact), raising=True
-    )
-    impatient(monkeypatch)
-
-
-@proven(without=counts_no_pods_of_gangs)
-async def test_f034_a_gang_that_grew_counts_by_the_larger_of_promise_and_pods(cluster: Cluster) -> None:
-    """F34: an operator adds a pod to a running gang and takes it away again. Holds: while it is there its room is
-    taken, together with what was promised; afterwards exactly what was promised."""
-    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="1")]))
-    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
-    for name in ("first", "more"):
-        await cluster.create(kinds.POD, of_gang(wrapper, pod(name, cpu="1")))
-        await set_pod(cluster, name, "Running")
-    await cluster.settled()
-    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
-    await cluster.until(kinds.APP_WRAPPER, "next", waits)
-    await cluster.client.delete(kinds.POD, "more", "default", grace_seconds=0)
-    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
-
-
-def lets_go_of_the_relabelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Forest.restore
-
-    def careless(self: Forest, consumer: Any, seats: Any) -> None:
-        if any(self._trees[name].leaf(group) is None for name, group in consumer.groups.items()):
-            self.release(consumer.uid)
-        else:
-            original(self, consumer, seats)
-
-    monkeypatch.setattr(Forest, "restore", careless)
-    impatient(monkeypatch)
-
-
-@proven(without=lets_go_of_the_relabelled)
-async def test_f035_a_running_gang_cannot_leave_its_quota_by_a_label(cluster: Cluster) -> None:
-    """F35: the owner of a running gang changes its quota label to one that does not exist. Holds: it stays charged to
-    the tree, and nobody gets its share as well."""
-    await plant(cluster)
-    gang = app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="2")])
-    await cluster.create(kinds.APP_WRAPPER, labelled(gang, team="green"))
-    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
-    await cluster.client.patch(kinds.APP_WRAPPER, "gang", "default", {"metadata": {"labels": {"team": "nowhere"}}})
-    await cluster.settled()
-    other = app_wrapper("other", config_map("o"), needs=[needs(1, cpu="2")])
-    await cluster.create(kinds.APP_WRAPPER, labelled(other, team="green"))
-    waiting = await cluster.until(kinds.APP_WRAPPER, "other", waits)
-    assert "team/root" in waiting["status"]["message"]
-
-
-@proven(without=counts_no_pods_of_gangs)
-async def test_f035_a_pod_that_claims_a_gang_stays_charged(cluster: Cluster) -> None:
-    """F35: somebody's own pod carries the mark of another gang. Holds: its room is taken as any pod's."""
-    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("own", cpu="1")))
-    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
-    await set_pod(cluster, "own", "Running")
-    await cluster.create(kinds.POD, of_gang(wrapper, pod("stowaway", cpu="2")))
-    await set_pod(cluster, "stowaway", "Running")
-    await cluster.settled()
-    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="2")]))
-    await cluster.until(kinds.APP_WRAPPER, "next", waits)
-
-
-@proven(without=counts_no_pods_of_gangs)
-async def test_f036_pods_are_charged_as_the_server_stored_them(cluster: Cluster) -> None:
-    """F36: a webhook put a sidecar of 2 cpu into a pod that was promised 1. Holds: 3 are taken."""
-    wrapper = await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="1")]))
-    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
-    injected = of_gang(wrapper, pod("x", cpu="1"))
-    injected["spec"]["containers"].append({**pod("y", cpu="2")["spec"]["containers"][0], "name": "sidecar"})
-    await cluster.create(kinds.POD, injected)
-    await set_pod(cluster, "x", "Running")
-    await cluster.settled()
-    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="2")]))
-    await cluster.until(kinds.APP_WRAPPER, "next", waits)
-
-
-def lists_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.controllers.appwrapper.quota.MOST_HOLDERS", 10**9)
-
-
-@proven(without=lists_everyone)
-async def test_f038_a_list_of_consumers_ends_with_their_number(cluster: Cluster) -> None:
-    """F38: more gangs sit at a quota node than a status may list. Holds: the status is written, the list is cut and
-    says how many more there are."""
-    await plant(cluster)
-    for number in range(23):
-        tiny = app_wrapper(f"g{number:02}", config_map(f"c{number}"), needs=[needs(1, cpu="10m")])
-        await cluster.create(kinds.APP_WRAPPER, labelled(tiny, team="green"))
-    for number in range(23):
-        await cluster.until(kinds.APP_WRAPPER, f"g{number:02}", dispatched)
-    stored = await cluster.until(
-        kinds.QUOTA_SUBTREE, "team-root", lambda one: "230m" in str((one.get("status") or {}).get("children"))
-    )
-    consumers = next(one for one in stored["status"]["children"] if one["name"] == "green")["consumers"]
-    assert len(consumers) == 21 and consumers[-1] == "and 3 more"
 
 
 def remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
