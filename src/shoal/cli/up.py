@@ -260,9 +260,10 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    cluster = LocalCluster(home, settings, space, audit_log)
+    cluster, started = LocalCluster(home, settings, space, audit_log), False
     try:
         await cluster.start(port)
+        started = True
         added = kubeconfigs.add(home.kubeconfig, home.context) if not no_kubeconfig else None
         home.remember(kubeconfig=str(added or ""))  # `shoal down` may be typed where KUBECONFIG names another file
         home.remember(settings=msgspec.to_builtins(settings))
@@ -279,9 +280,10 @@ async def _run(
         click.echo("stopping every pod …", err=True)
     finally:
         await cluster.stop(STOP_GRACE)
-        home.forget_running()
-        if not no_kubeconfig:
-            kubeconfigs.remove(home.context)
+        if started:  # else they are those of another start, which may well be running
+            home.forget_running()
+            if not no_kubeconfig:
+                kubeconfigs.remove(home.context)
 
 
 async def _status_line(cluster: object, stop: asyncio.Event) -> None:

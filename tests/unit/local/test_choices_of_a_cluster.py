@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from shoal.cli import up
 from shoal.cli.main import shoal
 from shoal.errors import BadInput, ShoalError
-from shoal.local.settings import read_file
+from shoal.local import kubeconfigs
+from shoal.local.apiserver import Server
+from shoal.local.home import Home
+from shoal.local.settings import Settings, read_file
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +145,27 @@ def test_a_place_that_cannot_keep_state_is_named(tmp_path: Path, monkeypatch: py
         ShoalError, match=f"no state can be kept in {tmp_path}/file/local: Not a directory; name another"
     ):
         shoal(["up", "--node", "cpu=1,memory=1Gi"], standalone_mode=False)
+
+
+async def test_a_start_that_comes_second_takes_nothing_from_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two were typed at once: one has the state, the other fails and leaves the first as it is."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    home = Home("twice", tmp_path)
+    home.create()
+    first = Server(home.api)
+    await first.start()
+    for changes_this_process in ("quiet_environment", "spare_descriptors"):
+        monkeypatch.setattr(f"shoal.cli.cluster.{changes_this_process}", lambda: None)
+    try:
+        await first.serve()
+        first.write_kubeconfig(home.kubeconfig, context=home.context)
+        kubeconfigs.add(home.kubeconfig, home.context)
+        home.write_running(ready=True)
+        before = (tmp_path / "kubeconfig").read_text()
+        with pytest.raises(ShoalError, match="is in use by process"):
+            await up._run(home, Settings(), 0, no_kubeconfig=False)
+        assert home.running() is not None and (tmp_path / "kubeconfig").read_text() == before
+    finally:
+        await first.stop()
