@@ -38,6 +38,8 @@ class Cycle:
         self.spoken_for = self.decided.spoken_for
         self.offered: dict[Kind, Ledge] = {}
         """Kinds that quota refused before and that were opened for another try, and where the next one is."""
+        self.ledges: list[Ledge] = []
+        """Where quota became free, and nobody was taken up from yet."""
         self.front: Gang | None = None
         """The first that had to wait, where room is set aside for it."""
         self.wake_at = 0
@@ -53,7 +55,7 @@ class Cycle:
         if self._serve_the_front():
             self._serve_the_open()
         state = self.state
-        for ledge in self.offered.values():
+        for ledge in (*self.offered.values(), *self.ledges):
             state.forest.note_freed(ledge.gates)  # their turn did not come: look there again
         self._tell_the_fresh()
         decided = self.decided
@@ -77,29 +79,25 @@ class Cycle:
 
     def _reopen(self) -> None:
         state = self.state
-        helped: dict[Kind, None] = {}
-        for row in state.ledger.room.take_helped():
-            helped |= state.kinds_of_row.get(row, {})
-        for kind in helped:
-            if kind.closed and kind.reason != "quota" and state.could_fit(kind):
-                state.waiting.reopen(kind)  # whom quota refused, no room can help
-        for ledge in state.refused.opened(state.forest.take_freed()):
-            self._offer(ledge)
+        for kind in state.kinds_helped(state.ledger.room.take_helped()):
+            if state.could_fit(kind):
+                state.waiting.reopen(kind)
+        self.ledges += state.refused.opened(state.forest.take_freed())
+        if state.policy.strict or state.settings.head_hold:
+            while self.ledges:  # whoever is at the front is looked at before all others
+                self._offer(self.ledges.pop())
         for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
             del state.watchers[kind]
             state.waiting.reopen(kind)
 
-    def _offer(self, ledge: Ledge) -> list[Kind]:
+    def _offer(self, ledge: Ledge) -> Kind | None:
         """Open the first kind of a ledge, if there is room at its gates. The next follows once it was judged."""
         state = self.state
-        if state.refused.park(ledge):
-            return []
-        kind = state.refused.take_first(ledge)
-        if kind is None:
-            return []
-        self.offered[kind] = ledge
-        state.waiting.reopen(kind)
-        return [kind]
+        kind = None if state.refused.park(ledge) else state.refused.take_first(ledge)
+        if kind is not None:
+            self.offered[kind] = ledge
+            state.waiting.reopen(kind)
+        return kind
 
     # Gangs for which others are being stopped, or nodes are on their way, come first: the room is theirs
 
@@ -178,7 +176,7 @@ class Cycle:
             placement = self._where_it_will_be(gang, previous)
             if placement is not None:
                 state.reservation, state.reserved_room = gang.uid, placement
-                state.ledger.claim(gang, placement)
+                state.ledger.claim(gang, placement, leaving=state.reserved_after)
             self.spoken_for.add(gang.uid)
             self.front = gang
             break
@@ -198,7 +196,7 @@ class Cycle:
             self.spoken_for.discard(gang.uid)
             self.decided.take_up(gang, outcome)
         elif state.reservation == gang.uid and state.reserved_room is not None:
-            state.ledger.claim(gang, state.reserved_room)
+            state.ledger.claim(gang, state.reserved_room, leaving=state.reserved_after)
 
     def _where_it_will_be(self, gang: Gang, previous: str | None) -> Placement | None:
         """Room to wait for: once chosen it stays, or it would never become free."""
@@ -209,7 +207,8 @@ class Cycle:
                 return state.reserved_room
         running = sorted(state.ledger.holders.values(), key=lambda other: (other.admitted_at, other.uid))
         release = smallest_release(gang, running, state.ledger)
-        return None if release is None else release.placement
+        state.reserved_after = release.gangs if release is not None else ()
+        return release.placement if release is not None else None
 
     def _front(self) -> Gang | None:
         """The first of all who wait, whatever is known of its chances."""
@@ -233,6 +232,7 @@ class Cycle:
         state = self.state
         numbers, timeless = count(), getattr(state.policy, "timeless", False)
         heap: list[tuple[Rank, int, Kind, Hashable, int]] = []
+        ledges: list[tuple[Rank, int, Ledge]] = []
 
         def push(kind: Kind, lane: Hashable, position: int) -> None:
             line = kind.lanes.get(lane, ())
@@ -242,15 +242,28 @@ class Cycle:
                 rank = line[position][0] if timeless else self._rank(state.by_uid(line[position][1]))
                 heapq.heappush(heap, (rank, next(numbers), kind, lane, position))
 
+        def look_at(ledge: Ledge) -> None:
+            """Its first kind gets its chance when it is its turn: often others are faster, and it stays closed."""
+            rank = state.refused.first_rank(ledge)
+            if rank is not None:
+                heapq.heappush(ledges, (rank, next(numbers), ledge))
+
         def go_on(kind: Kind) -> None:
             """The next one of its ledge gets its chance."""
-            for other in self._offer(self.offered.pop(kind)) if kind in self.offered else ():
-                for its_lane in other.lanes:
-                    push(other, its_lane, 0)
+            if kind in self.offered:
+                look_at(self.offered.pop(kind))
 
         for kind, lane in state.waiting.fronts():
             push(kind, lane, 0)
-        while heap and not self._is_spent:
+        for ledge in self.ledges:
+            look_at(ledge)
+        self.ledges = []
+        while (heap or ledges) and not self._is_spent:
+            if ledges and (not heap or ledges[0][0] < heap[0][0]):
+                if (offered := self._offer(heapq.heappop(ledges)[2])) is not None:
+                    for its_lane in offered.lanes:
+                        push(offered, its_lane, 0)
+                continue
             rank, _, kind, lane, position = heapq.heappop(heap)
             line = kind.lanes.get(lane, ())
             if kind.closed or position >= len(line):
@@ -288,6 +301,7 @@ class Cycle:
                         push(other, its_lane, 0)
             push(kind, lane, position)
             go_on(kind)
+        self.ledges += [ledge for _, _, ledge in ledges]
 
     def _asks_those_ahead(self, outcome: Start | Wanting | Blocked, rank: Rank) -> bool:
         """Before anybody is evicted: who was refused ahead of this one, and since then others were admitted, is asked

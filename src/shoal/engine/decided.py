@@ -82,9 +82,10 @@ class Decided:
         self.state.ledger.settle()
 
     def _wait_for(self, gang: Gang, placement: Placement, victims: Iterable[str]) -> None:
-        self.state.ledger.claim(gang, placement)
+        leaving = set(victims)
+        self.state.ledger.claim(gang, placement, leaving=leaving)
         self.spoken_for.add(gang.uid)
-        keys = tuple(sorted(self.state.keys[uid] for uid in victims))
+        keys = tuple(sorted(self.state.keys[uid] for uid in leaving))
         shortfall = Shortfall(kind="stopping", place="nodes", message=f"waits for {few(keys, ', ')} to stop")
         explanation = Explanation(message=shortfall.message, shortfalls=(shortfall,), place="nodes", holders=keys)
         self.hold(gang, "preempting", explanation)

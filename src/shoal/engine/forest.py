@@ -30,8 +30,10 @@ class _Refused(NamedTuple):
 
 
 class Forest:
-    def __init__(self, minimal_victims: bool = False) -> None:
+    def __init__(self, minimal_victims: bool = False, evicting: bool = True) -> None:
         self.minimal_victims = minimal_victims
+        self.evicting = evicting
+        """False: nobody is ever pushed out, whatever consumers say of themselves."""
         self.version = 0
         """Grows whenever quota may have become free."""
         self.shape_version = 0
@@ -76,7 +78,7 @@ class Forest:
         self.shape_version += 1
         for name in names:
             parts = [fact for fact in self._subtrees.values() if fact.tree == name]
-            tree = self._trees.setdefault(name, Tree(name))
+            tree = self._trees.setdefault(name, Tree(name, self.evicting))
             tree.rebuild(parts)
             if not parts:
                 del self._trees[name]

@@ -8,12 +8,13 @@ too, with nodes and pods alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 
 import msgspec
 
 from shoal.engine.affinity import Resident
+from shoal.engine.claims import ByNode, Claim, by_node, shared
 from shoal.engine.fit import Placement, demand_of, place
 from shoal.engine.model import Amounts, Gang, Namespace, NodeFact, PodFact
 from shoal.engine.room import Room
@@ -55,7 +56,9 @@ class Ledger:
         self._ghosts_seen: tuple[int, dict[str, dict[int, int]]] = (-1, {})
         self._unsettled: set[str] = set()
         self._claims: dict[str, Charges] = {}
-        self._claimants: dict[str, None] = {}
+        self._claimed: dict[str, Claim] = {}
+        self._credits: dict[str, ByNode] = {}
+        """Of each claim, what is held by those who leave for it, and so is counted already."""
 
     # Facts
 
@@ -137,31 +140,65 @@ class Ledger:
 
     # Room set aside for a gang that has not started
 
-    def claim(self, gang: Gang, placement: Placement, *, partly: bool = False) -> None:
+    def claim(self, gang: Gang, placement: Placement, *, partly: bool = False, leaving: Iterable[str] = ()) -> None:
         """Keep this room for a waiting gang: nobody else may plan with it. Replaces its earlier claim. `partly`: the
-        rest of its pods goes on nodes that do not exist yet."""
+        rest of its pods goes on nodes that do not exist yet. `leaving`: what these gangs hold it will get."""
         pod_sets = gang.pod_sets
         if partly:
             pod_sets = tuple(
                 msgspec.structs.replace(pod_set, count=sum(nodes.values()))
                 for pod_set, nodes in zip(pod_sets, placement.pod_sets, strict=True)
             )
-        self._replace(self._claims, gang.uid, dict(charges_of(gang, placement)), "claim")
-        self._reserve(_claim_key(gang.uid), demand_of(pod_sets))
-        self._claimants[gang.uid] = None
+        charges = dict(charges_of(gang, placement))
+        self._set_credit(gang.uid, {})
+        self._replace(self._claims, gang.uid, charges, "claim")
+        self._claimed[gang.uid] = Claim(charges, demand_of(pod_sets), frozenset(leaving))
+        self._count_once(gang.uid)
         self.room.flush()
 
     def unclaim(self, uid: str) -> None:
-        if uid not in self._claimants:
+        if self._claimed.pop(uid, None) is None:
             return
-        del self._claimants[uid]
+        self._set_credit(uid, {})
         self._replace(self._claims, uid, {}, "claim")
         self._reserve(_claim_key(uid), {})
         self.room.flush()
 
     @property
     def claimants(self) -> list[str]:
-        return list(self._claimants)
+        return list(self._claimed)
+
+    def _count_once(self, uid: str, gone: Set[str] = frozenset()) -> None:
+        """Of a claim and what those who leave for it hold, less those `gone`, count the larger."""
+        claim = self._claimed[uid]
+        held, total = self._held_by(claim.leaving - gone)
+        wanted = by_node((charge.node, charge.pod_set.requests, charge.count) for charge in claim.charges.values())
+        self._set_credit(uid, {node: shared(amounts, held.get(node, {})) for node, amounts in wanted.items()})
+        counted = shared(claim.demand, total)
+        more = {resource: amount - counted.get(resource, 0) for resource, amount in claim.demand.items()}
+        self._reserve(_claim_key(uid), {resource: amount for resource, amount in more.items() if amount > 0})
+
+    def _set_credit(self, uid: str, credit: ByNode) -> None:
+        for sign, amounts_by_node in ((-1, self._credits.pop(uid, {})), (1, credit)):
+            for node, amounts in amounts_by_node.items():
+                self.room.relieve(node, amounts, sign)
+        if credit:
+            self._credits[uid] = credit
+
+    def _held_by(self, uids: Iterable[str]) -> tuple[ByNode, Amounts]:
+        """What gangs hold on each node, in pods or in plans, and in all."""
+        held: list[tuple[str, Amounts, int]] = []
+        total: Amounts = {}
+        for uid in uids:
+            bound = [self.pods[pod] for pod in self.by_gang.get(uid, ()) if pod in self._charged]
+            here = [(pod.node, pod.requests, 1) for pod in bound]
+            for amounts in (*by_node(here).values(), self.reserved.get(uid, {})):
+                for resource, amount in amounts.items():
+                    total[resource] = total.get(resource, 0) + amount
+            held += here
+            for book in (self._planned, self._ghosts):
+                held += [(one.node, one.pod_set.requests, one.count) for one in book.get(uid, {}).values()]
+        return by_node(held), total
 
     def own_reservation(self, uid: str) -> Amounts:
         """What is kept for this gang itself, and so does not stand in its way."""
@@ -185,13 +222,22 @@ class Ledger:
             for kind, book in (("planned", self._planned), ("ghost", self._ghosts), ("claim", self._claims))
             for place_key, charge in book.get(uid, {}).items()
         ]
-        kept = {key: self.reserved.get(key, {}) for uid in gone for key in (uid, _claim_key(uid))}
+        counting = [
+            uid for uid, claim in self._claimed.items() if uid not in gone and not claim.leaving.isdisjoint(gone)
+        ]
+        credits = {uid: self._credits.get(uid, {}) for uid in (*gone, *counting)}
+        kept = {key: self.reserved.get(key, {}) for uid in (*gone, *counting) for key in (uid, _claim_key(uid))}
+        for uid in gone:
+            self._set_credit(uid, {})
+        for uid in counting:
+            self._count_once(uid, set(gone))
         for pod in pods:
             self._uncharge_pod(pod)
         for charge, key in plans:
             self.plan_pods(charge, key, -1)
-        for holder in kept:
-            self._reserve(holder, {})
+        for uid in gone:
+            self._reserve(uid, {})
+            self._reserve(_claim_key(uid), {})
         self.room.flush()
         ghosts = self._move_ghosts(gone)
         try:
@@ -203,6 +249,8 @@ class Ledger:
                 self._charge_pod(pod)
             for charge, key in plans:
                 self.plan_pods(charge, key, 1)
+            for uid, credit in credits.items():
+                self._set_credit(uid, credit)
             for holder, amounts in kept.items():
                 self._reserve(holder, amounts)
             self.room.flush()

@@ -83,21 +83,30 @@ class Refused:
         ledges = [ledge for node in freed for ledge in list(self._waiting_at.get(node, ()))]
         return [ledge for ledge in ledges if not self.park(ledge)]
 
-    def take_first(self, ledge: Ledge) -> Kind | None:
-        """Its first kind, which leaves it."""
+    def first_rank(self, ledge: Ledge) -> Rank | None:
+        """The place of its first gang; None when nobody lies there any more."""
         while ledge.line:
-            rank, _, kind = heapq.heappop(ledge.line)
+            rank, _, kind = ledge.line[0]
+            front = _front(kind)
+            if self._of.get(kind) is ledge and kind.closed and front == rank:
+                return rank
+            heapq.heappop(ledge.line)
             if self._of.get(kind) is not ledge or not kind.closed:
                 continue
-            front = _front(kind)
-            if front is not None and front != rank:
-                self.renew(kind)
-                continue
-            del self._of[kind]
             if front is not None:
-                return kind
+                self.renew(kind)
+            else:
+                del self._of[kind]
         self._forget(ledge)
         return None
+
+    def take_first(self, ledge: Ledge) -> Kind | None:
+        """Its first kind, which leaves it."""
+        if self.first_rank(ledge) is None:
+            return None
+        _, _, kind = heapq.heappop(ledge.line)
+        del self._of[kind]
+        return kind
 
     def _forget(self, ledge: Ledge) -> None:
         """Nobody lies there any more."""

@@ -148,6 +148,17 @@ class Room:
             side.pop("pods", None)
         self._changed.add(slot.index)
 
+    def relieve(self, node: str, amounts: Mapping[str, int], sign: int) -> None:
+        """Count so much less as planned on a node, of `pods` as of any other resource (sign 1), or again (-1)."""
+        slot = self.slot(node)
+        for resource, amount in amounts.items():
+            left = slot.planned.get(resource, 0) - sign * amount
+            if left:
+                slot.planned[resource] = left
+            else:
+                slot.planned.pop(resource, None)
+        self._changed.add(slot.index)
+
     def take_ports(self, node: str, ports: Iterable[HostPort], count: int) -> None:
         slot = self.slot(node)
         for port in ports:

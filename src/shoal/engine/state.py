@@ -6,7 +6,7 @@ holds no decision logic: only who waits, who holds what, and what could have cha
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Set
 
 import msgspec
 
@@ -63,7 +63,7 @@ class State:
         self.pools = Pools()
         self.refused = Refused()
         self.waiting = Waiting(self.policy)
-        self.forest = Forest(minimal_victims=settings.minimal_victims)
+        self.forest = Forest(minimal_victims=settings.minimal_victims, evicting=settings.preemption)
         self._checked: dict[str, tuple[tuple[PodSet, ...], str, str]] = {}
         self.problems: dict[str, str] = {}
         """Held because of their own facts: UID to reason."""
@@ -79,8 +79,9 @@ class State:
         self.usage: dict[str, Amounts] = {}
         """Per namespace: what its gangs hold."""
         self.reservation: str | None = None
-        """UID of the gang at the front for which room is set aside, and that room."""
+        """UID of the gang at the front for which room is set aside; that room, and those whose end will free it."""
         self.reserved_room: Placement | None = None
+        self.reserved_after: tuple[str, ...] = ()
         self.warnings: dict[str, str] = {}
         self.kinds_of_row: dict[int, dict[Kind, None]] = {}
         self.watchers: dict[Kind, None] = {}
@@ -447,6 +448,18 @@ class State:
         standing = (gang.priority, gang.preemptable) if self.settings.quota or self.settings.preemption else None
         lane = self.policy.lane(gang) if self.settings.quota and self.settings.preemption else None
         return Signature(shapes, gang.supply, company, leaves, standing, alone, gang.may_obtain, lane)
+
+    def kinds_helped(self, rows: Set[int]) -> list[Kind]:
+        """Kinds that were found to lack room and have a pod set for which there is more now. Whom quota refused, no
+        room can help."""
+        short = self.waiting.short_of_room
+        around: dict[Kind, None] = {}
+        for row in rows:
+            kinds = self.kinds_of_row.get(row, {})
+            if len(kinds) > len(short):
+                return [kind for kind in short if any(row in rows for row, _ in self._rows[kind])]
+            around |= kinds
+        return [kind for kind in around if kind in short]
 
     def could_fit(self, kind: Kind) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""

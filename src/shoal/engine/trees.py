@@ -7,6 +7,7 @@ the order of those who were pushed aside.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 import msgspec
 
@@ -16,6 +17,7 @@ MCAD_DIMENSIONS = ("cpu", "memory", "nvidia.com/gpu")
 """Always enforced: a node that does not name one of these has none of it."""
 
 Journal = list[Callable[[], None]]
+_BY_ORDER = itemgetter(1, 0)
 
 
 class Consumer(msgspec.Struct, frozen=True):
@@ -53,12 +55,13 @@ class TreeNode:
         return found
 
     def in_order(self) -> list[str]:
-        return sorted(self.seated, key=lambda uid: (self.seated[uid], uid))
+        return [uid for uid, _ in sorted(self.seated.items(), key=_BY_ORDER)]
 
 
 class Tree:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, evicting: bool = True) -> None:
         self.name = name
+        self.evicting = evicting
         self.nodes: dict[str, TreeNode] = {}
         self.root: TreeNode | None = None
         self.dimensions: tuple[str, ...] = MCAD_DIMENSIONS
@@ -198,7 +201,7 @@ class Tree:
     def _shift(self, node: TreeNode, consumer: Consumer, any_priority: bool, victims: list[str], minimal: bool) -> bool:
         """Make room at a node by moving those who sit exactly there one level up, oldest first; at the root, out."""
         is_root = node.parent is None
-        if node.hard and not is_root:
+        if not self.evicting if is_root else node.hard:
             return False
         moved: list[str] = []
         freed: Amounts = {}
@@ -265,8 +268,12 @@ class Tree:
     def _slide_down(self, node: TreeNode, parent: TreeNode) -> None:
         for uid in parent.in_order():
             other = self.consumers[uid]
-            group = self.nodes.get(other.groups.get(self.name, "default"))
-            if group is not None and node in group.path() and self._fits(node, other.request):
+            leaf = other.groups.get(self.name, "default")
+            if leaf != node.name:
+                group = self.nodes.get(leaf) if node.children else None
+                if group is None or node not in group.path():
+                    continue
+            if self._fits(node, other.request):
                 self._stand(uid)
                 self._sit(uid, node, self._take_order())
                 self._charge(node, other.request, 1)

@@ -62,6 +62,8 @@ class Waiting:
         self.policy = policy
         self.kinds: dict[Signature, Kind] = {}
         self.open: dict[Kind, None] = {}
+        self.short_of_room: dict[Kind, None] = {}
+        """Closed, and not because of quota."""
         self._of: dict[str, tuple[Kind, Hashable, Rank]] = {}
 
     def __len__(self) -> int:
@@ -97,6 +99,7 @@ class Waiting:
             return None
         del self.kinds[kind.signature]
         self.open.pop(kind, None)
+        self.short_of_room.pop(kind, None)
         return kind
 
     def kind_of(self, uid: str) -> Kind | None:
@@ -111,11 +114,14 @@ class Waiting:
     def close(self, kind: Kind) -> None:
         kind.closed = True
         self.open.pop(kind, None)
+        if kind.reason != "quota":
+            self.short_of_room[kind] = None
 
     def reopen(self, kind: Kind) -> None:
         if kind.closed and kind.size:
             kind.closed = False
             self.open[kind] = None
+            self.short_of_room.pop(kind, None)
 
     def fronts(self) -> Iterator[Group]:
         """Every lane of every open kind."""

@@ -92,7 +92,7 @@ def test_f015_two_gangs_do_not_evict_each_other_for_ever():
     assert sum(one.state == "admitted" for one in world.gangs.values()) == 2
 
 
-@proven(without=lambda patch: patch.setattr(Ledger, "claim", lambda self, one, placement: None))
+@proven(without=lambda patch: patch.setattr(Ledger, "claim", lambda self, one, placement, **more: None))
 def test_f016_room_freed_for_a_preemptor_is_held_for_it():
     """F16: victims leave at different times and others ask for the freed room. Holds: it stays the preemptor's."""
     judge = engine(node("n", cpu=4), gang("v1", pods(2)), gang("v2", pods(2)), preemption=True)
