@@ -76,6 +76,47 @@ async def test_nothing_is_allowed_that_no_rule_allows(server: Server, client: Cl
         await ann.list(CONFIG_MAP, "kube-system")
 
 
+async def test_who_may_read_one_object_may_list_and_watch_it_by_its_name(server: Server, client: Client) -> None:
+    for name in ("mine", "other"):
+        await client.create(SECRET, {"metadata": {"name": name}}, "default")
+    rule = {"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"]}
+    await client.create(ROLE, {"metadata": {"name": "r"}, "rules": [rule]}, "default")
+    subject = {"kind": "User", "name": "ann", "apiGroup": RBAC}
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": "r"}
+    await client.create(
+        ROLE_BINDING, {"metadata": {"name": "r"}, "roleRef": reference, "subjects": [subject]}, "default"
+    )
+    ann = as_user(server, "ann")
+    found = await ann.list(SECRET, "default", field_selector="metadata.name=mine")
+    assert [one["metadata"]["name"] for one in found] == ["mine"]
+    first = await anext(aiter(ann.watch(SECRET, "default", field_selector="metadata.name=mine")))
+    assert msgspec.json.decode(first.object)["metadata"]["name"] == "mine"
+    for selector in ("", "metadata.name=other", "metadata.name!=other", "metadata.name=mine=x", "metadata.name=mine/x"):
+        with pytest.raises(Forbidden):
+            await ann.list(SECRET, "default", field_selector=selector)
+    both = "metadata.name=mine,metadata.name=other"
+    assert await ann.list(SECRET, "default", field_selector=both) == []
+
+
+async def test_an_account_that_is_acted_as_brings_only_its_own_groups(server: Server, client: Client) -> None:
+    rule = {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["serviceaccounts"]}
+    await client.create(CLUSTER_ROLE, {"metadata": {"name": "as"}, "rules": [rule]})
+    subject = {"kind": "User", "name": "ann", "apiGroup": RBAC}
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "as"}
+    await client.create(CLUSTER_ROLE_BINDING, {"metadata": {"name": "as"}, "roleRef": reference, "subjects": [subject]})
+    transport = server.transport(user="ann", groups=())
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    headers = {"impersonate-user": "system:serviceaccount:default:bot", "content-type": "application/json"}
+    answer = await transport.send(Request(method="POST", path=path, headers=headers, body=b"{}"))
+    assert set(msgspec.json.decode(answer.body)["status"]["userInfo"]["groups"]) == {
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    }
+    headers["impersonate-group"] = "system:serviceaccounts:kube-system"
+    assert (await transport.send(Request(method="POST", path=path, headers=headers, body=b"{}"))).status == 403
+
+
 async def test_subresources_and_names_are_rights_of_their_own(server: Server, client: Client) -> None:
     await client.create(POD, pod("p"), "default")
     ann = as_user(server, "ann")

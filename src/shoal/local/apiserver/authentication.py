@@ -59,7 +59,7 @@ def with_authenticated(user: User) -> User:
 def impersonated(user: User, headers: Mapping[str, str], authorizer: Authorizer) -> User:
     """The user that the caller asks to act as, if it may. Several groups come one per line."""
     name = headers.get("impersonate-user", "")
-    asked = [one for one in headers if one.startswith("impersonate-")]
+    asked = [one for one in headers if one.startswith("impersonate-") and headers[one]]
     if not asked:
         return user
     if not name:
@@ -70,12 +70,12 @@ def impersonated(user: User, headers: Mapping[str, str], authorizer: Authorizer)
     account = name.split(":") if name.startswith("system:serviceaccount:") else []
     if len(account) == 4:
         _require(user, authorizer, Action("impersonate", "", "serviceaccounts", "", account[2], account[3]))
-        groups = groups or ("system:serviceaccounts", f"system:serviceaccounts:{account[2]}")
     else:
         _require(user, authorizer, Action("impersonate", "", "users", name=name))
     for group in groups:
-        if len(account) != 4 or not group.startswith("system:serviceaccounts"):
-            _require(user, authorizer, Action("impersonate", "", "groups", name=group))
+        _require(user, authorizer, Action("impersonate", "", "groups", name=group))
+    if len(account) == 4 and not groups:  # an account's own groups come with it; others must be allowed
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[2]}")
     if uid:
         _require(user, authorizer, Action("impersonate", "authentication.k8s.io", "uids", name=uid))
     for key, values in extra.items():

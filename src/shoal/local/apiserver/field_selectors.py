@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from shoal.local.apiserver.collection import Record
-from shoal.local.apiserver.status import bad_request
+from shoal.local.apiserver.status import Refused, bad_request
+from shoal.local.apiserver.validation_names import path_segment
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
@@ -86,6 +87,16 @@ def parse_fields(text: str) -> list[tuple[str, bool, str]]:
         path, operator, value = match.groups()
         found.append((path, operator != "!=", _unescaped(value)))
     return found
+
+
+def selected_name(text: str) -> str:
+    """The one name that a selector allows, or nothing: who may read that object may list and watch it."""
+    try:
+        terms = parse_fields(text)
+    except Refused:
+        return ""  # refused later, in its own words
+    names = [value for path, equal, value in terms if path == "metadata.name" and equal]
+    return names[0] if names and not path_segment(names[0]) else ""
 
 
 def _split_terms(text: str) -> list[str]:

@@ -33,6 +33,7 @@ from shoal.local.apiserver.conversion import Converter
 from shoal.local.apiserver.crds import CustomKinds
 from shoal.local.apiserver.deleting import Deleter
 from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
+from shoal.local.apiserver.field_selectors import selected_name
 from shoal.local.apiserver.front import Front
 from shoal.local.apiserver.hooks import HookCaller
 from shoal.local.apiserver.inprocess import LocalTransport
@@ -268,7 +269,7 @@ class Server:
         route = routes.parse(request)
         if route is None:
             return self._document(request, user)
-        self._authorize(user, route)
+        self._authorize(user, route, request)
         resource = self.registry.find(route.group, route.plural)
         version = resource.versions.get(route.version) if resource is not None else None
         if resource is None or version is None or not version.served:
@@ -300,7 +301,7 @@ class Server:
                 if call.resource.group in ("authentication.k8s.io", "authorization.k8s.io"):
                     return self.reviews.answer(call)
                 if call.resource.plural == "bindings":
-                    return await self._old_binding(call)
+                    return await self.subresources.bind_named(call)
                 return await self.writer.create(call)
             case "update":
                 return await self.writer.update(call)
@@ -333,13 +334,16 @@ class Server:
         elif route.namespace and resource.plural != "namespaces":
             raise no_such_resource()
 
-    def _authorize(self, user: User, route: Route) -> None:
+    def _authorize(self, user: User, route: Route, request: Request) -> None:
         if MASTERS in user.groups:
             return
         verb = "create" if route.subresource in _CONNECTIONS else route.verb  # a GET opens them, but it is no reading
-        action = Action(verb, route.group, route.plural, route.subresource, route.namespace, route.name)
+        name = route.name
+        if not name and verb in ("list", "watch", "deletecollection"):
+            name = selected_name(request.query.get("fieldSelector", ""))
+        action = Action(verb, route.group, route.plural, route.subresource, route.namespace, name)
         if not self.authorizer.allowed(user, action):
-            raise forbidden(route.group, route.plural, route.name, denied(user, action))
+            raise forbidden(route.group, route.plural, name, denied(user, action))
 
     def _unknown(self, route: Route) -> Refused:
         known = self.registry.groups().get(route.group, ())
@@ -379,17 +383,6 @@ class Server:
         if request.headers.get("if-none-match") == found.tag:
             return Response(304, headers, b"")
         return Response(200, headers, found.body)
-
-    async def _old_binding(self, call: Call) -> Answer:
-        """POST …/bindings names its pod in the body."""
-        pods = self.registry.find("", "pods")
-        assert pods is not None
-        try:
-            name = str(msgspec.json.decode(call.request.body)["metadata"]["name"])
-        except (msgspec.MsgspecError, KeyError, TypeError):
-            raise no_such_resource() from None
-        where = msgspec.structs.replace(call.route, plural="pods", name=name, subresource="binding")
-        return await self.subresources.answer(Call(call.request, call.user, where, pods, pods.versions["v1"]))
 
 
 def _refused(refusal: Refused) -> Response:

@@ -91,7 +91,8 @@ def unauthorized() -> Refused:
 def forbidden(group: str, plural: str, name: str, why: str, causes: list[Json] | None = None) -> Refused:
     subject = f'{_resource(group, plural)} "{name}"' if name else _resource(group, plural)
     more = {"causes": causes} if causes else {}
-    return Refused(403, "Forbidden", f"{subject} is forbidden: {why}", details=_details(group, plural, name, **more))
+    message = f"{subject} is forbidden: {why}" if subject else f"forbidden: {why}"
+    return Refused(403, "Forbidden", message, details=_details(group, plural, name, **more))
 
 
 def not_found(group: str, plural: str, name: str) -> Refused:

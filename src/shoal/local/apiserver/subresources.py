@@ -29,6 +29,7 @@ from shoal.local.apiserver.status import (
     conflict,
     invalid,
     method_not_allowed,
+    no_such_resource,
     not_found,
     patch_refused,
     unavailable,
@@ -64,6 +65,17 @@ class Subresources:
         self.tokens = tokens
         self.log_source: LogSource | None = None
         self.terminals: dict[str, Terminal] = {}  # by exec, attach, portforward
+
+    async def bind_named(self, call: Call) -> Answer:
+        """POST …/bindings names its pod in the body."""
+        pods = self.registry.find("", "pods")
+        assert pods is not None
+        try:
+            name = str(msgspec.json.decode(call.request.body)["metadata"]["name"])
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            raise no_such_resource() from None
+        where = msgspec.structs.replace(call.route, plural="pods", name=name, subresource="binding")
+        return await self.answer(Call(call.request, call.user, where, pods, pods.versions["v1"]))
 
     async def answer(self, call: Call) -> Answer:
         match (call.route.subresource, call.route.verb):

@@ -11,6 +11,7 @@ from tests.integration.apiserver.requests import (
     access,
     applying,
     basics,
+    corners,
     custom,
     deletion,
     judged,
@@ -48,6 +49,7 @@ PARTS = (
     lifecycle.lifecycle,
     parts.parts,
     judged.judged,
+    corners.corners,
 )
 
 __all__ = ["Step", "steps"]
