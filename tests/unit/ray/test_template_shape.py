@@ -45,6 +45,8 @@ def test_other_templates_are_looked_at_too():
     assert "labels.a must be a text" in validation.problems_of_cluster(ray_cluster("demo", worker), Settings())[0]
     service = ray_cluster(head={"headService": {"spec": {"ports": [{"name": "x"}]}}})
     assert "ports[0].port is missing" in validation.problems_of_cluster(service, Settings())[0]
+    sidecar = ray_job(mode="SidecarMode", rayClusterSpec={"headGroupSpec": {"template": "x"}})
+    assert "spec.headGroupSpec.template must be an object" in problems_of_job(sidecar, Settings())[0]
     job = ray_job(submitterPodTemplate={"spec": {"containers": {}}})
     assert "spec.submitterPodTemplate.spec.containers must be a list" in problems_of_job(job, Settings())[0]
 

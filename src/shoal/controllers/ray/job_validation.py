@@ -46,6 +46,9 @@ def problems_of_job_spec(job: Json, settings: Settings) -> list[str]:
         return ["spec is missing"]
     template = view.spec(job).get("submitterPodTemplate")
     misshapen = [*problems_of_shape(template, POD_TEMPLATE, "spec.submitterPodTemplate")]
+    cluster = view.spec(job).get("rayClusterSpec")
+    if isinstance(cluster, dict):
+        misshapen += (f"spec.rayClusterSpec: {problem}" for problem in validation.problems_of_shapes(cluster))
     if misshapen:
         return misshapen
     try:

@@ -53,7 +53,7 @@ def problems_of_cluster(cluster: Json, settings: Settings) -> list[str]:
 def problems_of_spec(cluster: Json, settings: Settings) -> list[str]:
     if not isinstance(cluster.get("spec"), dict):
         return ["spec is missing"]
-    misshapen = [*_shapes(view.spec(cluster))]
+    misshapen = [*problems_of_shapes(view.spec(cluster))]
     if misshapen:
         return misshapen
     try:
@@ -72,7 +72,7 @@ def problems_of_spec(cluster: Json, settings: Settings) -> list[str]:
         return [f"spec has a field of the wrong type: {error}"]  # where no schema checked it before us
 
 
-def _shapes(spec: Json) -> Iterator[str]:
+def problems_of_shapes(spec: Json) -> Iterator[str]:
     """What our CRDs leave open; nothing else is looked at before this is right."""
     head, groups = spec.get("headGroupSpec") or {}, spec.get("workerGroupSpecs") or []
     if not isinstance(head, dict) or not isinstance(groups, list) or not all(isinstance(one, dict) for one in groups):
