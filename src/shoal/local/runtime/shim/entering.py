@@ -12,8 +12,6 @@ import json
 import os
 import select
 import signal
-import socket
-import sys
 import termios
 
 from .inner import execute, take_identity
@@ -34,26 +32,28 @@ CALLER_GONE = 137
 
 def enter(directory, argv):
     """Run argv where the container of DIR runs, with its environment; stdin, stdout and stderr are the caller's."""
-    caller, keeper = socket.socketpair()
+    code_read, code_write = os.pipe()
+    here_read, here_write = os.pipe()  # nothing is ever written: it ends with us
     if os.fork() == 0:
-        caller.close()
+        os.close(code_read)
+        os.close(here_write)
         try:
-            Keeper(directory, argv, keeper).keep()
+            Keeper(directory, argv, here_read, code_write).keep()
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.write(2, f"{error}\n".encode())
         finally:
             os._exit(NOT_STARTED)
-    keeper.close()
-    code = caller.recv(16)
-    sys.exit(int(code) if code else NOT_STARTED)
+    os.close(code_write)
+    code = os.read(code_read, 16)
+    os._exit(int(code) if code else NOT_STARTED)
 
 
 class Keeper:
     """Holds DIR as long as it has anything to keep: the container's end waits for that."""
 
-    def __init__(self, directory, argv, caller):
-        self.caller = caller
+    def __init__(self, directory, argv, caller, answer):
+        self.caller, self.answer = caller, answer
         self.told = False
         os.setsid()
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -162,4 +162,4 @@ class Keeper:
         if not self.told:
             self.told = True
             with contextlib.suppress(OSError):
-                self.caller.send(str(code).encode())
+                os.write(self.answer, str(code).encode())
