@@ -77,6 +77,7 @@ def agent(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
     finally:
         child.send_signal(signal.SIGTERM)
         child.wait(60)
+    plane.kubectl("wait", "node", "--all", "--for=condition=Ready=false", "--timeout=60s")
     left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(home).encode() in _command(pid)]
     assert not left, f"processes of pods outlived their agent: {left}"
 
@@ -100,6 +101,14 @@ def create(plane: ControlPlane, *objects: dict[str, Any]) -> None:
 
 def phase(plane: ControlPlane, name: str, wanted: str) -> None:
     plane.kubectl("wait", f"pod/{name}", "-n", "default", f"--for=jsonpath={{.status.phase}}={wanted}", "--timeout=60s")
+
+
+def test_nodes_that_the_cluster_has_given_up_come_back(agent: ControlPlane) -> None:
+    """The machine slept: the controller that judges leases says Unknown, and waits for the agent to say more."""
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no word of it"}
+    body = json.dumps({"status": {"conditions": [unknown]}})
+    agent.kubectl("patch", "node", "thought", "--subresource=status", "-p", body)
+    agent.kubectl("wait", "node", "thought", "--for=condition=Ready", "--timeout=60s")
 
 
 def test_pods_run_as_processes_and_as_thoughts(agent: ControlPlane) -> None:
