@@ -74,6 +74,9 @@ class Whole:
     async def pods(self, cluster: str) -> list[Json]:
         return await self.client.list(POD, "default", label_selector=f"ray.io/cluster={cluster}")
 
+    async def pods_and_nodes(self) -> tuple[list[Json], list[Json]]:
+        return await self.client.list(POD), await self.client.list(NODE)
+
     async def ready(self, cluster: str, count: int) -> list[Json]:
         """The cluster's pods when all of them are Ready."""
 
@@ -186,7 +189,7 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         found = Whole(cluster)
         yield found
         started = invariants.whole_tree(home)
-        invariants.hold_while_running(home, await found.client.list(POD), await found.client.list(NODE))
+        await invariants.hold_in_process(home, found.pods_and_nodes)
         await cluster.stop(5)
     invariants.hold_afterwards(home, started)
     judge(audit_log)

@@ -8,13 +8,15 @@ I45: nothing is written outside the cluster's own places. I43 (signals) is watch
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
@@ -33,6 +35,8 @@ from shoal.local.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
 from tests.checker.safety import strange_sockets
 
 TERMINAL = ("Succeeded", "Failed")
+GRACE_SECONDS = 30.0
+"""How long a process may outlive its pod, and a pod its last look."""
 
 
 def live_shims(home: Home) -> dict[str, list[ProcessIdentity]]:
@@ -59,17 +63,46 @@ def whole_tree(home: Home) -> list[ProcessIdentity]:
     return found
 
 
-def hold_while_running(home: Home, pods: list[Json], nodes: list[Json]) -> None:
-    """I6, I9, I42, I44, I48, I51 over a quiet cluster and its pods and nodes as the API server knows them."""
+def hold_while_running(home: Home, look: Callable[[], tuple[list[Json], list[Json]]]) -> None:
+    """I6, I9, I42, I44, I48, I51 over a cluster and its pods and nodes as the API server knows them.
+
+    Processes and objects are looked at one after the other, and either may change in between: what breaks a rule is
+    looked at again for a while, as long as things may be on their way.
+    """
+    until = monotonic() + GRACE_SECONDS
+    while True:
+        try:
+            return judge_running(home, *look())
+        except AssertionError:
+            if monotonic() > until:
+                raise
+            sleep(0.5)
+
+
+async def hold_in_process(home: Home, look: Callable[[], Awaitable[tuple[list[Json], list[Json]]]]) -> None:
+    """The same for a cluster that runs in this very loop."""
+    until = monotonic() + GRACE_SECONDS
+    while True:
+        try:
+            return judge_running(home, *await look())
+        except AssertionError:
+            if monotonic() > until:
+                raise
+            await asyncio.sleep(0.5)
+
+
+def judge_running(home: Home, pods: list[Json], nodes: list[Json]) -> None:
+    """One look at processes and sockets beside these objects."""
     within_room(pods, nodes)
     keeps_to_itself(home, pods, nodes)
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
-    for uid, shims in live_shims(home).items():
+    shims_by_pod = live_shims(home)
+    for uid, shims in shims_by_pod.items():
         assert uid in by_uid, f"I6: processes {shims} belong to a pod that is gone"
         phase = (by_uid[uid].get("status") or {}).get("phase")
         assert phase not in TERMINAL, f"I42: processes {shims} belong to a pod that is {phase}"
     records = [record for record in map(read_record, (home.runtime / "pods").glob("*/")) if record is not None]
-    held = [record for record in records if record.uid in live_shims(home)]
+    held = [record for record in records if record.uid in shims_by_pod]
     disjoint(held)
     for record in held:
         told = by_uid[record.uid]["status"].get("podIP")
@@ -149,14 +182,14 @@ def only_own_processes_signalled() -> Iterator[None]:
     real_kill, real_pidfd = os.kill, signal.pidfd_send_signal
 
     def kill(pid: int, number: int) -> None:
-        if number and pid != os.getpid() and pid not in kernel.descendants(os.getpid()):
+        if number and pid != os.getpid() and not _descends(pid):
             strangers.append(pid)
         real_kill(pid, number)
 
     def pidfd(descriptor: int, number: int, *more: int) -> None:
         text = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
         pid = int(text.split("Pid:")[1].split()[0])
-        if pid > 0 and pid not in kernel.descendants(os.getpid()):
+        if pid > 0 and not _descends(pid):
             strangers.append(pid)
         real_pidfd(descriptor, number, *more)
 
@@ -166,6 +199,11 @@ def only_own_processes_signalled() -> Iterator[None]:
     finally:
         os.kill, signal.pidfd_send_signal = real_kill, real_pidfd
     assert strangers == [], f"I43: processes that we did not start were signalled: {strangers}"
+
+
+def _descends(pid: int) -> bool:
+    """Or is gone. The tree is read process by process while others end: one look may miss a branch."""
+    return any(start_time(pid) is None or pid in kernel.descendants(os.getpid()) for _ in range(5))
 
 
 def _command(pid: int) -> str:

@@ -39,7 +39,7 @@ class Machine:
         home = Home(self.name, self.home / "shoal")
         started = invariants.whole_tree(home)
         if home.running() is not None:
-            invariants.hold_while_running(home, self.get("pods", "-A")["items"], self.get("nodes")["items"])
+            invariants.hold_while_running(home, lambda: (self.get("pods", "-A")["items"], self.get("nodes")["items"]))
         said = self.shoal("down", "--name", self.name, *arguments)
         invariants.hold_afterwards(home, started)
         judge(self._audit)

@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ class Shell:
         found = self.kubectl("get", resource, "-A", "-o", "json", "--kubeconfig", str(home.kubeconfig))
         return list(json.loads(found)["items"])
 
+    def pods_and_nodes(self, home: Home) -> tuple[list[Any], list[Any]]:
+        return self.items(home, "pods"), self.items(home, "nodes")
+
     def audit_log(self, name: str) -> Path:
         return self.directory / f"audit-{name}.log"
 
@@ -112,8 +116,7 @@ def _used(found: Shell) -> Iterator[Shell]:
         started = invariants.whole_tree(home)
         try:
             if home.running() is not None:
-                pods, nodes = found.items(home, "pods"), found.items(home, "nodes")
-                invariants.hold_while_running(home, pods, nodes)
+                invariants.hold_while_running(home, partial(found.pods_and_nodes, home))
         finally:  # what one test leaves running, the next would count as its own
             found.shoal("down", "--name", name)
         invariants.hold_afterwards(home, started)
