@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from shoal.local.apiserver import terminals
 from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.process import ContainerProcess, Plan
 from shoal.local.runtime.program import ContainerProgram
@@ -68,6 +69,35 @@ async def test_a_command_whose_caller_is_gone_is_ended(one_machine: Machine) -> 
     await program.kill()
     await until(lambda: not living("sleep", "7303"))
     assert "running" in state(run)
+
+
+class Silent:
+    """A client that is connected and says nothing."""
+
+    closed = False
+
+    async def send_bytes(self, data: bytes) -> None:
+        raise AssertionError(f"{data!r} was told to someone who is gone")
+
+    async def __aiter__(self) -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield None
+
+
+@pytest.mark.parametrize("tty", ["true", "false"])
+async def test_a_connection_that_breaks_takes_its_command_along(one_machine: Machine, tty: str) -> None:
+    run, process = await running(one_machine)
+
+    async def start(_: object, asked: terminals.ExecOptions) -> ContainerProgram:
+        return await ContainerProgram.start(process, list(asked.command), asked.stdin, asked.tty)
+
+    query = {"command": terminals.SEPARATOR.join(("sh", "-c", "sleep 7305; true")), "tty": tty}
+    serving = asyncio.create_task(terminals.run(start, run.pod, query, Silent()))
+    await until(lambda: living("sleep", "7305"))
+    serving.cancel()  # as the web server does to whoever serves a connection that is gone
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    await until(lambda: not living("sleep", "7305"))
 
 
 async def test_whoever_stops_a_pod_again_can_only_have_less_patience(one_machine: Machine) -> None:

@@ -7,6 +7,7 @@ pods or processes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
@@ -18,6 +19,8 @@ from shoal.local.apiserver.status import Refused, bad_request
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+_PATIENCE = 10.0
+"""Seconds for a program that was killed to be gone."""
 SEPARATOR = "\0"  # between the words of a command in a request's query: no word can hold it
 
 
@@ -90,9 +93,14 @@ async def run(start: Start, pod: Json, query: dict[str, str], socket: Any, attac
                 await program.kill()
             await telling
     finally:
+        over = telling.done() and not telling.cancelled() and telling.exception() is None
         for task in (listening, telling):
             task.cancel()
         await asyncio.gather(listening, telling, return_exceptions=True)
+        if not over:  # the connection broke, and took us along
+            await program.kill()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(program.wait(), _PATIENCE)
 
 
 async def _tell(program: Program, socket: Any) -> None:
