@@ -11,7 +11,7 @@ from shoal.api.kind import Kind
 from shoal.api.kinds import CRD
 from shoal.api.meta import Json
 from shoal.kube.client import Client
-from shoal.kube.errors import BadRequest, Conflict, Invalid, NotFound
+from shoal.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from shoal.kube.transport import Request
 from shoal.local.apiserver import Server
 from tests.unit.apiserver.builders import WIDGET, widget, widget_definition
@@ -164,6 +164,8 @@ async def test_objects_go_before_their_definition(client: Client) -> None:
     await turns()
     left = await client.list(WIDGET, "default")
     assert [one["metadata"]["name"] for one in left] == ["w"] and left[0]["metadata"]["deletionTimestamp"]
+    with pytest.raises(Forbidden, match=r'widgets\.example\.com "late" is forbidden: create not allowed while custom'):
+        await client.create(WIDGET, widget("late"), "default")
     await client.patch(WIDGET, "w", "default", {"metadata": {"finalizers": None}})
     await turns()
     with pytest.raises(NotFound):

@@ -326,4 +326,6 @@ async def test_conversion_webhooks_translate_between_versions(client: Client, ho
     hook.answer = lambda request: {"result": {"status": "Failure", "message": "too hard"}}
     with pytest.raises(ServerError, match=r"conversion webhook for example.com/v1, Kind=Widget failed: too hard"):
         await client.get(newer, "w", "default")
+    with pytest.raises(ServerError, match="too hard"):  # told within the watch, which ends
+        await anext(aiter(client.watch(newer, "default")))
     assert (await client.get(WIDGET, "w", "default"))["spec"] == {"size": 6}

@@ -306,9 +306,45 @@ def crd(schema=None, **spec):
 SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
 
 
+def holding(child):
+    return crd({"type": "object", "properties": {"a": child}})
+
+
+def version(**more):
+    return crd(versions=[{**crd()["spec"]["versions"][0], **more}])
+
+
+LABELS = {"type": "object", "properties": {"labels": {"type": "object"}}}
+KEYED = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+
+
 @pytest.mark.parametrize(
     "obj, message",
     [
+        (crd(names={**crd()["spec"]["names"], "shortNames": ["a", "b_c"]}), "spec.names.shortNames[1]: Invalid value"),
+        (version(deprecationWarning="w"), 'spec.versions[0].deprecationWarning: Invalid value: "w": can only be set'),
+        (version(deprecated=True, deprecationWarning=""), "spec.versions[0].deprecationWarning: Invalid value"),
+        (version(selectableFields=[{"jsonPath": ".spec.none"}]), "spec.versions[0].selectableFields[0].jsonPath"),
+        (
+            crd({"type": "object", "properties": {"metadata": LABELS}}),
+            f"{SCHEMA}.properties[metadata]: Forbidden: must not specify anything other than name and generateName",
+        ),
+        (
+            holding({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": False}),
+            f"{SCHEMA}.properties[a].additionalProperties: Forbidden",
+        ),
+        (
+            holding({"type": "object", "x-kubernetes-embedded-resource": True}),
+            f"{SCHEMA}.properties[a].properties: Required value",
+        ),
+        (
+            holding({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}),
+            f"{SCHEMA}.properties[a].items.x-kubernetes-map-type: Invalid value",
+        ),
+        (
+            holding({"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}}, **KEYED}),
+            f"{SCHEMA}.properties[a].items.properties[k].default: Required value",
+        ),
         (
             {**crd(), "metadata": {"name": "wrong"}},
             'metadata.name: Invalid value: "wrong": must be spec.names.plural+"."+spec.group',

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -225,7 +225,7 @@ class Reader:
         sequence = None if initial or not asked else collection.sequence_after(asked)
         if not asked and "sendInitialEvents" in query and not initial:
             sequence = collection.end
-        chunks = self._events(call, chosen, sequence, initial, bookmarks, timeout)
+        chunks = _told(self._events(call, chosen, sequence, initial, bookmarks, timeout))
         return StreamAnswer(chunks, {"content-type": "application/json"})
 
     def _check_watch_options(self, call: Call, initial: bool) -> None:
@@ -244,7 +244,7 @@ class Reader:
 
     async def _events(
         self, call: Call, chosen: Selection, sequence: int | None, initial: bool, bookmarks: bool, timeout: int
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """The watch itself: chunks of whole lines, until the time is over or the history has gone past us."""
         collection = call.resource.collection
         namespace = call.namespace
@@ -363,6 +363,17 @@ def _left(raw: bytes, revision: int) -> bytes:
 
 def _error_line(refusal: Refused) -> bytes:
     return b'{"type":"ERROR","object":' + refusal.encoded() + b"}\n"
+
+
+async def _told(chunks: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    """A watch that cannot go on (its objects cannot be converted) says why before it ends."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except Refused as refusal:
+        yield _error_line(refusal)
+    finally:
+        await chunks.aclose()
 
 
 async def _single(chunk: bytes) -> AsyncIterator[bytes]:

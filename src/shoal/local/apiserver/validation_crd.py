@@ -47,7 +47,9 @@ def validate_crd(obj: Json, old: Json | None) -> list[FieldError]:
                 path = f"spec.names.{name}"
                 errors.append(invalid(path, (spec.get("names") or {}).get(name), "field is immutable"))
     if spec.get("preserveUnknownFields"):
-        words = "must be false in order to use defaults in the schema"
+        words = (
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        )
         errors.append(invalid("spec.preserveUnknownFields", True, words))
     errors += _conversion(spec.get("conversion") or {})
     known = {version.get("name"): version for version in before.get("versions") or ()}
@@ -79,6 +81,9 @@ def _identity(obj: Json, spec: Json) -> list[FieldError]:
         words = "may have mixed case, but should otherwise match: " if field in ("kind", "listKind") else ""
         checked = value.lower() if words else value
         errors += [invalid(f"spec.names.{field}", value, words + c) for c in names.old_dns_label(checked)]
+    for field in ("shortNames", "categories"):
+        for index, value in enumerate(called.get(field) or ()):
+            errors += [invalid(f"spec.names.{field}[{index}]", value, c) for c in names.old_dns_label(str(value))]
     if called.get("kind") and called.get("kind") == called.get("listKind"):
         errors.append(invalid("spec.names.listKind", called["listKind"], "kind and listKind may not be the same"))
     protected = group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
@@ -127,6 +132,11 @@ def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[F
             errors += schema_errors(schema, where)
         for place, column in enumerate(version.get("additionalPrinterColumns") or ()):
             errors += _column(column, f"{path}.additionalPrinterColumns[{place}]")
+        errors += _warning(version, f"{path}.deprecationWarning")
+        for place, field in enumerate(version.get("selectableFields") or ()):
+            if not _is_property(schema, str(field.get("jsonPath") or "")):
+                words = "is an invalid path: does not refer to a valid field"
+                errors.append(invalid(f"{path}.selectableFields[{place}].jsonPath", field.get("jsonPath"), words))
         scale = (version.get("subresources") or {}).get("scale")
         if scale:
             errors += _scale(scale, f"{path}.subresources.scale")
@@ -139,6 +149,30 @@ def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[F
         if name not in seen:
             errors.append(invalid(f"status.storedVersions[{index}]", name, "must appear in spec.versions"))
     return errors
+
+
+def _warning(version: Json, path: str) -> list[FieldError]:
+    words = version.get("deprecationWarning")
+    if words is None:
+        return []
+    if not version.get("deprecated"):
+        return [invalid(path, words, "can only be set for deprecated versions")]
+    if not words:
+        return [invalid(path, words, "must not be an empty string")]
+    return [invalid(path, words, "must be <= 256 characters long")] if len(words) > 256 else []
+
+
+def _is_property(schema: Any, path: str) -> bool:
+    """Whether a path like `.spec.color` leads to a plain value that the schema describes."""
+    found = schema if isinstance(schema, dict) else {}
+    for word in path.removeprefix(".").split("."):
+        found = _part(_part(found, "properties"), word)
+    return found.get("type") in ("string", "boolean", "integer")
+
+
+def _part(schema: Json, name: str) -> Json:
+    found = schema.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _column(column: Json, path: str) -> list[FieldError]:
@@ -188,6 +222,10 @@ def schema_errors(schema: Json, path: str) -> list[FieldError]:
             else required(f"{path}.type", "must not be empty at the root")
         )
     _node(schema, path, errors, 0)
+    of_metadata = _part(_part(schema, "properties"), "metadata")
+    if not set(_part(of_metadata, "properties")) <= {"name", "generateName"}:
+        words = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        errors.append(forbidden(f"{path}.properties[metadata]", words))
     if not errors:
         rules = compile_rules(schema)
         problems = {problem.path: problem for problem in type_problems(schema)} if rules is not None else {}
@@ -221,7 +259,7 @@ def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
         errors.append(required(f"{path}.type", "must not be empty for specified object fields"))
     if kind == "array" and not isinstance(schema.get("items"), dict):
         errors.append(required(f"{path}.items", "must be specified"))
-    if schema.get("properties") and schema.get("additionalProperties") not in (None, False):
+    if schema.get("properties") and schema.get("additionalProperties") is not None:
         errors.append(
             forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
         )
@@ -233,7 +271,7 @@ def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
         errors.append(not_supported(f"{path}.x-kubernetes-list-type", found, ["atomic", "set", "map"]))
     if schema.get("default") is not None and not errors:
         errors += _default(schema, f"{path}.default")
-    for name in ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems"):
+    for name in ("$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems"):
         if schema.get(name):
             errors.append(forbidden(f"{path}.{name}", f"{name} is not supported"))
     if schema.get("uniqueItems"):
@@ -271,11 +309,25 @@ def _details(schema: Json, path: str, errors: list[FieldError]) -> None:
         if not keys:
             words = "must not be empty if x-kubernetes-list-type is map"
             errors.append(required(f"{path}.x-kubernetes-list-map-keys", words))
+        given = (schema.get("items") or {}).get("required") or ()
         for index, key in enumerate(keys):
+            if key in properties and key not in given and _part(properties, key).get("default") is None:
+                words = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required"
+                errors.append(required(f"{path}.items.properties[{key}].default", f"{words} property"))
             if key not in properties:
                 where = f"{path}.x-kubernetes-list-map-keys[{index}]"
                 words = "entries must all be names of item properties"
                 errors.append(invalid(where, key, words))
+    items = _part(schema, "items")
+    if schema.get("x-kubernetes-list-type") == "set" and items.get("type") in ("object", "array"):
+        word = "x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type"
+        if items.get(word, None if items["type"] == "object" else "atomic") != "atomic":
+            words = "must be atomic as item of a list with x-kubernetes-list-type=set"
+            errors.append(invalid(f"{path}.items.{word}", items.get(word), words))
+    whole, open_ = schema.get("x-kubernetes-embedded-resource"), schema.get("x-kubernetes-preserve-unknown-fields")
+    if whole and not open_ and not schema.get("properties"):
+        words = "must not be empty if x-kubernetes-embedded-resource is true without "
+        errors.append(required(f"{path}.properties", words + "x-kubernetes-preserve-unknown-fields"))
     for word in _LOGIC:
         for index, child in enumerate(schema.get(word) or ()):
             _logic(child, f"{path}.{word}[{index}]", errors, bool(schema.get("x-kubernetes-int-or-string")))

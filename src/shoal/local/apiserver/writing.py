@@ -31,6 +31,7 @@ from shoal.local.apiserver.status import (
     bad_request,
     cause,
     conflict,
+    forbidden,
     invalid,
     no_unique_name,
     not_found,
@@ -112,6 +113,9 @@ class Writer:
         resource = call.resource
         metadata = objects.check_metadata(obj, resource.kind)
         objects.place(obj, resource, call.namespace)
+        if "create" not in resource.verbs:
+            words = "create not allowed while custom resource definition is terminating"
+            raise forbidden(resource.group, resource.plural, metadata.get("name", ""), words)
         base = "" if metadata.get("name") else metadata.get("generateName", "")
         if not metadata.get("name") and not base:
             raise objects.missing_name(resource)
