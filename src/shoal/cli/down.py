@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from shoal.errors import ShoalError
 from shoal.local import kubeconfigs
 from shoal.local.home import DEFAULT_NAME, Home
 from shoal.local.leftovers import remove_all
-from shoal.local.runtime.identity import hold
+from shoal.local.runtime.identity import ProcessIdentity, hold
 from shoal.local.runtime.ownership import memory_directory
 
 PATIENCE = 60.0
@@ -32,7 +33,7 @@ def command(name: str, purge: bool) -> None:
     home = Home(name)
     if not home.exists():
         raise ShoalError(f"there is no cluster {name} on this machine")
-    found = home.running()
+    found = home.running() or _starting(home)
     if found is not None:
         descriptor = hold(found[0])
         if descriptor is not None:
@@ -49,3 +50,22 @@ def command(name: str, purge: bool) -> None:
         shutil.rmtree(memory_directory(home.identity), ignore_errors=True)
         shutil.rmtree(home.directory)
     click.echo(f"cluster {name} is down" + (", its state deleted" if purge else ""))
+
+
+def _starting(home: Home) -> tuple[ProcessIdentity, dict[str, object]] | None:
+    """A process that has taken the state and is not ready yet: it is waited for, else it would start what we end."""
+    from shoal.local.apiserver.lock import StateBusy, StateLock  # brings the whole server along
+
+    until = time.monotonic() + PATIENCE
+    while (found := home.running()) is None:
+        try:
+            if home.api.is_dir():
+                lock = StateLock(home.api)
+                lock.take()
+                lock.release()
+            return None
+        except StateBusy as busy:
+            if time.monotonic() > until:
+                raise ShoalError(f"cluster {home.name} neither starts nor stops: {busy}") from None
+        time.sleep(0.1)
+    return found

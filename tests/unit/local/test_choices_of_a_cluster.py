@@ -3,12 +3,13 @@ with the flag, the place in the file and the words at fault, and exit code 2."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli import up
+from shoal.cli import down, up
 from shoal.cli.main import shoal
 from shoal.errors import BadInput, ShoalError
 from shoal.local import kubeconfigs
@@ -167,5 +168,23 @@ async def test_a_start_that_comes_second_takes_nothing_from_the_first(
         with pytest.raises(ShoalError, match="is in use by process"):
             await up._run(home, Settings(), 0, no_kubeconfig=False)
         assert home.running() is not None and (tmp_path / "kubeconfig").read_text() == before
+    finally:
+        await first.stop()
+
+
+async def test_a_cluster_that_is_starting_is_stopped_when_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods are not ended under its hands."""
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.setattr(down, "PATIENCE", 0.3)
+    monkeypatch.setattr(down, "remove_all", lambda home: pytest.fail("pods of a cluster that starts were ended"))
+    home = Home("early", tmp_path)
+    home.create()
+    first = Server(home.api)
+    await first.start()
+    try:
+        with pytest.raises(ShoalError, match=r"cluster early neither starts nor stops: .* is in use by process"):
+            await asyncio.to_thread(shoal, ["down", "--name", "early"], standalone_mode=False)
     finally:
         await first.stop()
