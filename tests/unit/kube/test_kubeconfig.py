@@ -209,9 +209,11 @@ async def test_a_plugin_that_nobody_waits_for_any_more_is_ended(tmp_path: Path, 
     async with asyncio.timeout(PATIENCE):
         pid = int(await asyncio.to_thread(said.read_text))
         asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        [outcome] = await asyncio.gather(asking, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError)
         while os.path.exists(f"/proc/{pid}"):  # noqa: ASYNC110, ASYNC240 (a thread of its own takes its end)
             await asyncio.sleep(0.01)
+    assert asking.cancelled()
 
 
 async def test_a_plugin_may_give_a_certificate_instead_of_a_token(tmp_path: Path, clock: VirtualClock) -> None:
