@@ -108,7 +108,8 @@ def test_nodes_that_the_cluster_has_given_up_come_back(agent: ControlPlane) -> N
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no word of it"}
     body = json.dumps({"status": {"conditions": [unknown]}})
     agent.kubectl("patch", "node", "thought", "--subresource=status", "-p", body)
-    agent.kubectl("wait", "node", "thought", "--for=condition=Ready", "--timeout=60s")
+    said = agent.kubectl("wait", "node", "thought", "--for=condition=Ready", "--timeout=60s")
+    assert "node/thought condition met" in said
 
 
 def test_pods_run_as_processes_and_as_thoughts(agent: ControlPlane) -> None:
