@@ -1,12 +1,18 @@
-"""Shared by all tests: the fault-proof mode and the garbage collector's pace. Fixtures live beside their suites."""
+"""Shared by all tests: the fault-proof mode, the garbage collector's pace, and a fresh clone's first run. Fixtures live
+beside their suites."""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import os
 import re
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 
 from tests import patience
 
@@ -24,6 +30,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--faults-proof"):
         patience.PATIENCE = patience.IN_VAIN
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        _rewrite_for_all(config)
+
+
+def _rewrite_for_all(config: pytest.Config) -> None:
+    """Once, before the workers begin: in a fresh clone each of them would rewrite the assertions of every module."""
+    if sys.dont_write_bytecode or "fork" not in multiprocessing.get_all_start_methods():
+        return
+    folders = [Path(argument.partition("::")[0]) for argument in config.args]
+    modules = [path for folder in folders for name in ("test_*.py", "conftest.py") for path in folder.rglob(name)]
+    stale = [path.absolute() for path in modules if not _is_rewritten(path)]
+    fork, hands = multiprocessing.get_context("fork"), os.cpu_count() or 1
+    working = [fork.Process(target=_rewrite, args=(config, stale[number::hands])) for number in range(hands)]
+    for one in working if stale else ():
+        one.start()
+    for one in working if stale else ():
+        one.join()
+
+
+def _rewritten(path: Path) -> Path:
+    return rewrite.get_cache_dir(path) / (path.name.removesuffix(".py") + rewrite.PYC_TAIL)
+
+
+def _is_rewritten(path: Path) -> bool:
+    found = _rewritten(path.absolute())
+    return found.exists() and found.stat().st_mtime >= path.stat().st_mtime
+
+
+def _rewrite(config: pytest.Config, modules: Sequence[Path]) -> None:
+    for path in modules:
+        target = _rewritten(path)
+        try:
+            stat, code = rewrite._rewrite_test(path, config)
+            if rewrite.try_makedirs(target.parent):
+                rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stat, target)
+        except (OSError, SyntaxError):
+            continue  # whoever imports it will say so
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
