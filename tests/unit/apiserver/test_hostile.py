@@ -254,6 +254,31 @@ async def test_f123_a_body_without_an_end_is_cut_off(socket: Socket) -> None:
 
 
 @pytest.mark.parametrize(
+    "headers, body, status",
+    [
+        (b"Authorization: Bearer \xff\xfe\r\n", b"", 401),
+        (b"Authorization: Bearer {token}\r\nImpersonate-User: \xff\xfe\r\n", b"{}", 403),
+        (b"Authorization: Bearer {token}\r\nUser-Agent: \xffmine/1\r\n", b'{"metadata":{"name":"a"}}', 201),
+        (b"Authorization: Bearer {token}\r\nContent-Encoding: gzip\r\n", b"{}", 400),
+    ],
+)
+async def test_bytes_that_are_no_text_are_no_fault_of_the_server(
+    server: Server, headers: bytes, body: bytes, status: int
+) -> None:
+    port = await server.serve()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=server.identity.client_context())
+    try:
+        head = b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        headers = headers.replace(b"{token}", server.identity.admin_token.encode())
+        length = b"Content-Length: %d\r\n\r\n" % len(body)
+        writer.write(head + b"Content-Type: application/json\r\n" + headers + length + body)
+        first = await asyncio.wait_for(reader.readline(), PATIENCE)
+    finally:
+        writer.close()
+    assert first.split()[1] == str(status).encode()
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "limit=x",

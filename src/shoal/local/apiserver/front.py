@@ -19,7 +19,7 @@ from aiohttp import web
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver.body import MOST_BYTES
 from shoal.local.apiserver.call import StreamAnswer, Upgrade
-from shoal.local.apiserver.status import Refused, too_large
+from shoal.local.apiserver.status import Refused, bad_request, too_large
 from shoal.local.apiserver.terminals import SEPARATOR
 
 if TYPE_CHECKING:
@@ -104,9 +104,13 @@ class Front:
             body = await http.read() if http.can_read_body else b""
         except web.HTTPRequestEntityTooLarge:
             raise too_large(MOST_BYTES) from None
+        except web.RequestPayloadError as error:
+            raise bad_request(f"the body of the request cannot be read: {error}") from None
         headers: dict[str, str] = {}
         for name, value in http.headers.items():
             name = name.lower()
+            if not value.isascii():  # bytes that are no text would fail whoever writes them down
+                value = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             headers[name] = (
                 f"{headers[name]}\n{value}" if name.startswith("impersonate-") and name in headers else value
             )
