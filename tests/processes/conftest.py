@@ -22,6 +22,7 @@ from shoal.local.runtime.pod import PodRun
 from shoal.local.runtime.shim import kernel
 from shoal.local.sandbox.loopback import LoopbackSandbox
 from shoal.local.sandbox.netns import NetnsSandbox
+from tests.patience import PATIENCE
 
 CHANGED_SHIM = Path(os.environ.get("TMPDIR", "/tmp")) / f"changed-shim-{os.getpid()}"
 
@@ -97,8 +98,16 @@ class Machine:
 
     async def ended(self, pod: Json) -> PodRun:
         run = self.start(pod)
-        await run.finished.wait()
+        await finished(run)
         return run
+
+
+async def finished(run: PodRun) -> None:
+    """A pod that does not end says how far it came."""
+    try:
+        await asyncio.wait_for(run.finished.wait(), 2 * PATIENCE)
+    except TimeoutError:
+        raise AssertionError(f"pod {run.pod['metadata']['name']} does not end: {run.status()}") from None
 
 
 @pytest.fixture(params=["netns", "loopback"])
@@ -139,7 +148,7 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
     yield found
     for run in found.pods:
         run.stop(0)
-        await run.finished.wait()
+        await finished(run)
     await sandbox.stop()
     host.limits.release()
     await _nothing_left(str(directory))
