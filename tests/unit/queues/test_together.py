@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from shoal.api import kinds
 from shoal.api.booking import BOOKING, BookedPods, Booking, written
 from shoal.api.meta import Json
-from shoal.api.times import seconds_text
+from shoal.api.times import parse_time, seconds_text
 from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.naming import discreet, in_plain_words
@@ -35,6 +37,8 @@ from tests.unit.queues.build import (
     true,
 )
 from tests.unit.queues.conftest import decide
+
+SECOND = 1_000_000
 
 
 @pytest.fixture
@@ -81,6 +85,19 @@ async def test_f004_two_dialects_do_not_both_get_the_last_room(roomy: Cluster) -
     await roomy.until(kinds.WORKLOAD, name_of(made, "RayJob", "ray.io"), true("Admitted"))
     await roomy.create(kinds.APP_WRAPPER, wrapper("second", "8"))
     await roomy.until(kinds.APP_WRAPPER, "second", waits)  # no pod of the first one exists yet
+
+
+async def test_equals_of_both_dialects_get_room_in_the_order_they_came(roomy: Cluster) -> None:
+    for name, cores in (("holder", "12"), ("early", "8")):
+        await roomy.create(kinds.APP_WRAPPER, wrapper(name, cores))
+        came = await roomy.until(kinds.APP_WRAPPER, name, dispatched if name == "holder" else waits)
+    moment = parse_time(came["status"]["controllerfirsttimestamp"])
+    await asyncio.sleep(1.1 - moment % SECOND / SECOND)  # a Workload's age is told in whole seconds
+    (made,) = await make(roomy, job("late", 10))
+    await roomy.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, "Admitted")[1] == "WaitingForRoom")
+    await roomy.client.delete(kinds.APP_WRAPPER, "holder", "default")
+    await roomy.until(kinds.APP_WRAPPER, "early", dispatched)
+    assert (await roomy.get(kinds.JOB, "late"))["spec"]["suspend"] is True
 
 
 async def test_who_holds_the_room_goes_by_the_name_that_its_owner_gave_it(roomy: Cluster) -> None:

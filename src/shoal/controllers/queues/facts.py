@@ -22,6 +22,7 @@ from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
 from shoal.controllers.templates import RaySidecars, with_containers
 from shoal.engine.kueue import ClusterQueue, read
+from shoal.engine.kueue.facts import order_time
 from shoal.engine.model import Gang
 
 replace = msgspec.structs.replace
@@ -44,7 +45,8 @@ class Facts:
         """The gang that this Workload is, as it is stored."""
         gang = self._read(workload)
         status = workload.get("status") or {}
-        gang = replace(gang, stopping_for=preemptor_of(status))
+        # In the line for room it is as old as in that for quota: AppWrappers stand there, too.
+        gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(status))
         if self._settings.device_tolerations:
             gang = tolerating(gang)
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload):
