@@ -212,8 +212,14 @@ class State:
         if known is not None and known.uid != gang.uid:
             self.drop(known)
             known = None
+        twin = self.keys.get(gang.uid, gang.key)
+        if twin != gang.key:
+            self.drop(self.gangs[twin])
+            self.warnings[f"UID/{gang.uid}"] = f"{gang.key} has the UID of {twin}, which does not count any more"
         if known is not None:
             self._uncount(known)
+            if gang.uid == self.reservation and known.pod_sets != gang.pod_sets:
+                self.reserved_room = None  # it was for what the gang asked for before
             if self.yielding and _asks_otherwise(known, gang):
                 self.yielding.forget(gang.uid)
         self.gangs[gang.key] = gang
@@ -257,6 +263,7 @@ class State:
         del self.gangs[gang.key]
         self.keys.pop(gang.uid, None)
         self._checked.pop(gang.uid, None)
+        self.warnings.pop(f"UID/{gang.uid}", None)
         self._leave_queue(gang.uid)
         self.ledger.drop_gang(gang.uid)
         self.ledger.unclaim(gang.uid)

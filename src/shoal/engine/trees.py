@@ -95,7 +95,9 @@ class Tree:
         nodes: dict[str, TreeNode] = {}
         for subtree in sorted(subtrees, key=lambda fact: fact.key):
             for fact in subtree.nodes:
-                if fact.name in nodes:
+                if not fact.name:
+                    self.warnings.append(f"QuotaSubtree/{subtree.key}: a node without a name; it is ignored")
+                elif fact.name in nodes:
                     self.warnings.append(
                         f"QuotaSubtree/{subtree.key}: node {fact.name!r} exists already; it is ignored"
                     )

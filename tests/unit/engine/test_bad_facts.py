@@ -103,3 +103,33 @@ def test_nodes_asked_for_beyond_all_bounds_are_not_imagined_one_by_one():
     pool = NodePool(name="pool", allocatable={"cpu": 1000, "pods": 10}, obtainable=10**30)
     judge = engine(node("n", cpu=1), pool, gang("wide", pods(3), obtaining={"pool": 10**30}))
     assert held(judge.plan(1)) == {"wide": "obtaining"}
+
+
+def test_a_quota_node_without_a_name_is_named_by_its_object_and_the_rest_counts():
+    nameless = QuotaSubtree(key="ns/odd", tree="t", nodes=(QuotaNode(name=""), QuotaNode(name="default")))
+    root = QuotaSubtree(key="ns/top", tree="t", parent="default", nodes=(QuotaNode(name="leaf"),))
+    judge = engine(node("n"), nameless, root, gang("a", pods(0), labels={"t": "leaf"}), quota=True)
+    plan = judge.plan(1)
+    assert admitted(plan) == ["a"]
+    assert [warning for warning in plan.warnings if "ns/odd: a node without a name" in warning]
+
+
+def test_of_two_gangs_with_one_uid_the_later_told_counts():
+    judge = engine(node("n", cpu=1), gang("bad", pods(-1), uid="same"), gang("good", uid="same"))
+    plan = judge.plan(1)
+    assert admitted(plan) == ["good"]
+    assert "AppWrapper/default/good has the UID of AppWrapper/default/bad" in plan.warnings[0]
+    judge.remove("AppWrapper/default/good")
+    assert judge.explain("AppWrapper/default/bad") is None
+    assert judge.plan(2).warnings == ()
+
+
+def test_a_gang_at_the_front_may_be_edited_while_room_is_set_aside_for_it():
+    judge = engine(node("n", cpu=4), gang("runs", pods(4)), policy="backfill")
+    judge.plan(1)
+    judge.update(gang("front", pods(3), at=1))
+    assert judge.plan(2).is_empty
+    judge.update(gang("front", pods(1, name="head"), pods(1, name="worker"), at=1))
+    assert judge.plan(3).is_empty
+    judge.remove("AppWrapper/default/runs")
+    assert admitted(judge.plan(4)) == ["front"]
