@@ -1,6 +1,6 @@
 """Tokens that change: files that are replaced under us, and exec plug-ins that hand out short-lived ones.
 
-Each source is asked before every request and answers from memory until what it holds is about to end.
+Each source is asked before every request and answers from memory until what it holds is about to end, or was refused.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class TokenFile:
                     raise Unsent(f"cannot read the token file {self._path}: {error.strerror}") from None
                 log.warning("the token file %s cannot be read (%s); going on with the last token", self._path, error)
         return self._token
+
+    def refused(self) -> None:
+        """Look at the file again before the next request."""
+        self._read_at = float("-inf")
 
 
 class EnvironmentEntry(msgspec.Struct, frozen=True):
@@ -158,6 +162,10 @@ class ExecPlugin:
             if not self._asked or (self._ends is not None and self._clock.now() >= self._ends - EARLY):
                 await self._ask()
             return self._token
+
+    def refused(self) -> None:
+        """Ask it again before the next request, whatever end it named."""
+        self._asked = False
 
     async def _ask(self) -> None:
         settings = self._settings

@@ -27,6 +27,7 @@ from shoal.kube.transport import Request, Response, Stream
 
 T = TypeVar("T")
 TokenSource = Callable[[], Awaitable[str]]
+"""Asked before every request. One that also has `refused` is told when the server did not accept what it gave."""
 
 CONNECT_LIMIT = 15.0
 IDLE_LIMIT = 15.0
@@ -78,6 +79,7 @@ class HttpTransport:
                 request.guard()
             answer = connection.send(head + request.body, whole=True)
             await connection.wait(until)
+            self._heed(answer.status)
             return Response(answer.status, answer.headers, _plain(answer))
         except TimeoutError as error:
             raise self._late(request) from error
@@ -94,6 +96,7 @@ class HttpTransport:
             answer = connection.send(head + request.body, whole=False)
             stream = HttpStream(connection, answer, idle_timeout)
             await stream.opened()
+            self._heed(stream.status)
             yield stream
         except Cut as error:
             raise self._broken(request, error) from error
@@ -181,6 +184,11 @@ class HttpTransport:
             target = _UNSAFE.sub(lambda found: quote(found[0]), target)
         length = f"content-length: {len(request.body)}\r\n" if request.body or request.method != "GET" else ""
         return f"{request.method} {target} HTTP/1.1\r\n{_lines(*headers.items())}{length}\r\n".encode()
+
+    def _heed(self, status: int) -> None:
+        """A credential may be withdrawn before its end: the next request carries another, if there is one."""
+        if status == 401 and (refused := getattr(self._token, "refused", None)) is not None:
+            refused()
 
     # --- what went wrong
 

@@ -15,6 +15,7 @@ from shoal.errors import BadInput
 from shoal.kube.certificates import make_authority, make_leaf
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
+from shoal.kube.credentials import ExecPlugin, ExecSettings, TokenFile
 from shoal.kube.errors import BadRequest, LeaseLost, ServerError, Unknown, Unsent
 from shoal.kube.http import HttpTransport
 from shoal.kube.transport import Request
@@ -208,6 +209,29 @@ async def test_a_token_is_asked_for_each_request(place: Place) -> None:
         await transport.send(Request(method="GET", path="/"))
     await transport.close()
     assert [request.headers["Authorization"] for request in place.requests] == ["Bearer one", "Bearer two"]
+
+
+async def test_a_refused_token_is_replaced_before_the_next_request(place: Place, tmp_path: Path) -> None:
+    """From a file that was replaced a moment ago, and from a plug-in that named a later end, or none."""
+    file, command = tmp_path / "token", tmp_path / "plugin"
+    answer = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
+    command.write_text(f"#!/bin/sh\nprintf '{answer}' \"$(cat {file})\"\n")
+    command.chmod(0o700)
+    clock = VirtualClock()
+
+    async def only_new(request: web.Request) -> web.Response:
+        return web.Response(status=200 if request.headers["Authorization"] == "Bearer new" else 401)
+
+    place.handler = only_new
+    settings = ExecSettings(command=str(command))
+    for token in (TokenFile(file, clock=clock), ExecPlugin(settings, tmp_path, source="the test", clock=clock)):
+        file.write_text("old")
+        transport = HttpTransport(f"http://127.0.0.1:{place.port}", token=token)
+        ask = Request(method="GET", path="/")
+        assert (await transport.send(ask)).status == 401
+        file.write_text("new")
+        assert (await transport.send(ask)).status == 200
+        await transport.close()
 
 
 async def test_a_pods_log_is_streamed_with_its_options(place: Place, transport: HttpTransport) -> None:
