@@ -155,8 +155,41 @@ def load(name: str) -> Policy:
         found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise BadInput(f"policy {name!r} cannot be loaded: {error}") from error
-    policy: Policy = found() if isinstance(found, type) else found
-    missing = [part for part in ("name", "lane", "order", "rank", "may_preempt") if not hasattr(policy, part)]
+    try:
+        policy = found() if isinstance(found, type) else found
+    except TypeError as error:
+        raise BadInput(f"policy {name!r} cannot be made without arguments: {error}") from error
+    missing = [part for part in ("name", "order", "may_preempt") if not hasattr(policy, part)]
     if missing:
         raise BadInput(f"policy {name!r} lacks {', '.join(missing)}")
-    return policy
+    return policy if all(hasattr(policy, part) for part in _MEMBERS) else Completed(policy)
+
+
+_MEMBERS = ("name", "strict", "timeless", "reserves", "lane", "order", "rank", "may_preempt")
+
+
+class Completed(Fifo):
+    """One's own policy that says no more than its name, its order and who may take whose place: one lane, ranked by
+    that order, and a gang that does not fit is overtaken."""
+
+    def __init__(self, own: Any) -> None:
+        self.name: str = own.name
+        self.strict: bool = getattr(own, "strict", False)
+        self.reserves: bool = getattr(own, "reserves", False)
+        self.timeless: bool = getattr(own, "timeless", not hasattr(own, "rank"))
+        self._own = own
+
+    def lane(self, gang: Gang) -> Hashable:
+        lane: Hashable = self._own.lane(gang) if hasattr(self._own, "lane") else None
+        return lane
+
+    def order(self, gang: Gang) -> Rank:
+        order: Rank = self._own.order(gang)
+        return order
+
+    def rank(self, gang: Gang, view: View, now: int) -> Rank:
+        rank: Rank = self._own.rank(gang, view, now) if hasattr(self._own, "rank") else self._own.order(gang)
+        return rank
+
+    def may_preempt(self, preemptor: Gang, victim: Gang) -> bool:
+        return bool(self._own.may_preempt(preemptor, victim))

@@ -104,6 +104,31 @@ def test_ones_own_policy_is_named_by_import_path(monkeypatch):
     assert admitted(judge.plan(3)) == ["ant"]
 
 
+class SmallestFirst:
+    """A user's own that says no more than it has to."""
+
+    name = "smallest-first"
+
+    def order(self, gang):
+        return (sum(one.count for one in gang.pod_sets), gang.uid)
+
+    def may_preempt(self, preemptor, victim):
+        return preemptor.priority > victim.priority
+
+
+def test_ones_own_policy_needs_no_more_than_name_order_and_preemption(monkeypatch):
+    module = types.ModuleType("house_rules")
+    module.smallest = SmallestFirst()
+    monkeypatch.setitem(sys.modules, "house_rules", module)
+    judge = engine(node("n", cpu=3), policy="house_rules:smallest", preemption=True)
+    for one in (gang("three", pods(3), at=1), gang("two", pods(2), at=2), gang("one", pods(1), at=3)):
+        judge.update(one)
+    assert admitted(judge.plan(4)) == ["one", "two"]
+    judge.update(gang("urgent", pods(2), at=5, priority=1))
+    assert preempted(judge.plan(6)) == ["two"]
+    assert judge.explain("AppWrapper/default/three").position == 2
+
+
 @pytest.mark.parametrize(
     "name", ["alphabetical", "no.such.module:thing", "shoal.engine.policies:nothing", "json:dumps"]
 )
