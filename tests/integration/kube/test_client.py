@@ -96,7 +96,7 @@ async def test_watching_from_a_revision_and_with_initial_events(client: Client) 
     seen = []
     async with aclosing(client.watch(CONFIG_MAP, "default", resource_version=before)) as events:
         async for event in events:
-            seen.append(event.type)
+            seen += [event.type] if event.type != "BOOKMARK" else []
             if event.type == "DELETED":
                 break
     assert seen == ["ADDED", "DELETED"]
