@@ -110,7 +110,10 @@ async def test_a_node_that_the_cluster_has_given_up_is_back_when_its_agent_is(cl
     body = {"status": {"conditions": given_up}}
     before = await cluster.client.get(NODE, "node-0")
     await cluster.client.patch(NODE, "node-0", None, body, subresource="status", patch_type="strategic")
+    await cluster.client.patch(NODE, "node-0", None, {"metadata": {"labels": {"a": "b"}}})  # told twice
     node = await cluster.see(NODE, "node-0", None, lambda node: conditions(node)["Ready"][0] == "True")
+    await cluster.keeper.restate("node-0")  # and asked once more: there is nothing left to say
+    assert await cluster.client.get(NODE, "node-0") == node
     assert conditions(node)["MemoryPressure"][0] == "False"
     assert conditions(node)["DiskPressure"] == conditions(before)["DiskPressure"]  # never was anything else
 

@@ -138,6 +138,7 @@ class NodeKeeper:
         self.address = address
         self._clock = clock
         self.shapes: dict[str, NodeShape] = {}
+        self._stating = asyncio.Lock()
 
     async def register(self, shapes: Iterable[NodeShape], annotations: dict[str, str] | None = None) -> None:
         """Create the Node objects, or bring those of an earlier start to what is declared now.
@@ -189,12 +190,15 @@ class NodeKeeper:
 
     async def restate(self, name: str, stopped: str = "") -> None:
         """Say again how a node is: to a cluster that has given it up while this machine slept, or before we go."""
-        body: Json = {"status": {"conditions": node_conditions(self._clock, stopped)}}
-        try:
-            _keep_transitions(await self._client.get(NODE, name), body)
-            await self._client.patch(NODE, name, None, body, subresource="status", patch_type="strategic")
-        except KubeError as error:
-            log.warning("node %s could not be described: %s", name, error)
+        async with self._stating:  # of two who were told the same, the second finds nothing to say
+            try:
+                found = await self._client.get(NODE, name)
+                if stopped or is_given_up(found):
+                    body: Json = {"status": {"conditions": node_conditions(self._clock, stopped)}}
+                    _keep_transitions(found, body)
+                    await self._client.patch(NODE, name, None, body, subresource="status", patch_type="strategic")
+            except KubeError as error:
+                log.warning("node %s could not be described: %s", name, error)
 
     async def beat(self) -> None:
         """Renew every lease, for ever; spread out when the nodes are many."""
