@@ -60,7 +60,7 @@ DIFFERENT_FIELDS = {
 }
 A_500 = "4xx where Kubernetes answers 500: no input makes a 500 here"
 MOST_DIFFERENCES = 20
-LOOKS = 6
+LOOKS = 30
 """At a read whose answers differ."""
 
 
