@@ -73,6 +73,20 @@ async def test_pods_that_take_their_time_are_told_of_after_two_seconds():
     assert conditions(later)["HeadPodReady"]["status"] == "False"
 
 
+async def test_while_others_wait_for_their_pods_progress_is_told_later():
+    stage = Stage(Settings(), status_delay=2.0)
+    await stage.start()
+    for number in range(5):
+        await stage.client.create(kinds.RAY_CLUSTER, ray_cluster(f"demo-{number}"), "default")
+    told = []
+    for seconds in (0, 3, 2):
+        stage.clock.advance(seconds)
+        await stage.settle()
+        told.append(sum("status" in found for found in stage.objects(kinds.RAY_CLUSTER)))
+    await stage.stop()
+    assert told == [0, 1, 5]  # after three seconds only the one that nobody waited behind
+
+
 @pytest.mark.parametrize(
     "spec, kind, value",
     [

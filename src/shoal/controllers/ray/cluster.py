@@ -7,6 +7,7 @@ cannot work is refused with everything that is wrong with it, and taken up again
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -38,6 +39,8 @@ from shoal.kube.events import Recorder
 log = logging.getLogger(__name__)
 
 DEGRADED_AFTER = 60.0
+RUSH = 2.5
+"""How much longer mere progress waits to be told while other clusters wait for their pods."""
 
 
 class _Memory(msgspec.Struct):
@@ -53,9 +56,17 @@ class _Memory(msgspec.Struct):
 
 
 class ClusterReconciler:
-    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        writes: Writes,
+        caches: Caches,
+        recorder: Recorder,
+        settings: Settings,
+        clock: Clock,
+        in_a_rush: Callable[[], bool],
+    ) -> None:
         self._writes, self._caches, self._recorder = writes, caches, recorder
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._in_a_rush = settings, clock, in_a_rush
         self._belongings = Belongings(writes, caches, recorder, settings, clock)
         self._pods = ClusterPods(writes, caches, recorder, settings, clock)
         self._memory: dict[Key, _Memory] = {}
@@ -112,7 +123,8 @@ class ClusterReconciler:
         if not status.significant(old, new):
             if memory.progress_since is None:
                 memory.progress_since = now
-            left = memory.progress_since + self._settings.status_delay - now
+            delay = self._settings.status_delay * (RUSH if self._in_a_rush() else 1)
+            left = memory.progress_since + delay - now
             if left > 0:
                 return sooner(wait, left)
         memory.progress_since = None

@@ -41,7 +41,14 @@ class Operator:
             for kind in ("raycluster", "rayjob", "ray")
         }
         self.writes = Writes(client)
-        clusters = ClusterReconciler(self.writes, self.caches, self.recorders["raycluster"], settings, self.clock)
+        clusters = ClusterReconciler(
+            self.writes,
+            self.caches,
+            self.recorders["raycluster"],
+            settings,
+            self.clock,
+            in_a_rush=lambda: len(self.clusters.queue) > 0,
+        )
         self._timed: list[tuple[Controller[Key], metrics.Stopwatch]] = []
         self.clusters = self._controller("raycluster", clusters.reconcile)
         asked = dashboard or (ProxiedDashboard(client) if settings.kubernetes_proxy else HttpDashboard())
