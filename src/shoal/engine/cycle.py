@@ -53,6 +53,8 @@ class Cycle:
         self._serve_claimants(former)
         self._reopen()
         if self._serve_the_front():
+            if self.decided.preempts:
+                self._reopen()  # for its sake quota was freed
             self._serve_the_open()
         state = self.state
         for ledge in (*self.offered.values(), *self.ledges):
@@ -185,18 +187,12 @@ class Cycle:
                 state.waiting.reopen(kind)
 
     def _ask_the_front_again(self) -> None:
-        """Quota became free in this very cycle: the front, for which room is set aside, has the first say."""
-        state, gang = self.state, self.front
-        if gang is None:
-            return
-        state.ledger.unclaim(gang.uid)
-        outcome = self.judge.judge(gang, preempting=state.settings.preemption)
-        if isinstance(outcome, Start):
-            self.front = state.reservation = None
-            self.spoken_for.discard(gang.uid)
-            self.decided.take_up(gang, outcome)
-        elif state.reservation == gang.uid and state.reserved_room is not None:
-            state.ledger.claim(gang, state.reserved_room, leaving=state.reserved_after)
+        """Quota became free in this very cycle: whoever is at the front now has the first say."""
+        if self.front is not None:
+            self.state.ledger.unclaim(self.front.uid)
+            self.spoken_for.discard(self.front.uid)
+            self.front = None
+            self._keep_room_for_the_front()
 
     def _where_it_will_be(self, gang: Gang, previous: str | None) -> Placement | None:
         """Room to wait for: once chosen it stays, or it would never become free."""
@@ -312,10 +308,11 @@ class Cycle:
             return False
         self._asked_again_at = state.holders_version
         ahead = [kind for kind in state.watchers if kind.watches != state.watch(kind) and self._is_ahead(kind, rank)]
-        if not ahead:
+        if not ahead and self.front is None:
             return False
         if outcome.cause == "quota":
             state.forest.undo()
+        self._ask_the_front_again()
         for kind in ahead:
             del state.watchers[kind]
             state.waiting.reopen(kind)
