@@ -55,7 +55,7 @@ def test_mistakes_are_answered_with_what_there_is(text: str, complaint: str) -> 
     [
         ("--policy", "nonsense", "policy 'nonsense' is unknown; use one of fifo, priority"),
         ("--policy", "no.such.module:x", "cannot be loaded: No module named 'no'"),
-        ("--policy", "os:path", "lacks name, lane"),
+        ("--policy", "os:path", "lacks name, order, may_preempt"),
         ("--policy", ":", "cannot be loaded"),
         ("--set", "policy=nonsense", "policy 'nonsense' is unknown"),
         ("--set", "bind_seconds=soon", "bind_seconds: expected a number"),
