@@ -24,7 +24,7 @@ from tests.e2e import invariants
 from tests.e2e.machine import judge
 from tests.patience import PATIENCE
 
-READY_SECONDS = 180.0
+READY_SECONDS = 300.0
 
 
 class Whole:
