@@ -128,7 +128,7 @@ def _compile_prune(schema: Json, *, root: bool = False) -> _Prune | None:
         inner = _compile_prune(items) if isinstance(items, dict) else None
         return _prune_items(inner) if inner is not None else None
     if schema.get("x-kubernetes-int-or-string") or schema.get("type") in ("string", "integer", "number", "boolean"):
-        return None
+        return _prune_all
     known = {name: _compile_prune(child) for name, child in (schema.get("properties") or {}).items()}
     embedded = root or bool(schema.get("x-kubernetes-embedded-resource"))
     if embedded:
@@ -155,9 +155,22 @@ def _prune_metadata(value: Any, path: Path, unknown: list[str]) -> None:
             del value[name]
 
 
+def _prune_all(value: Any, path: Path, unknown: list[str]) -> None:
+    """An object where a plain value belongs is refused later, without what it holds."""
+    if type(value) is dict:
+        unknown += [text((path, name)) for name in value]
+        value.clear()
+    else:
+        for index, item in enumerate(value):
+            if type(item) in _CONTAINERS:
+                _prune_all(item, (path, index), unknown)
+
+
 def _prune_items(inner: _Prune) -> _Prune:
     def prune(value: Any, path: Path, unknown: list[str]) -> None:
-        if type(value) is list:
+        if type(value) is dict:
+            _prune_all(value, path, unknown)
+        elif type(value) is list:
             for index, item in enumerate(value):
                 if type(item) in _CONTAINERS:
                     inner(item, (path, index), unknown)

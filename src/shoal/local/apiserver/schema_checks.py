@@ -214,7 +214,7 @@ def _map_check(keys: tuple[str, ...]) -> Check:
         for index, item in enumerate(value):
             if item is not None and type(item) is not dict:
                 rule = "must be an object for an array of list-type map"
-                errors.append(fault((path, index), "Invalid", item, rule, owner=path))
+                errors.append(fault((bracketed(path), index), "Invalid", item, rule, owner=path))
                 return
             found.append({key: item[key] for key in keys if key in item} if item else {})
         if len(found) < 2:
