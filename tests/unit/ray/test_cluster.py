@@ -43,7 +43,7 @@ def conditions(obj):
 
 
 async def test_the_straight_path_costs_the_fewest_writes():
-    """Three pods, one Service, and one status where they are up within two seconds; events aside nothing else."""
+    """Three pods, one Service, two status writes; events aside nothing else."""
     stage = Stage(Settings(), status_delay=2.0)
     await stage.start()
     await created(stage)
@@ -56,27 +56,23 @@ async def test_the_straight_path_costs_the_fewest_writes():
     ours = {write: count for write, count in stage.transport.writes.items() if "events" not in write}
     statuses = ours.pop("PATCH status") - 3  # the test itself set three pods ready
     assert ours == {"POST rayclusters": 1, "POST pods": 3, "POST services": 1}
-    assert statuses == 1
+    assert statuses == 2
 
 
-async def test_pods_that_take_their_time_are_told_of_after_two_seconds():
+async def test_a_cluster_alone_is_told_of_at_once():
     stage = Stage(Settings(), status_delay=2.0)
     await stage.start()
     await created(stage)
-    at_once = await cluster(stage)
-    stage.clock.advance(2)
-    await stage.settle()
-    later = await cluster(stage)
+    found = await cluster(stage)
     await stage.stop()
-    assert "status" not in at_once
-    assert later["status"]["desiredWorkerReplicas"] == 2
-    assert conditions(later)["HeadPodReady"]["status"] == "False"
+    assert found["status"]["desiredWorkerReplicas"] == 2
+    assert conditions(found)["HeadPodReady"]["status"] == "False"
 
 
 async def test_while_others_wait_for_their_pods_progress_is_told_later():
     stage = Stage(Settings(), status_delay=2.0)
     await stage.start()
-    for number in range(5):
+    for number in range(20):
         await stage.client.create(kinds.RAY_CLUSTER, ray_cluster(f"demo-{number}"), "default")
     told = []
     for seconds in (0, 3, 2):
@@ -84,7 +80,8 @@ async def test_while_others_wait_for_their_pods_progress_is_told_later():
         await stage.settle()
         told.append(sum("status" in found for found in stage.objects(kinds.RAY_CLUSTER)))
     await stage.stop()
-    assert told == [0, 1, 5]  # after three seconds only the one that nobody waited behind
+    assert told[0] == told[1] < 20  # at first only those that nobody waited behind
+    assert told[2] == 20
 
 
 @pytest.mark.parametrize(

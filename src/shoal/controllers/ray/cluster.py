@@ -110,7 +110,11 @@ class ClusterReconciler:
     # --- telling
 
     async def _publish(self, cluster: Json, memory: _Memory, failure: Failure | None) -> float | None:
-        """Write the status if it says something new. Progress on the way up may wait a moment and be merged."""
+        """Write the status if it says something new. Progress on the way up may wait a moment and be merged.
+
+        A first status comes at once, so that whoever has just applied a cluster sees it taken up; where many are
+        applied together the server's time goes to their pods first.
+        """
         members = self._caches.pods_of(cluster)
         now = self._clock.monotonic()
         degraded, wait = self._degraded(cluster, members, memory, now)
@@ -120,10 +124,11 @@ class ClusterReconciler:
         if status.same(old, new):
             memory.progress_since = None
             return wait
-        if not status.significant(old, new):
+        rush = self._in_a_rush()
+        if not status.significant(old, new) and (old.get("conditions") or rush):
             if memory.progress_since is None:
                 memory.progress_since = now
-            delay = self._settings.status_delay * (RUSH if self._in_a_rush() else 1)
+            delay = self._settings.status_delay * (RUSH if rush else 1)
             left = memory.progress_since + delay - now
             if left > 0:
                 return sooner(wait, left)
