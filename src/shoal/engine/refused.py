@@ -33,7 +33,11 @@ class Ledge:
 
     def closed_at(self) -> TreeNode | None:
         """A gate that lacks something for them, if any."""
-        return next((node for tree, node in self.gates if tree.lacking(node, self.asks.request)), None)
+        request = self.asks.request
+        for tree, node in self.gates:
+            if tree.is_short(node, request):
+                return node
+        return None
 
 
 class Refused:

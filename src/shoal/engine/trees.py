@@ -290,7 +290,18 @@ class Tree:
     # Measures
 
     def _fits(self, node: TreeNode, request: Amounts, freed: Amounts | None = None) -> bool:
-        return not self.lacking(node, request, freed)
+        return not (self.lacking(node, request, freed) if freed else self.is_short(node, request))
+
+    def is_short(self, node: TreeNode, request: Amounts) -> bool:
+        """Does a node lack anything for this? Asked of very many."""
+        if node.disabled:
+            return False
+        allocated, quota = node.allocated, node.quota
+        for resource in self.dimensions:
+            asked = request.get(resource, 0)
+            if asked > 0 and asked + allocated.get(resource, 0) > quota.get(resource, 0):
+                return True
+        return False
 
     def lacking(self, node: TreeNode, request: Amounts, freed: Amounts | None = None) -> Amounts:
         """By how much the request exceeds what is left at a node; empty when it fits."""
