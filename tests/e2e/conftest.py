@@ -178,7 +178,7 @@ def command(pid: int) -> bytes:
 async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Whole]:
     pytest.importorskip("ray", reason="real Ray is not installed")
     if request.param == "netns" and not machine.may_use_namespaces():
-        pytest.skip("network namespaces need root and the ip tool")
+        pytest.skip("network namespaces need root")
     home = Home("e2e", tmp_path)
     home.create()
     nodes = (NodeShape(name="node-0", capacity={"cpu": "8", "memory": "16Gi"}),)

@@ -130,7 +130,7 @@ async def plain(tmp_path: Path) -> AsyncIterator[Machine]:
 
 async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
     if kind == "netns" and not machine.may_use_namespaces():
-        pytest.skip("network namespaces need root and the ip tool")
+        pytest.skip("network namespaces need root")
     things = Things()
     name = f"test@{directory}"
     sandbox = NetnsSandbox(name) if kind == "netns" else LoopbackSandbox(name, None, directory / "pods")

@@ -70,19 +70,19 @@ def may_unshare(flags: int) -> bool:
 
 
 def may_use_namespaces() -> bool:
-    """Root's namespaces, and the tool that joins their networks."""
-    return (
-        sys.platform == "linux"
-        and shutil.which("ip") is not None
-        and may_unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID)
-    )
+    """Root's namespaces, and the library that joins their networks."""
+    return sys.platform == "linux" and knows_netlink() and may_unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID)
+
+
+def knows_netlink() -> bool:
+    return importlib.util.find_spec("pyroute2") is not None
 
 
 def may_have_own_namespaces() -> bool:
     """Whether a user without rights gets a user namespace in which those of root are allowed."""
     from shoal.local.sandbox import ownspace
 
-    return sys.platform == "linux" and shutil.which("ip") is not None and ownspace.permitted()
+    return sys.platform == "linux" and knows_netlink() and ownspace.permitted()
 
 
 def sandbox_finding() -> Finding:
@@ -94,8 +94,8 @@ def sandbox_finding() -> Finding:
         detail = "netns: own network, PID and mount namespaces inside a user namespace, without rights"
         return Finding("sandbox", True, detail)
     missing = (
-        "the ip tool is missing: install iproute2"
-        if shutil.which("ip") is None
+        'pyroute2 is missing: pip install "shoal-ray[local]"'
+        if not knows_netlink()
         else "neither root nor user namespaces: run as root, or allow unprivileged user namespaces (sysctl "
         "user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
     )

@@ -1,26 +1,26 @@
 """The sandbox with rights: a network namespace per pod, joined by one bridge per cluster.
 
 Pods keep the ports their manifests name. The API server stays on loopback and is relayed into every pod's own loopback,
-so nothing of it shows on the bridge. Uses the `ip` tool; needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
+so nothing of it shows on the bridge. Needs CAP_NET_ADMIN and CAP_SYS_ADMIN, and no program of the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import hashlib
 import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
-from shoal.errors import ShoalError
 from shoal.local.runtime.services import HostPort, ServiceView
-from shoal.local.sandbox import Address, nat, outside
+from shoal.local.sandbox import Address, nat, netlink, outside
 from shoal.local.sandbox.dns import PodResolver, upstream_server
+from shoal.local.sandbox.netlink import NetworkFailed
 from shoal.local.sandbox.networks import choose_network
 from shoal.local.sandbox.outward import Direct, Outward
 from shoal.local.sandbox.relay import relay
@@ -32,11 +32,6 @@ T = TypeVar("T")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 NETNS_DIRECTORY = "/run/netns"
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class NetworkFailed(ShoalError):
-    """The machine refused a change to its network."""
 
 
 class NetnsSandbox:
@@ -64,11 +59,8 @@ class NetnsSandbox:
         self._inside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="netns")
 
     async def start(self) -> None:
-        gateway = self.host_ip()
-        await _ip("link", "add", self.bridge, "type", "bridge", tolerate="File exists")
-        await _ip("addr", "add", f"{gateway}/16", "dev", self.bridge, tolerate="assigned|exists")
-        await _ip("link", "set", self.bridge, "up")
-        if why := await nat.open_way(self.mark, self.bridge, str(self._network)):
+        await self._do(lambda: netlink.add_bridge(self.bridge, self.host_ip()))
+        if why := await self._do(lambda: nat.open_way(self.mark, self.bridge, self._network)):
             log.info("pods have no route out but their HTTPS proxy: %s", why)
 
     async def stop(self) -> None:
@@ -76,9 +68,9 @@ class NetnsSandbox:
         for pod_id in list(self._given):
             await self.close(Address(pod_id, self._given[pod_id]))
         for name in self.leftovers():
-            await _ip("netns", "del", name, tolerate="No such")
-        await nat.close_way(self.mark)
-        await _ip("link", "del", self.bridge, tolerate="Cannot find")
+            await self._do(lambda name=name: netlink.remove_namespace(Path(NETNS_DIRECTORY, name)))  # type: ignore[misc]
+        await self._do(lambda: nat.close_way(self.mark))
+        await self._do(lambda: netlink.remove_link(self.bridge))
         self._inside.shutdown(wait=False)
 
     def leftovers(self) -> list[str]:
@@ -96,8 +88,7 @@ class NetnsSandbox:
         return str(self._network[1])
 
     async def open(self, pod_id: str, taken: Address | None = None) -> Address:
-        name = self._name(pod_id)
-        path = f"{NETNS_DIRECTORY}/{name}"
+        path = self._path(pod_id)
         if taken is not None and _exists(taken.namespace):
             self._given[pod_id] = taken.ip
             await self._serve(pod_id, taken.namespace)
@@ -106,24 +97,18 @@ class NetnsSandbox:
         self._given[pod_id] = address
         outside = f"sh{self.mark[:3]}{pod_id[:9]}"
         try:
-            await _ip("netns", "del", name, tolerate="No such|Cannot remove")
-            await _ip("netns", "add", name)
-            await _batch(
-                f"link add {outside} type veth peer name eth0 netns {name}",
-                f"link set {outside} master {self.bridge} up",
-            )
-            await _batch(
-                "link set lo up",
-                f"addr add {address}/16 dev eth0",
-                "link set eth0 up",
-                f"route add default via {self.host_ip()}",
-                namespace=name,
-            )
-            await self._serve(pod_id, path)
+            await self._do(lambda: self._join(path, outside, address))
+            await self._serve(pod_id, str(path))
         except BaseException:
             self._given.pop(pod_id, None)
             raise
-        return Address(pod_id, address, path)
+        return Address(pod_id, address, str(path))
+
+    def _join(self, path: Path, outside: str, address: str) -> None:
+        netlink.remove_namespace(path)
+        netlink.remove_link(outside)  # that of a pod whose namespace is still ending
+        netlink.add_namespace(path)
+        netlink.connect_namespace(path, self.bridge, outside, address, self.host_ip())
 
     async def close(self, address: Address) -> None:
         if not address.namespace and address.pod_id not in self._given:
@@ -133,7 +118,7 @@ class NetnsSandbox:
         resolver = self._resolvers.pop(address.pod_id, None)
         if resolver is not None:
             resolver.close()
-        await _ip("netns", "del", self._name(address.pod_id), tolerate="No such|Cannot remove")
+        await self._do(lambda: netlink.remove_namespace(self._path(address.pod_id)))
         self._given.pop(address.pod_id, None)
 
     async def connect(self, address: Address, host: str, port: int) -> socket.socket:
@@ -153,10 +138,10 @@ class NetnsSandbox:
 
     async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
         wanted = {view.cluster_ip for view in views if view.relayed}
-        lines = [f"addr add {ip}/32 dev {self.bridge}" for ip in sorted(wanted - set(self.service_addresses))]
-        lines += [f"addr del {ip}/32 dev {self.bridge}" for ip in sorted(set(self.service_addresses) - wanted)]
-        if lines:
-            await _batch(*lines, tolerate="assigned|exists|Cannot assign")
+        known = set(self.service_addresses)
+        if wanted != known:
+            new, old = sorted(wanted - known), sorted(known - wanted)
+            await self._do(lambda: netlink.change_addresses(self.bridge, new, old))
         self.service_addresses = {ip: ip for ip in wanted}
         node = (self.host_ip(), "127.0.0.1")
         await self._relayed.publish(wanted_relays(views, self.service_addresses, node, ports))
@@ -207,7 +192,11 @@ class NetnsSandbox:
 
     async def _within(self, namespace: str, make: Callable[[], T]) -> T:
         """Do something in a pod's network namespace. A socket stays where it was made."""
-        return await asyncio.get_running_loop().run_in_executor(self._inside, _in_namespace, namespace, make)
+        return await self._do(lambda: netlink.within(namespace, make))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        """In the one thread that may change namespaces."""
+        return await asyncio.get_running_loop().run_in_executor(self._inside, work)
 
     def _free(self) -> str:
         taken = set(self._given.values())
@@ -221,6 +210,9 @@ class NetnsSandbox:
     def _name(self, pod_id: str) -> str:
         return f"shoal-{self.mark}-{pod_id}"
 
+    def _path(self, pod_id: str) -> Path:
+        return Path(NETNS_DIRECTORY, self._name(pod_id))
+
 
 def _exists(path: str) -> bool:
     return os.path.exists(path)
@@ -231,38 +223,3 @@ def _datagram_socket() -> socket.socket:
     made.setblocking(False)
     made.bind(("127.0.0.1", 53))
     return made
-
-
-def _in_namespace(namespace: str, make: Callable[[], T]) -> T:
-    """Runs in the one thread that may change namespaces; puts it back whatever happens."""
-    with open("/proc/thread-self/ns/net") as home, open(namespace) as there:
-        if _libc.setns(there.fileno(), 0) != 0:
-            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
-        try:
-            return make()
-        finally:
-            if _libc.setns(home.fileno(), 0) != 0:
-                os.abort()  # a thread lost in a pod's network would answer for the wrong one
-
-
-async def _ip(*arguments: str, tolerate: str = "") -> None:
-    await _run(arguments, b"", tolerate)
-
-
-async def _batch(*lines: str, namespace: str = "", tolerate: str = "") -> None:
-    arguments = ["-n", namespace] if namespace else []
-    forced = ["-force"] if tolerate else []
-    await _run((*arguments, *forced, "-batch", "-"), "\n".join(lines).encode(), tolerate)
-
-
-async def _run(arguments: tuple[str, ...], text: bytes, tolerate: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "ip",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, errors = await process.communicate(text)
-    if process.returncode and not (tolerate and any(word in errors.decode() for word in tolerate.split("|"))):
-        raise NetworkFailed(f"ip {' '.join(arguments)} failed: {errors.decode().strip()}; run shoal doctor")

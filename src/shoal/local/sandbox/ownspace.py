@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shoal.errors import ShoalError
 from shoal.local.runtime.identity import ProcessIdentity, alive
 from shoal.local.runtime.process import recorded_identity
-from shoal.local.sandbox import broker
+from shoal.local.sandbox import broker, netlink
 from shoal.local.sandbox.outward import Brokered, Outward
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
@@ -45,9 +45,7 @@ def permitted() -> bool:
     if pid == 0:
         try:
             _make()
-            os._exit(
-                subprocess.run(["ip", "link", "add", "shoaltry", "type", "bridge"], capture_output=True).returncode
-            )
+            os._exit(0 if netlink.may_add_bridge("shoaltry") else 1)
         except BaseException:
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -75,10 +73,10 @@ def _make() -> None:
     Path("/proc/self/uid_map").write_text(f"0 {user} 1")
     Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
-    # The ip tool keeps names here. Where the directory is missing only a whole /run of our own can have it.
+    # Network namespaces have their names here. Where the directory is missing only a whole /run of our own can have it.
     _mount("tmpfs", _NAMESPACES if os.path.isdir(_NAMESPACES) else "/run", "tmpfs", 0)
     os.makedirs(_NAMESPACES, exist_ok=True)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True, capture_output=True)
+    netlink.loopback_up()
 
 
 def _join(other: ProcessIdentity) -> None:
