@@ -3,13 +3,15 @@
 The folder is keyed by the pins, so a change of version builds anew and an unchanged one starts at once. Binaries in
 KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
 tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
-alone). `program` builds a module of our own beside it: the clients in Go that the tests run.
+alone). `program` builds one more beside it: the clients in Go that the tests run, Kueue's performance runner, and
+Kueue's scheduler for comparison.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -30,6 +32,9 @@ PACKAGES = {
     "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 }
+KUEUE = "sigs.k8s.io/kueue"
+RUNNER = f"{KUEUE}/test/performance/scheduler/runner"
+MINIMAL_KUEUE = f"{KUEUE}/test/performance/scheduler/minimalkueue"
 KWOK_STAGES = ("kustomize/stage/node/fast", "kustomize/stage/node/heartbeat-with-lease", "kustomize/stage/pod/fast")
 
 
@@ -60,10 +65,13 @@ def binaries(*names: str) -> dict[str, Path]:
     return found
 
 
-def program(name: str) -> Path:
-    """The binary of the Go module in the folder of that name, built when its pins or its source are new."""
-    source = HERE / name
-    content = hashlib.sha256()
+def program(module: str, package: str = ".", changed: dict[str, str] | None = None) -> Path:
+    """A binary from the Go module in the folder of that name, built when its pins or its source are new.
+
+    `changed` lines of the package's main.go read differently in this build (`go build -overlay`).
+    """
+    source, name = HERE / module, module if package == "." else package.rsplit("/", 1)[1]
+    content = hashlib.sha256(repr(sorted((changed or {}).items())).encode() if changed else b"")
     for file in sorted(source.iterdir()):
         content.update(file.name.encode() + b"\0" + file.read_bytes())
     folder = cache_folder().parent / "programs"
@@ -72,9 +80,31 @@ def program(name: str) -> Path:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_file():
-            print(f"building {name} (kept in {folder}) …", file=sys.stderr, flush=True)
-            _go_build(name, name, ".", target, "-s -w")
+            started = time.monotonic()
+            print(f"building {name} (once; kept in {folder}) …", file=sys.stderr, flush=True)
+            overlay = _overlay(module, package, changed, target.with_suffix(".overlay")) if changed else ()
+            _go_build(name, module, package, target, "-s -w", *overlay)
+            print(f"{name} built in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return target
+
+
+def kueue_folder() -> Path:
+    """Where Go keeps the pinned Kueue: its CRDs and the configurations of its runner are read from there."""
+    return _module_folder("kueue", KUEUE)
+
+
+def _overlay(module: str, package: str, changed: dict[str, str], folder: Path) -> tuple[str, str]:
+    """The flag for `go build` that puts a main.go with other lines in the place of the package's own."""
+    original = _module_folder(module, KUEUE) / package.removeprefix(f"{KUEUE}/") / "main.go"
+    text = original.read_text()
+    for line, other in changed.items():
+        if text.count(line) != 1:
+            raise CannotBuild(f"{package}/main.go was expected to say {line!r} once.")
+        text = text.replace(line, other)
+    folder.mkdir(exist_ok=True)
+    (folder / "main.go").write_text(text)
+    (folder / "overlay.json").write_text(json.dumps({"Replace": {str(original): str(folder / "main.go")}}))
+    return "-overlay", str(folder / "overlay.json")
 
 
 def kwok_stages() -> list[Path]:
@@ -121,9 +151,9 @@ def _build(name: str, number: int, total: int) -> Path:
     return target
 
 
-def _go_build(name: str, module: str, package: str, target: Path, link_flags: str) -> None:
+def _go_build(name: str, module: str, package: str, target: Path, link_flags: str, *flags: str) -> None:
     half_done = target.with_suffix(".partial")
-    command = [_go(), "build", "-trimpath", "-ldflags", link_flags, "-o", str(half_done), package]
+    command = [_go(), "build", "-trimpath", "-ldflags", link_flags, *flags, "-o", str(half_done), package]
     outcome = subprocess.run(command, cwd=HERE / module, env=_environment(), capture_output=True, text=True)
     if outcome.returncode:
         said = " ".join(outcome.stderr.split())[-300:]
@@ -195,7 +225,7 @@ def _module_folder(module: str, path: str) -> Path:
             text=True,
         )
     if not outcome.stdout.strip():
-        raise CannotBuild(f"the module {path} could not be downloaded; KWOK's stage files come with it.")
+        raise CannotBuild(f"the Go module {path} could not be downloaded; files that the tests read come with it.")
     return Path(outcome.stdout.strip())
 
 
@@ -205,5 +235,6 @@ if __name__ == "__main__":
             print(f"{built}: {where}")
         if not sys.argv[1:]:  # here, where it may take its time: a test may not
             print(f"goclients: {program('goclients')}")
+            print(f"runner: {program('kueue', RUNNER)}")
     except CannotBuild as error:
         sys.exit(f"error: {error}")

@@ -1,0 +1,213 @@
+"""Runs Kueue's own performance runner against any program that decides about Workloads, and reads what it recorded.
+
+The runner starts kube-apiserver and etcd, installs Kueue's CRDs, starts the program with `--kubeconfig FILE`, creates
+cohorts, queues and Workloads by a file, ends each Workload its time after its admission and each eviction at once, and
+stops the program with SIGINT when no queue has anything left. Nothing of it is ours; bench/kueue_runner.py prints the
+figures, the integration tests hold that nothing stays unfinished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane import build
+
+GENTLE = 60.0
+"""Seconds that the runner has to write its records once it was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What happened to the Workloads of one class; the means are of those that were admitted."""
+
+    count: int
+    unfinished: int
+    evictions: int
+    mean: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run recorded. `missed`: events that the runner itself dropped, so that its counts may be too low."""
+
+    ended: bool
+    wall: float
+    cpu: float
+    memory: int
+    classes: dict[str, Wait] = field(default_factory=dict)
+    usage: dict[str, float] = field(default_factory=dict)
+    expected: int = 0
+    missed: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        seen = sum(one.count for one in self.classes.values())
+        return self.expected - seen + sum(one.unfinished for one in self.classes.values())
+
+    @property
+    def evictions(self) -> int:
+        return sum(one.evictions for one in self.classes.values())
+
+
+def baseline() -> Path:
+    """Kueue's published load: 5 cohorts of 6 queues, 15,000 Workloads."""
+    return build.kueue_folder() / "test/performance/scheduler/configs/baseline/generator.yaml"
+
+
+def small(folder: Path) -> Path:
+    """Two queues in a cohort that take quota back from each other, 70 Workloads."""
+    sets = [("small", 25, 40, 100, 50, 1), ("medium", 7, 120, 200, 100, 5), ("large", 3, 300, 300, 200, 8)]
+    queue = {
+        "className": "cq",
+        "count": 2,
+        "nominalQuota": "8",
+        "borrowingLimit": "8",
+        "reclaimWithinCohort": "Any",
+        "withinClusterQueue": "LowerPriority",
+        "workloadsSets": [
+            {
+                "count": count,
+                "creationIntervalMs": every,
+                "workloads": [{"className": name, "runtimeMs": runs, "priority": priority, "request": str(cpu)}],
+            }
+            for name, count, every, runs, priority, cpu in sets
+        ],
+    }
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump({"cohorts": [{"className": "cohort", "count": 1, "queuesSets": [queue]}]}))
+    return path
+
+
+def shoal(folder: Path, *options: str) -> Path:
+    """`shoal controller --only queues` as the runner wants to start it; it says what it does in a file beside."""
+    command = [
+        *(str(Path(sys.executable).with_name("shoal")), "controller", "--only", "queues"),
+        *("--namespace", "default", "--set", "queues.supply=off", *options),  # the runner has no Node
+    ]
+    return _script(folder, "shoal", command)
+
+
+def kueue(qps: int = 50) -> Path:
+    """Kueue's core controllers and scheduler, with as many requests a second as it may send (50 is its default)."""
+    if qps == 50:
+        return build.program("kueue", build.MINIMAL_KUEUE)
+    changed = {
+        "kubeConfig.QPS = 50\n": f"kubeConfig.QPS = {qps}\n",
+        "kubeConfig.Burst = 100\n": f"kubeConfig.Burst = {2 * qps}\n",
+    }
+    return build.program("kueue", build.MINIMAL_KUEUE, changed)
+
+
+def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
+    """One run that is ended after `limit` seconds, finished or not. What everybody said is in `folder`."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(str(build.program("kueue", build.RUNNER)), "--o", str(folder)),
+        *("--crds", str(build.kueue_folder() / "config/components/crd/bases")),
+        *("--generatorConfig", str(generator), "--minimalKueue", str(subject)),
+        *("--qps", "1000", "--burst", "2000", "--timeout", f"{limit + 60:.0f}s"),
+    ]
+    # A process group of its own: what it starts is ended with it, whatever happens.
+    with (folder / "runner.log").open("wb") as said, _ended(command, said, _environment(folder)) as runner:
+        started = time.monotonic()
+        try:
+            ended = runner.wait(limit) == 0
+        except subprocess.TimeoutExpired:
+            ended = False
+            runner.send_signal(signal.SIGINT)
+            runner.wait(GENTLE)
+        wall = time.monotonic() - started
+    if not (folder / "wlStates.csv").exists():
+        raise RuntimeError(f"Kueue's runner recorded nothing: {_last_words(folder / 'runner.log')}")
+    return _read(folder, subject, generator, ended, wall)
+
+
+def _script(folder: Path, name: str, command: list[str]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    quoted = " ".join(f"'{one}'" for one in command)
+    path.write_text(f"#!/bin/sh\nexec {quoted} \"$@\" >'{folder.resolve()}/{name}.log' 2>&1\n")
+    path.chmod(0o755)
+    return path
+
+
+@contextlib.contextmanager
+def _ended(command: list[str], said: Any, environment: dict[str, str]) -> Any:
+    process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Its API server and etcd come from one folder."""
+    assets = folder / "assets"
+    assets.mkdir(exist_ok=True)
+    for name, path in build.binaries("etcd", "kube-apiserver", "kubectl").items():
+        link = assets / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+    return {**os.environ, "KUBEBUILDER_ASSETS": str(assets), "PROJECT_DIR": str(build.kueue_folder())}
+
+
+def _read(folder: Path, subject: Path, generator: Path, ended: bool, wall: float) -> Outcome:
+    summary = yaml.safe_load((folder / "summary.yaml").read_text())
+    spent = yaml.safe_load((folder / f"{subject.name}.stats.yaml").read_text())
+    with (folder / "wlStates.csv").open() as rows:
+        workloads = list(csv.DictReader(rows))
+    classes = {}
+    for name in sorted({one["class name"] for one in workloads}):
+        of_class = [one for one in workloads if one["class name"] == name]
+        waits = [int(one["ms to admitted"]) / 1000 for one in of_class if int(one["ms to admitted"])]
+        classes[name] = Wait(
+            count=len(of_class),
+            unfinished=sum(not int(one["ms to finish"]) for one in of_class),
+            evictions=sum(int(one["num evictions"]) for one in of_class),
+            mean=sum(waits) / len(waits) if waits else math.nan,
+            worst=max(waits, default=math.nan),
+        )
+    return Outcome(
+        ended=ended,
+        wall=wall,
+        cpu=(spent["userMs"] + spent["sysMs"]) / 1000,
+        memory=spent["maxrss"] * 1024,
+        classes=classes,
+        usage={name: _used(one) for name, one in (summary["clusterQueueClasses"] or {}).items()},
+        expected=_expected(yaml.safe_load(generator.read_text())),
+        missed=summary["droppedWorkloadEvents"],
+    )
+
+
+def _used(group: dict[str, Any]) -> float:
+    """The part of the nominal quota that was in use, on average."""
+    return float(group["cpuAverageUsage"]) / group["nominalQuota"] if group["nominalQuota"] else 0.0
+
+
+def _expected(config: dict[str, Any]) -> int:
+    return sum(
+        cohort["count"] * queues["count"] * each["count"] * len(each["workloads"])
+        for cohort in config["cohorts"]
+        for queues in cohort["queuesSets"]
+        for each in queues["workloadsSets"]
+    )
+
+
+def _last_words(log: Path) -> str:
+    return " … ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[-600:]
