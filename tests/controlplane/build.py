@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -68,7 +67,7 @@ def binaries(*names: str) -> dict[str, Path]:
 def program(module: str, package: str = ".", changed: dict[str, str] | None = None) -> Path:
     """A binary from the Go module in the folder of that name, built when its pins or its source are new.
 
-    `changed` lines of the package's main.go read differently in this build (`go build -overlay`).
+    `changed` lines of the package's main.go, which must be its only file, read differently in this build.
     """
     source, name = HERE / module, module if package == "." else package.rsplit("/", 1)[1]
     content = hashlib.sha256(repr(sorted((changed or {}).items())).encode() if changed else b"")
@@ -82,8 +81,8 @@ def program(module: str, package: str = ".", changed: dict[str, str] | None = No
         if not target.is_file():
             started = time.monotonic()
             print(f"building {name} (once; kept in {folder}) …", file=sys.stderr, flush=True)
-            overlay = _overlay(module, package, changed, target.with_suffix(".overlay")) if changed else ()
-            _go_build(name, module, package, target, "-s -w", *overlay)
+            wanted = _changed(module, package, changed, target.with_suffix(".source")) if changed else package
+            _go_build(name, module, wanted, target, "-s -w")
             print(f"{name} built in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return target
 
@@ -93,18 +92,16 @@ def kueue_folder() -> Path:
     return _module_folder("kueue", KUEUE)
 
 
-def _overlay(module: str, package: str, changed: dict[str, str], folder: Path) -> tuple[str, str]:
-    """The flag for `go build` that puts a main.go with other lines in the place of the package's own."""
-    original = _module_folder(module, KUEUE) / package.removeprefix(f"{KUEUE}/") / "main.go"
-    text = original.read_text()
+def _changed(module: str, package: str, changed: dict[str, str], folder: Path) -> str:
+    """A copy of the package's main.go with other lines. Go overlays nothing in its module cache, but builds a file."""
+    text = (_module_folder(module, KUEUE) / package.removeprefix(f"{KUEUE}/") / "main.go").read_text()
     for line, other in changed.items():
         if text.count(line) != 1:
             raise CannotBuild(f"{package}/main.go was expected to say {line!r} once.")
         text = text.replace(line, other)
     folder.mkdir(exist_ok=True)
     (folder / "main.go").write_text(text)
-    (folder / "overlay.json").write_text(json.dumps({"Replace": {str(original): str(folder / "main.go")}}))
-    return "-overlay", str(folder / "overlay.json")
+    return str(folder / "main.go")
 
 
 def kwok_stages() -> list[Path]:
@@ -151,9 +148,9 @@ def _build(name: str, number: int, total: int) -> Path:
     return target
 
 
-def _go_build(name: str, module: str, package: str, target: Path, link_flags: str, *flags: str) -> None:
+def _go_build(name: str, module: str, package: str, target: Path, link_flags: str) -> None:
     half_done = target.with_suffix(".partial")
-    command = [_go(), "build", "-trimpath", "-ldflags", link_flags, *flags, "-o", str(half_done), package]
+    command = [_go(), "build", "-trimpath", "-ldflags", link_flags, "-o", str(half_done), package]
     outcome = subprocess.run(command, cwd=HERE / module, env=_environment(), capture_output=True, text=True)
     if outcome.returncode:
         said = " ".join(outcome.stderr.split())[-300:]
