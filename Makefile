@@ -8,7 +8,7 @@ READY := .venv/.ready
 # Compiled modules are kept, whatever the shell says: every process of the tests starts quicker with them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e lint format bench faults faults-proof crds requirements clean
+.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof crds requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,6 +51,18 @@ test-integration: setup ## against the real kube-apiserver and etcd (built once 
 test-e2e: setup ## real Ray in real processes
 	@echo "— end-to-end tests with real Ray"
 	@$(BIN)/python -m pytest -q tests/e2e
+
+PARTS := $(patsubst tests/long/test_%.py,%,$(sort $(wildcard tests/long/test_*.py)))
+test-long: setup ## what takes too long for every change; PART=NAME runs one part of an hour at most, PART=list names them
+ifeq ($(PART),list)
+	@for part in $(PARTS); do printf '%-20s %s\n' $$part "$$(sed -n '1s/"""//gp' tests/long/test_$$part.py)"; done
+else
+	@echo "— long tests: $(or $(PART),$(PARTS))"
+	@for part in $(or $(PART),$(PARTS)); do \
+		test -f tests/long/test_$$part.py || { echo "error: there is no part $$part; make test-long PART=list names them"; exit 1; }; \
+		timeout 60m $(BIN)/python -m pytest -q --hypothesis-profile=ci tests/long/test_$$part.py; \
+	done
+endif
 
 lint: setup ## ruff, mypy strict on api, engine, kube, and the floor plan
 	@$(BIN)/ruff check src tests bench demo tools
