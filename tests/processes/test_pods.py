@@ -347,3 +347,15 @@ async def test_a_pod_gets_out_by_https_proxy_but_not_to_the_machines_loopback(is
     async with server:
         run = await isolated.ended(pod("traveller", "python3", "-c", script, image="python"))
     assert (await text(run)).splitlines() == ["['200']", "['502']"]
+
+
+async def test_an_entrypoint_that_ray_starts_later_finds_the_mounts(plain: Machine) -> None:
+    """What Ray's head does with a job: a shell command out of Python. A script lies in a ConfigMap, data beside it."""
+    plain.things.config_maps["code"] = {"data": {"train.py": "print('trained on', open('data').read())", "data": "ten"}}
+    started = "import subprocess; subprocess.run('cd /home/%s/samples && python3 train.py' % 'ray', shell=True)"
+    manifest = pod("head", "python3", "-c", started)  # the path is put together later: it is not in the manifest
+    manifest["spec"]["volumes"] = [{"name": "code", "configMap": {"name": "code"}}]
+    container = manifest["spec"]["containers"][0]
+    container.update(image="rayproject/ray:2.60.0", volumeMounts=[{"name": "code", "mountPath": "/home/ray/samples"}])
+    run = await plain.ended(manifest)
+    assert (run.status()["phase"], await text(run)) == ("Succeeded", "trained on ten\n")

@@ -254,7 +254,7 @@ def test_ray_start_gets_the_pods_own_address_and_ports(tmp_path: Path) -> None:
         ],
         pod,
     )
-    assert arguments[:4] == ["start", "--head", "--block", "--num-cpus=2"]
+    assert arguments[:5] == ["start", "--head", "--block", "--num-cpus", "2"]
     for expected in (
         "--port=20000",
         "--metrics-export-port=20005",
@@ -281,7 +281,10 @@ def test_addresses_of_manifests_become_real_ones(tmp_path: Path) -> None:
     line = rayentry.translate(
         ["job", "submit", "--address", "http://head-svc:8265", "--", "python", "--address", "x:1"], pod
     )
-    assert line == ["job", "submit", "--address=http://127.9.1.2:8265", "--", "python", "--address", "x:1"]
+    assert line == ["job", "submit", "--address", "http://127.9.1.2:8265", "--", "python", "--address", "x:1"]
+    following = ["job", "logs", "--address=http://head-svc:8265", "--follow", "job-1", "--log-color", "false", "-v"]
+    assert rayentry.translate(following, pod) == [*following[:2], "--address=http://127.9.1.2:8265", *following[3:]]
+    assert rayentry.translate(["status", "--address"], pod) == ["status", "--address"]  # Ray says what is missing
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ A path that a program has built in is not seen; the netns sandbox has no such li
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from shoal.api.meta import Json
 from shoal.local.images import Image
-from shoal.local.runtime import rayentry
-from shoal.local.runtime.paths import mapped
+from shoal.local.runtime import rayentry, raysite
 from shoal.local.runtime.process import Plan
+from shoal.local.runtime.raysite.sitecustomize import mapped
 from shoal.local.runtime.shim.kernel import StartFailed
 from shoal.local.runtime.shim.root import open_beneath
 from shoal.local.runtime.sources import ConfigError
@@ -64,6 +65,15 @@ def adapt(
     )
     if image.family == "ray":
         _ray(plan, address, pod, image)
+        _entrypoints(plan, directory)
+
+
+def _entrypoints(plan: Plan, directory: Path) -> None:
+    """Ray starts a job's entrypoint itself, long after this plan: its Python maps the mount paths then."""
+    listed = directory / "mounts.json"
+    listed.write_text(json.dumps(plan.paths))
+    plan.env["SHOAL_MOUNTS"] = str(listed)
+    plan.env["PYTHONPATH"] = ":".join(filter(None, (raysite.DIRECTORY, plan.env.get("PYTHONPATH", ""))))
 
 
 def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:

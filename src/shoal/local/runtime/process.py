@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from shoal.local.runtime.identity import ProcessIdentity, hold, signal_exactly
-from shoal.local.runtime.paths import mapped
+from shoal.local.runtime.raysite.sitecustomize import mapped
 from shoal.local.runtime.shim import attached, kernel
 
 SHIM = Path(kernel.__file__).parent

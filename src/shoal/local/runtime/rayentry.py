@@ -61,17 +61,13 @@ class Pod:
 
     def neighbour(self, address):
         """Port block and recorded ports of the pod at this address."""
-        try:
-            peers = json.loads(read(os.path.join(os.path.dirname(self.directory), "peers.json")) or "{}")
-        except ValueError:
-            peers = {}
-        found = peers.get(address)
+        found = self.peers().get(address)
         if found is None:
             return 0, {}
-        try:
-            return found["base"], json.loads(read(os.path.join(found["directory"], "ports.json")) or "{}")
-        except ValueError:
-            return found["base"], {}
+        return found["base"], written(found["directory"], "ports.json", {})
+
+    def peers(self):
+        return written(os.path.dirname(self.directory), "peers.json", {})
 
 
 def read(path):
@@ -82,36 +78,37 @@ def read(path):
         return ""
 
 
-def split_flags(arguments):
-    """Words of a command line as (flag, value or None); a flag's value may follow it as the next word."""
-    found, index = [], 0
+def written(directory, name, otherwise):
+    try:
+        return json.loads(read(os.path.join(directory, name)))
+    except ValueError:
+        return otherwise
+
+
+def taken(arguments, wanted):
+    """Command line words, and what these flags were given as (flag, value); words of other flags stay as they are."""
+    words, given, index = [], [], 0
     while index < len(arguments):
-        word = arguments[index]
-        if word.startswith("--") and "=" in word:
-            flag, _, value = word.partition("=")
-            found.append((flag, value))
-        elif word.startswith("--") and index + 1 < len(arguments) and not arguments[index + 1].startswith("-"):
-            found.append((word, arguments[index + 1]))
+        flag, sign, value = arguments[index].partition("=")
+        if flag not in wanted:
+            words.append(arguments[index])
+        elif sign:
+            given.append((flag, value))
+        elif index + 1 < len(arguments):
             index += 1
-        else:
-            found.append((word, None))
+            given.append((flag, arguments[index]))
         index += 1
-    return found
+    return words, given
 
 
 def start_arguments(arguments, pod):
     """`ray start` with the pod's own address, ports and directory."""
-    given = split_flags(arguments)
-    head = any(flag == "--head" for flag, _ in given)
-    kept, recorded = [], {}
-    chosen = {flag: value for flag, value in given if value is not None}
-    for flag, value in given:
-        if flag == "--address" and value is not None:
-            kept.append(f"--address={real_address(value, pod)}")
-        elif flag in FLAGS or flag in FORCED or flag in ("--node-ip-address", "--temp-dir", "--dashboard-host"):
-            continue
-        else:
-            kept.append(flag if value is None else f"{flag}={value}")
+    kept, given = taken(
+        arguments, (*FLAGS, *FORCED, "--address", "--node-ip-address", "--temp-dir", "--dashboard-host")
+    )
+    chosen, recorded, head = dict(given), {}, "--head" in kept
+    if "--address" in chosen:
+        kept.append(f"--address={real_address(chosen['--address'], pod)}")
     for flag, (default, place) in FLAGS.items():
         if flag in HEAD_ONLY and not head:
             continue
@@ -122,7 +119,7 @@ def start_arguments(arguments, pod):
     kept += [f"--node-ip-address={pod.address}", f"--temp-dir={pod.scratch}"]
     if head:
         kept.append(f"--dashboard-host={pod.address}")
-    known = json.loads(read(os.path.join(pod.directory, "ports.json")) or "{}")
+    known = written(pod.directory, "ports.json", {})
     with open(os.path.join(pod.directory, "ports.json"), "w", encoding="utf-8") as file:
         json.dump({**known, **recorded}, file)
     return kept
@@ -142,17 +139,18 @@ def real_address(text, pod):
 
 
 def translate(arguments, pod):
-    """Any `ray` command line."""
+    """Any `ray` command line. Only addresses change; every other word reaches Ray as it was written."""
     if arguments[:1] == ["start"]:
         return ["start", *start_arguments(arguments[1:], pod)]
-    if "--" in arguments:  # an entrypoint follows: it is the user's
-        at = arguments.index("--")
-        return [*translate(arguments[:at], pod), *arguments[at:]]
-    translated = []
-    for flag, value in split_flags(arguments):
-        if flag in ("--address", "--gcs-address") and value is not None:
-            value = real_address(value, pod)
-        translated += [flag] if value is None else [f"{flag}={value}"] if flag.startswith("--") else [flag, value]
+    translated = list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # an entrypoint follows: it is the user's
+    for index, word in enumerate(arguments[:end]):
+        flag, sign, value = word.partition("=")
+        if flag in ("--address", "--gcs-address"):
+            if sign:
+                translated[index] = f"{flag}={real_address(value, pod)}"
+            elif index + 1 < end:
+                translated[index + 1] = real_address(arguments[index + 1], pod)
     return translated
 
 
