@@ -141,11 +141,11 @@ async def test_the_submitters_failure_is_judged_by_what_ray_says(stage):
     [
         (0, {"notFound": True}, "AppFailed"),
         (31, {"notFound": True}, "JobDeploymentStatusTransitionGracePeriodExceeded"),
-        (31, {"status": "RUNNING"}, "JobDeploymentStatusTransitionGracePeriodExceeded"),
+        (31, {"status": "RUNNING"}, ""),  # a follower that was cut off is no lost job
         (31, {"status": "SUCCEEDED"}, ""),  # what Ray says comes first, however late we look
     ],
 )
-async def test_a_submitter_that_ended_is_not_waited_for_for_ever(stage, age, said, reason):
+async def test_a_submitter_that_ended_decides_only_what_ray_does_not_know(stage, age, said, reason):
     await stage.client.create(kinds.RAY_JOB, ray_job(), "default")
     await stage.settle()
     await stage.play(READY)
@@ -488,10 +488,21 @@ async def test_the_token_is_given_to_the_dashboard_of_its_own_cluster_only(stage
     assert msgspec.json.encode(secret["data"])
 
 
-async def test_a_sidecar_that_may_restart_fails_with_its_second_restart():
+@pytest.mark.parametrize(
+    ("said", "stages_then"),
+    [
+        ({"notFound": True}, ["Running", "Running", "Failed"]),
+        ({"status": "RUNNING"}, ["Running", "Running", "Running"]),  # Ray has the job: its outcome is Ray's
+    ],
+)
+async def test_a_sidecar_that_may_restart_fails_with_its_second_restart_unless_ray_has_the_job(said, stages_then):
     stage = Stage(from_environment({}, {"SidecarSubmitterRestart": True}))
     await stage.start()
-    await started(stage, "SidecarMode")
+    await stage.client.create(kinds.RAY_JOB, ray_job(mode="SidecarMode"), "default")
+    await stage.settle()
+    await stage.play(READY)
+    stage.dashboard.info = said
+    await stage.settle()
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
     stages = []
     for count in (0, 1, 2):
@@ -504,5 +515,6 @@ async def test_a_sidecar_that_may_restart_fails_with_its_second_restart():
         await stage.settle()
         stages.append((await read(stage))["status"])
     await stage.stop()
-    assert [one["jobDeploymentStatus"] for one in stages] == ["Running", "Running", "Failed"]
-    assert (stages[2]["reason"], "restarted 2 times" in stages[2]["message"]) == ("SubmissionFailed", True)
+    assert [one["jobDeploymentStatus"] for one in stages] == stages_then
+    if stages_then[2] == "Failed":
+        assert (stages[2]["reason"], "restarted 2 times" in stages[2]["message"]) == ("SubmissionFailed", True)

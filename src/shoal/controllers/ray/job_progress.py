@@ -185,24 +185,25 @@ def _from_submitter(
     clock: Clock,
     memory: Memory,
 ) -> Ending | None:
-    """The submitter has ended and Ray's job has not. Ray is asked once more before its exit code decides."""
+    """The submitter has ended and Ray's job has not.
+
+    A submitter only follows the job once Ray has it: killed, evicted or cut off, it says nothing about the job, whose
+    outcome stays Ray's to tell. Its exit code decides where Ray was asked since and does not know the job.
+    """
     if submitter is None or known in TERMINAL:
         memory.submitter_ended = None
         return None
     if memory.submitter_ended is None:
         memory.submitter_ended = clock.monotonic()
         memory.answers_then = latest.number if latest else 0
-    asked_since = latest is not None and latest.number > memory.answers_then
-    if not asked_since:
+    if latest is None or latest.number <= memory.answers_then or not latest.missing:
         return None
     if submitter.outcome == "Failed":
         return Ending("Failed", "SubmissionFailed", f"the submitter failed: {submitter.message}")
     if _age(submitter, clock, memory) > settings.submitter_grace:
         text = f"the submitter ended more than {settings.submitter_grace:.0f} s ago and the job is {known or 'unknown'}"
         return Ending("Failed", GRACE_EXCEEDED, text, "FAILED")
-    if latest is not None and latest.missing:
-        return Ending("Failed", "AppFailed", "the submitter has ended, but Ray does not know the job")
-    return None
+    return Ending("Failed", "AppFailed", "the submitter has ended, but Ray does not know the job")
 
 
 def _age(submitter: Submitter, clock: Clock, memory: Memory) -> float:
