@@ -25,7 +25,9 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.local.apiserver import Server
 from tests.checker import assert_holds, from_audit
+from tests.checker.at_rest import Rules
 from tests.patience import PATIENCE, patiently
+from tests.resting import hold_at_rest, objects_of
 from tests.stocked import start_with
 
 
@@ -36,6 +38,8 @@ class Cluster:
         self.server = server
         self.client = client or Client(server.transport())
         self._tasks: list[asyncio.Task[Any]] = []
+        self.rules: Rules | None = None
+        """Set by whoever starts controllers that decide: then what is stored is judged once all is at rest."""
 
     def start(self, running: Awaitable[Any]) -> asyncio.Task[Any]:
         """Run a controller until the test ends; if it dies, the test fails."""
@@ -107,6 +111,14 @@ class Cluster:
     async def _revision(self) -> str:
         return str(self.server.storage.committed)
 
+    async def stored(self) -> dict[str, list[Json]]:
+        return objects_of(self.server)
+
+    async def hold_at_rest(self) -> None:
+        """Fail where something is not as it must be once nothing changes."""
+        if self.rules is not None:
+            await hold_at_rest(self.stored, self.settled, self.rules)
+
     async def add_node(self, name: str, *, labels: dict[str, str] | None = None, **sizes: str) -> None:
         """A ready node; sizes as `cpu="8", memory="16Gi"`."""
         amounts = {"cpu": "8", "memory": "16Gi", "pods": "110"}
@@ -136,6 +148,7 @@ class RemoteCluster(Cluster):
     def __init__(self, client: Client) -> None:
         self.client = client
         self._tasks = []
+        self.rules = None
 
     async def _revision(self) -> str:
         return (await self.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
@@ -177,3 +190,4 @@ async def _running(with_builtin: bool, audit_log: str | None) -> AsyncIterator[C
 
             cluster.start(builtin.run_all(cluster.client))
         yield cluster
+        await cluster.hold_at_rest()

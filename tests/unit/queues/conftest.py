@@ -8,6 +8,7 @@ import pytest
 
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.queues import QueueController, QueueSettings
+from tests.checker.at_rest import Rules
 from tests.cluster import Cluster, running
 from tests.unit.queues.build import cluster_queue, flavor, local_queue, make
 
@@ -25,6 +26,14 @@ def decide(cluster: Cluster, settings: QueueSettings | None = None) -> QueueCont
     guest = QueueController(cluster.client, settings or QueueSettings())
     host = AppWrapperController(cluster.client, AppWrapperSettings(trust_unstamped=True, obtain=True), guest=guest)
     cluster.start(host.run())
+    chosen = settings or QueueSettings()
+    cluster.rules = Rules(
+        supply=chosen.supply,
+        fair_sharing=chosen.fair_sharing,
+        partial_admission=chosen.partial_admission,
+        blocks_until_ready=chosen.decisions.wait_for_pods_ready,
+        ray=False,
+    )
     return guest
 
 
