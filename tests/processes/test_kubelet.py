@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shoal.kube.clock import SystemClock
 from shoal.local import machine
 from shoal.local.images import ImageTable
 from shoal.local.runtime import grpchealth, security
+from shoal.local.runtime.devices import find_gpus
 from shoal.local.runtime.limits import CgroupLimits, find_limits
 from shoal.local.runtime.logs import LogOptions, read_log, why_no_log
 from shoal.local.runtime.probes import Prober
@@ -489,15 +491,21 @@ def test_gpus_are_counted_by_the_drivers_library(monkeypatch: pytest.MonkeyPatch
     library = ModuleType("pynvml")
     library.nvmlInit = lambda: None  # type: ignore[attr-defined]
     library.nvmlDeviceGetCount = lambda: 3  # type: ignore[attr-defined]
+    library.nvmlDeviceGetHandleByIndex = lambda number: number  # type: ignore[attr-defined]
+    library.nvmlDeviceGetUUID = lambda handle: f"GPU-{handle}".encode()  # type: ignore[attr-defined]
+    library.nvmlDeviceGetMinorNumber = lambda handle: 2 - handle  # type: ignore[attr-defined]
+    library.nvmlDeviceGetName = lambda handle: "NVIDIA H200"  # type: ignore[attr-defined]
+    library.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(total=140 << 30)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    assert machine.gpu_count() == 3 and machine.capacity()["nvidia.com/gpu"] == "3"
+    assert [gpu.minor for gpu in find_gpus()] == [2, 1, 0] and machine.capacity()["nvidia.com/gpu"] == "3"
+    assert "NVIDIA H200 (140 GiB)" in next(one.detail for one in machine.findings() if one.name == "GPUs")
 
     def broken() -> None:
         raise RuntimeError("driver not loaded")
 
     library.nvmlInit = broken  # type: ignore[attr-defined]
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    assert machine.gpu_count() == 0 and "nvidia.com/gpu" not in machine.capacity()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert find_gpus() == () and "nvidia.com/gpu" not in machine.capacity()
 
 
 def test_why_pods_have_no_route_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

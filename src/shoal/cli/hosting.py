@@ -12,6 +12,7 @@ from shoal.local.agent.lookup import ApiSources
 from shoal.local.home import Home
 from shoal.local.images import ImageTable
 from shoal.local.runtime import Runtime
+from shoal.local.runtime.devices import find_gpus
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.limits import find_limits
 from shoal.local.runtime.memorywatch import MemoryWatch
@@ -46,6 +47,7 @@ def make_agent(
         sources=ApiSources(client, allocatable, api, certificate, binds_claims=binds_claims),
         images=images,
         limits=limits,
+        gpus=find_gpus(),
         memory_watch=None if limits.enforces_memory else MemoryWatch(clock),
         memory=memory_directory(home.identity),
         clock=clock,

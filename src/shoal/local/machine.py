@@ -7,12 +7,12 @@ import ctypes
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
+from shoal.local.runtime.devices import find_gpus
 from shoal.local.runtime.limits import CGROUP
 
 CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x40000000, 0x20000000
@@ -36,27 +36,13 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def gpu_count() -> int:
-    """NVIDIA GPUs by NVML, else by nvidia-smi, else none."""
-    with contextlib.suppress(Exception):
-        import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-        pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetCount())
-    if shutil.which("nvidia-smi"):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=5, check=True)
-            return sum(1 for line in listed.stdout.splitlines() if line.startswith("GPU "))
-    return 0
-
-
 def capacity() -> dict[str, str]:
     """This machine as a node's capacity."""
     found = {"cpu": str(cpu_count()), "memory": f"{memory_bytes() // 1024}Ki"}
     disk = shutil.disk_usage("/")
     found["ephemeral-storage"] = f"{disk.total // 1024}Ki"
-    if gpus := gpu_count():
-        found["nvidia.com/gpu"] = str(gpus)
+    if gpus := find_gpus():
+        found["nvidia.com/gpu"] = str(len(gpus))
     return found
 
 
@@ -154,7 +140,7 @@ def findings() -> list[Finding]:
             f"cgroup {controller}" if controller else "memory is watched once a second, CPU limits are not enforced",
             "for limits by the kernel run as root, or: systemd-run --user --scope -p Delegate=yes shoal up",
         ),
-        Finding("GPUs", True, str(gpu_count())),
+        Finding("GPUs", True, _gpus()),
         Finding(
             "cores and memory",
             cpu_count() >= 2 and memory_bytes() >= 4 << 30,
@@ -181,6 +167,11 @@ def findings() -> list[Finding]:
         ),
     ]
     return found
+
+
+def _gpus() -> str:
+    found = find_gpus()
+    return ", ".join(f"{gpu.model} ({gpu.memory >> 10} GiB)" for gpu in found) or "none"
 
 
 def _text(path: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
 from shoal.local.images import ImageTable
+from shoal.local.runtime.devices import Gpu
 from shoal.local.runtime.gate import StartGate
 from shoal.local.runtime.limits import Limits, NoLimits
 from shoal.local.runtime.memorywatch import MemoryWatch
@@ -44,6 +45,8 @@ class Host:
     """How often a Ray node is asked whether it is still there."""
     eviction_period: float = 10.0
     """How often the sizes of limited volumes are looked at."""
+    gpus: tuple[Gpu, ...] = ()
+    """Those that are really there."""
     memory_watch: MemoryWatch | None = None
     """Enforces memory limits where `limits` cannot."""
     memory: Path | None = None

@@ -15,7 +15,7 @@ from shoal.api import quantity, ray_token
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.local.images import Image
-from shoal.local.runtime import echo, loopback, rayentry, rayenv, security
+from shoal.local.runtime import devices, echo, gpus, loopback, rayentry, rayenv, security
 from shoal.local.runtime.environment import command_line, expand, secret_data, variables
 from shoal.local.runtime.host import Host
 from shoal.local.runtime.process import ContainerProcess, Plan
@@ -41,7 +41,12 @@ async def plan(
     base = base_variables(pod, image, memory, host)
     base.update(await token_variables(pod, host.sources))
     base.update(extra)
+    given = extra.get(gpus.VARIABLE)
+    seen = devices.variables(given, host.gpus)
+    base.update(seen)
     environment = await variables(pod, container, base, host.sources)
+    if given is None:
+        environment.update(seen)  # a manifest that names devices gets none by that
     argv = own_stand_in(command_line(container, image.command, environment), image, container)
     if not argv:
         raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")
@@ -62,6 +67,7 @@ async def plan(
     if memory or cpu_limit(container):
         made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
     if host.sandbox.isolates:
+        made.gpu_nodes = devices.nodes(given, host.gpus)
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
         made.mounts = [
             *_own_mounts(directory, pod, container),

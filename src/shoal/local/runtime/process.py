@@ -48,6 +48,8 @@ class Plan(msgspec.Struct, kw_only=True):
     groups: list[int] = []
     no_new_privileges: bool = False
     read_only_root: bool = False
+    gpu_nodes: list[str] = []
+    """NVIDIA's device nodes below /dev that the container may open."""
     stdin: bool = False
     stdin_once: bool = False
     """Whether what the container reads ends with the first client who typed."""

@@ -46,7 +46,7 @@ def build_root(work, mounts, plan):
             bind_file(entry.path, inside)
         elif entry.name == "dev":
             os.mkdir(inside)
-            bind_devices(inside)
+            bind_devices(inside, plan.get("gpu_nodes") or ())
         elif entry.name == "sys":
             os.mkdir(inside)
             mount(entry.path, inside, None, MS_BIND | MS_REC)
@@ -71,8 +71,11 @@ def build_root(work, mounts, plan):
     os.chdir("/")
 
 
-def bind_devices(inside):
-    """The devices that containers may expect, and the machine's shared memory; what a pod makes here stays here."""
+def bind_devices(inside, gpu_nodes):
+    """The devices that containers may expect, their own GPUs, and the machine's shared memory.
+
+    What a pod makes here stays here.
+    """
     wanted = (
         "null",
         "zero",
@@ -93,7 +96,7 @@ def bind_devices(inside):
         "fuse",
     )
     for entry in os.scandir("/dev"):
-        if entry.name not in wanted and not entry.name.startswith("nvidia"):
+        if entry.name not in wanted and entry.name not in gpu_nodes:
             continue
         copy = os.path.join(inside, entry.name)
         if entry.is_symlink():
