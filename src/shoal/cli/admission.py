@@ -17,6 +17,7 @@ from shoal.api.meta import Json
 from shoal.controllers import ray
 from shoal.controllers.appwrapper import webhook
 from shoal.controllers.appwrapper.rights import Rights
+from shoal.controllers.questions import readers
 from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray import webhook as ray_webhook
 from shoal.kube.cache import Cache, Change
@@ -52,6 +53,15 @@ _QUOTA_RULES: list[Json] = [
 ]
 
 
+_QUESTION_RULES: list[Json] = [
+    {
+        "apiGroups": [kinds.QUESTION.group],
+        "apiVersions": [kinds.QUESTION.version],
+        "resources": [kinds.QUESTION.plural],
+        "operations": ["CREATE", "UPDATE"],
+        "scope": "Namespaced",
+    }
+]
 _STAMP = "'shoal.dev/created-by'"
 _STAMPED = "(has({0}.metadata.annotations) && {1} in {0}.metadata.annotations ? {0}.metadata.annotations[{1}] : '')"
 _CONCERNS_US: list[Json] = [
@@ -98,6 +108,7 @@ class Admission:
         judge = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply)
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
+        self._server.admit(readers.STAMP_PATH, readers.stamp)
         self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(ray.from_environment(os.environ)))
         self._server.admit(queues.PREPARE_PATH, queues.prepare)
         self._server.admit(queues.VALIDATE_PATH, queues.validate)
@@ -157,6 +168,8 @@ def configurations(namespace: str, url: str = "", *, queues: bool = True) -> lis
             "MutatingWebhookConfiguration",
             [
                 _webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US),
+                # Whoever asks is recorded or not heard: a record that anyone could have made would open every name.
+                _webhook(readers.STAMPING, readers.STAMP_PATH, _QUESTION_RULES, namespace, url, _NOT_DELETED),
                 *chosen["Mutating"],
             ],
         ),

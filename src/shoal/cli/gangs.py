@@ -56,3 +56,29 @@ def told(kind: Kind, obj: Json) -> tuple[str, str]:
             return "Running", ""
     conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
     return (str(conditions[-1].get("type")) if conditions else "New"), ""
+
+
+def ended_at(kind: Kind, obj: Json) -> str:
+    """When it ended; empty while it has not."""
+    status = obj.get("status") or {}
+    match kind.kind:
+        case "AppWrapper":
+            ended = (status.get("state") or status.get("phase")) in ("Completed", "Succeeded", "Failed", "Deleted")
+        case "RayJob":
+            if status.get("jobDeploymentStatus") in ("Complete", "Failed", "ValidationFailed"):
+                return str(status.get("endTime") or _newest(status) or obj["metadata"]["creationTimestamp"])
+            ended = False
+        case "Job":
+            conditions = status.get("conditions") or ()
+            ended = any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+        case _:
+            ended = False
+    return _newest(status) if ended else ""
+
+
+def _newest(status: Json) -> str:
+    times = [
+        str(one.get("lastTransitionMicroTime") or one.get("lastTransitionTime") or "")
+        for one in status.get("conditions") or ()
+    ]
+    return max(times, default="")

@@ -15,6 +15,8 @@ from shoal.cli import admission
 
 NAME = "shoal-controller"
 NAMESPACE = "shoal-system"
+ASKING = "shoal-ask"
+"""ClusterRole of those who may ask about gangs; bind it to who has neither edit nor admin."""
 HEALTH_PORT = 8081
 QUEUE_GROUP = "kueue.x-k8s.io"
 LABELS = {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/part-of": "shoal"}
@@ -43,6 +45,7 @@ def objects(
         _object("v1", "ServiceAccount", NAME, namespace),
         {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules(impersonates, clusters)},
         _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
+        asking_role(),
         {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
         _binding("RoleBinding", namespace, namespace, "Role"),
         _service(namespace),
@@ -65,6 +68,8 @@ def rules(impersonates: bool = False, clusters: bool = False) -> list[Json]:
         _rule("node.k8s.io", ["runtimeclasses"], _READ),
         _rule("", ["events"], ("create", "patch")),
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ("create",)),
+        _rule("shoal.dev", ["questions"], (*_READ, "delete")),  # answered in the status, then removed
+        _rule("shoal.dev", ["questions/status"], ("patch",)),
         {
             **_rule(
                 "admissionregistration.k8s.io",
@@ -94,6 +99,17 @@ def rules(impersonates: bool = False, clusters: bool = False) -> list[Json]:
         *(_impersonation_rules() if impersonates else ()),
         *(_hub_rules() if clusters else ()),
     ]
+
+
+def asking_role() -> Json:
+    """Who may edit a namespace may ask about its gangs: the cluster adds this to its own roles edit and admin."""
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in ("edit", "admin")}
+    role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", ASKING, None)
+    return {
+        **role,
+        "metadata": {**role["metadata"], "labels": {**LABELS, **labels}},
+        "rules": [_rule("shoal.dev", ["questions"], (*_READ, "create"))],
+    }
 
 
 def _wrapper_rules(group: str) -> list[Json]:

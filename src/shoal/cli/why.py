@@ -1,7 +1,7 @@
 """`shoal why NAME`: why a gang runs or waits, and what would help.
 
-Prints what the controller said: it judges, and leaves its explanation on the gang. Gangs of other namespaces are in
-there by UID only; they are named to those who may read them, and counted for all others.
+Asks the controller and prints its answer; works nothing out. Without an answer it prints what is stored on the gang:
+there, gangs of other namespaces are by UID only; they are named to those who may read them, and counted for all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time, seconds_text
-from shoal.cli import gangs, queued, show
+from shoal.cli import asking, gangs, queued, show
 from shoal.cli.reach import cluster_options, output_option, reach
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -23,7 +23,7 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
 
 _STATES = {"Pending": "waiting", "Suspended": "waiting", "RunningHoldCompletion": "running until its pods end"}
-ANSWER_SECONDS = 5.0
+RUNNING = ("Running", "ready")
 _COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded", "failed": "failed"}
 
 
@@ -32,7 +32,7 @@ _COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded",
 )
 @click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
-@click.option("--fresh", is_flag=True, help="Have the controller look again now; takes the right to patch the gang.")
+@click.option("--fresh", is_flag=True, help="Answer only from what includes everything stored before this question.")
 @output_option
 @cluster_options
 def command(
@@ -46,7 +46,8 @@ def command(
 ) -> None:
     """Say why a gang runs or waits: what is short, by how much and where, who holds it, what would help.
 
-    This is what the controller said last, at most some seconds old unless very many wait; --fresh asks it again.
+    The leading controller is asked (a Question, which it removes after a minute). Where it does not answer, or you may
+    not create one, this is what was stored last, and says how old that is.
     """
     word, _, wanted = gang.rpartition("/")
     searched = gangs.kinds_called(word) if word else (*gangs.KINDS, *gangs.QUEUED)
@@ -72,48 +73,55 @@ async def explain_to(
     holder = gangs.owner(obj)
     if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
         kind, obj = await _found(client, gangs.WRAPPERS, holder["name"], namespace)
+    stored, waits = await _stored(client, kind, obj)
+    if not waits:
+        return stored
+    try:
+        answer = await asking.ask(client, kind, obj["metadata"]["name"], namespace, fresh=fresh)
+    except asking.NoAnswer as error:
+        return {**stored, "notAnswered": str(error)}
+    return {**stored, **_answered(answer)}
+
+
+async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any], bool]:
+    """What the object itself says, and whether there is more to ask: why it does not run."""
     held = await queued.describe(client, obj) if queued.queue_of(obj) else None
     if held is not None and "state" in held:
-        return {**_named(kind, obj), "since": _since(obj), **held}
+        return {**_named(kind, obj), "since": _since(obj), **held}, True
     if held is not None or not gangs.is_wrapper(kind):
-        return {**_plain(kind, obj), **(held or {})}
-    return await _wrapper(client, kind, await _asked(client, kind, obj) if fresh else obj)
-
-
-async def _asked(client: Client, kind: Kind, obj: Json) -> Json:
-    """The AppWrapper once the controller has answered; as it was where no answer comes in time."""
-    import secrets
-
-    import msgspec
-
+        waits = held is None and not gangs.ended_at(kind, obj) and gangs.told(kind, obj)[0] not in RUNNING
+        return {**_plain(kind, obj), **(held or {})}, waits
     from shoal.api.appwrapper import AppWrapper
     from shoal.api.codec import typed
-    from shoal.api.gang import ASKED
     from shoal.controllers.appwrapper import explain
 
-    before = typed(obj, AppWrapper)
-    if not explain.is_waiting(before) or not before.status.explanation:
-        return obj
-    name, namespace, question = obj["metadata"]["name"], obj["metadata"]["namespace"], secrets.token_hex(8)
-    sent: Json = await client.patch(kind, name, namespace, {"metadata": {"annotations": {ASKED: question}}})
-    watch = client.watch(
-        kind,
-        namespace,
-        field_selector=f"metadata.name={name}",
-        resource_version=sent["metadata"]["resourceVersion"],
-    )
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            async for event in watch:
-                if event.type == "MODIFIED":
-                    seen: Json = msgspec.json.decode(event.object)
-                    wrapper = typed(seen, AppWrapper)
-                    told = explain.read(wrapper.status.explanation)
-                    if not explain.is_waiting(wrapper) or (told is not None and told.asked == question):
-                        return seen
-    except TimeoutError:
-        click.echo("the controller did not answer in time; this is what it said last", err=True)
-    return sent
+    return await _wrapper(client, kind, obj), explain.is_waiting(typed(obj, AppWrapper))
+
+
+def _answered(answer: Json) -> dict[str, Any]:
+    """The controller's answer, in the words of this command."""
+    told: dict[str, Any] = {
+        "reason": answer.get("reason", ""),
+        "message": answer.get("message", ""),
+        "position": answer.get("position", 0),
+        "queueLength": answer.get("queueLength", 0),
+        "shortfalls": answer.get("shortfalls") or [],
+        "holders": answer.get("holders") or [],
+        "holdersNotShown": answer.get("holdersHidden", 0),
+        "moreHolders": answer.get("moreHolders", 0),
+        "release": answer.get("release") or [],
+        "releaseNotShown": answer.get("releaseHidden", 0),
+        "moreRelease": answer.get("moreRelease", 0),
+        "leastIncrease": answer.get("leastIncrease"),
+        "clusterTooSmall": answer.get("clusterTooSmall", False),
+        "namedBy": answer.get("namedBy", ""),
+        "explainedAt": answer["answeredAt"],
+        "madeFrom": answer.get("madeFrom") or {},
+    }
+    for name in ("clusterQueue", "localQueue", "localPosition", "localQueueLength", "pendingPods"):
+        if answer.get(name):
+            told[name] = answer[name]
+    return told
 
 
 async def _found(client: Client, searched: tuple[Kind, ...], name: str, namespace: str) -> tuple[Kind, Json]:
@@ -129,7 +137,8 @@ async def _found(client: Client, searched: tuple[Kind, ...], name: str, namespac
 def _plain(kind: Kind, obj: Json) -> dict[str, Any]:
     """A gang that no AppWrapper holds: what its own controller says."""
     state, reason = gangs.told(kind, obj)
-    return {**_named(kind, obj), "state": state.lower(), "since": _since(obj), "message": reason}
+    since = gangs.ended_at(kind, obj) or _since(obj)
+    return {**_named(kind, obj), "state": state.lower(), "since": since, "message": reason}
 
 
 async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
@@ -216,11 +225,13 @@ def _print(told: dict[str, Any]) -> None:
         _say(f"  {told['message']}")
     for shortfall in told.get("shortfalls") or ():
         _say(f"  short: {_short(shortfall)}")
+    for pod in told.get("pendingPods") or ():
+        _say(f"  pod {pod['name']}: {pod['message']}")
     if told.get("position"):
-        said = f", as of {show.age(parse_time(told['explainedAt']), now)} ago" if told.get("explainedAt") else ""
-        _say(f"  position {told['position']} of {told['queueLength']}{said}")
-    _say_gangs("held by", told.get("holders"), told.get("holdersNotShown", 0))
-    _say_gangs("would start if these ended:", told.get("release"), told.get("releaseNotShown", 0))
+        _say(f"  {_position(told)}{_as_of(told, now)}")
+    unreadable = "that you may not read" if told.get("namedBy") != "Namespace" else "of other namespaces"
+    _say_gangs("held by", told, "holders", "holdersNotShown", "moreHolders", unreadable)
+    _say_gangs("would start if these ended:", told, "release", "releaseNotShown", "moreRelease", unreadable)
     increase = told.get("leastIncrease")
     if increase:
         amounts = ", ".join(f"{value} {name}" for name, value in increase["amounts"].items())
@@ -234,13 +245,36 @@ def _print(told: dict[str, Any]) -> None:
         seconds = (parse_time(told["resumeAt"]) - now) // 1_000_000
         said = f"{told['setbacks']} starts came to nothing" if told["setbacks"] else "its last start came to nothing"
         _say(f"  {said}; tried again in {seconds} s")
+    if told.get("notAnswered"):
+        stored = told.get("explainedAt") or told.get("storedAt")
+        age = f", written {show.age(parse_time(stored), now)} ago" if stored else ""
+        click.echo(show.harmless(f"this is what is stored{age}: {told['notAnswered']}"), err=True)
 
 
-def _say_gangs(label: str, names: list[str] | None, hidden: int) -> None:
-    if not names and not hidden:
-        return
-    more = f"{hidden} {'more ' if names else ''}gang{'s' if hidden > 1 else ''} that you may not read"
-    _say(f"  {label} " + " and ".join([*filter(None, [", ".join(names or [])]), *([more] if hidden else [])]))
+def _position(told: dict[str, Any]) -> str:
+    where = f" in ClusterQueue {told['clusterQueue']}" if told.get("clusterQueue") else ""
+    text = f"position {told['position']} of {told['queueLength']}{where}"
+    if told.get("localPosition"):
+        text += f", {told['localPosition']} of {told['localQueueLength']} in LocalQueue {told.get('localQueue', '')}"
+    return text
+
+
+def _as_of(told: dict[str, Any], now: int) -> str:
+    """How old a stored position is; an answer is of this moment."""
+    if "reason" in told or not told.get("explainedAt"):
+        return ""
+    return f", as of {show.age(parse_time(told['explainedAt']), now)} ago"
+
+
+def _say_gangs(label: str, told: dict[str, Any], listed: str, hidden: str, more: str, unreadable: str) -> None:
+    names, unnamed, further = told.get(listed) or [], told.get(hidden) or 0, told.get(more) or 0
+    parts = [", ".join(names)] if names else []
+    if unnamed:
+        parts.append(f"{unnamed} {'more ' if names else ''}gang{'s' if unnamed > 1 else ''} {unreadable}")
+    if further:
+        parts.append(f"{further} more")
+    if parts:
+        _say(f"  {label} " + " and ".join(parts))
 
 
 def _say(text: str, *, bold: bool = False) -> None:

@@ -11,10 +11,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.controllers.questions.subject import Subject
 from shoal.engine import Engine
 from shoal.engine.kueue import Settings as QueueSettings
 from shoal.engine.model import Gang, Plan
+from shoal.kube.cache import Cache
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,3 +92,9 @@ class Guest(Protocol):
         """The guest's gang with this UID, as one that may ask for nodes."""
 
     def planned(self, plan: Plan) -> None: ...
+
+    def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+        """What is known of an object that was asked about; None when it is not the guest's."""
+
+    def caches(self) -> list[Cache[Any]]:
+        """What its decisions depend on."""

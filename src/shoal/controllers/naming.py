@@ -21,6 +21,20 @@ def discreet(text: str, namespace: str) -> str:
     return _KEY.sub(lambda found: found[0] if found[1] == namespace else STRANGER, text)
 
 
+def without_names(text: str, may: Callable[[str], bool]) -> str:
+    """The text with every gang for which `may` is false left unnamed."""
+    return _KEY.sub(lambda found: found[0] if may(found[0]) else STRANGER, text)
+
+
+def keys_in(text: str) -> list[str]:
+    """The gangs that a text names."""
+    return [found[0] for found in _KEY.finditer(text)]
+
+
+def namespace_of(key: str) -> str:
+    return key.split("/")[1] if key.count("/") == 2 else ""
+
+
 def in_plain_words(text: str, known_as: KnownAs) -> str:
     """The text with every gang called as people know it."""
     return _KEY.sub(lambda found: plain_key(known_as(found[0])), text)

@@ -12,7 +12,8 @@ import msgspec
 
 from shoal.engine.cycle import Cycle
 from shoal.engine.explain import brief, explain, front
-from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue
+from shoal.engine.holding import strangers
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
 from shoal.engine.kueue import Settings as QueueSettings
 from shoal.engine.model import Amounts, Explanation, Fact, Gang, Namespace, Plan, Shortfall
 from shoal.engine.queues import QueueFact, Queues
@@ -77,6 +78,15 @@ class Engine:
     def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
         """What a plan said of a waiting gang, with its position and the holders: cheap enough for every status."""
         return brief(self._state, key, explanation, now)
+
+    def places(self, key: str) -> Places | None:
+        """Where a gang that waits for quota stands: among all of its ClusterQueue, and in its own LocalQueue."""
+        return self._queues.kueue.places(key)
+
+    def strangers(self, key: str, explanation: Explanation) -> tuple[str, ...]:
+        """Pods of no gang that take what this one lacks, on nodes that it could use, as `Pod/namespace/name`."""
+        gang = self._state.gangs.get(key)
+        return strangers(self._state, gang, explanation.shortfalls) if gang is not None else ()
 
     def front(self, count: int, now: int) -> list[str]:
         """Keys of the waiting gangs that are next in order."""

@@ -13,6 +13,7 @@ from heapq import nsmallest
 import msgspec
 
 from shoal.engine.fit import Placement, demand_of
+from shoal.engine.holding import holders
 from shoal.engine.increase import least_increase, least_node
 from shoal.engine.judge import quota_refusal
 from shoal.engine.model import Explanation, Gang, QuotaIncrease, Shortfall
@@ -34,7 +35,7 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
         found,
         position=position(state, gang, now),
         queue_length=len(state.waiting),
-        holders=found.holders or _holders(state, found.shortfalls),
+        holders=found.holders or holders(state, gang, found.shortfalls),
         least_increase=_least_increase(state, gang, found),
         release=_release(state, gang) if found.shortfalls else (),
     )
@@ -49,7 +50,7 @@ def brief(state: State, key: str, explanation: Explanation, now: int) -> Explana
         explanation,
         position=position(state, gang, now),
         queue_length=len(state.waiting),
-        holders=explanation.holders or _holders(state, explanation.shortfalls),
+        holders=explanation.holders or holders(state, gang, explanation.shortfalls),
     )
 
 
@@ -111,20 +112,6 @@ def front(state: State, count: int, now: int) -> list[str]:
     first = [uid for kind in state.waiting.kinds.values() for line in kind.lanes.values() for _, uid in line[:count]]
     found = [state.by_uid(uid) for uid in first]
     return [gang.key for gang in nsmallest(count, found, key=lambda gang: state.policy.rank(gang, state, now))]
-
-
-def _holders(state: State, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
-    """Gangs that hold what is short, the largest first."""
-    short = {shortfall.resource for shortfall in shortfalls if shortfall.resource}
-    places = [shortfall.place for shortfall in shortfalls if shortfall.kind == "quota" and shortfall.resource]
-    inside = None if not places else {uid for place in places for uid in state.forest.members(place)}
-    held: list[tuple[int, str]] = []
-    for other in state.ledger.holders.values():
-        demand = demand_of(other.pod_sets)
-        amount = sum(demand.get(resource, 0) for resource in short)
-        if amount and (inside is None or other.uid in inside):
-            held.append((-amount, other.key))
-    return tuple(key for _, key in sorted(held))
 
 
 def _release(state: State, gang: Gang) -> tuple[str, ...]:

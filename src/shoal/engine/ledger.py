@@ -200,6 +200,10 @@ class Ledger:
                 held += [(one.node, one.pod_set.requests, one.count) for one in book.get(uid, {}).values()]
         return by_node(held), total
 
+    def held_on(self, uid: str) -> ByNode:
+        """What one gang holds on each node, in pods or in plans."""
+        return self._held_by([uid])[0]
+
     def own_reservation(self, uid: str) -> Amounts:
         """What is kept for this gang itself, and so does not stand in its way."""
         total = dict(self.reserved.get(uid, {}))

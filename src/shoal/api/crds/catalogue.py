@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.api import appwrapper, autoscaling, kueue, kueue_other, kueue_v1beta1, kueue_workload, ray, scheduling
+from shoal.api import (
+    appwrapper,
+    autoscaling,
+    kueue,
+    kueue_other,
+    kueue_v1beta1,
+    kueue_workload,
+    questions,
+    ray,
+    scheduling,
+)
 from shoal.api.meta import Json, Object
 
 KUEUE_DEPRECATION = "This version is deprecated. Use v1beta2 instead."
@@ -317,6 +327,19 @@ DEFINITIONS: tuple[Definition, ...] = (
             Column("Phase", ".status.phase"),
             Column("MinMember", ".spec.minMember", "integer"),
             Column("Running", ".status.running", "integer"),
+            AGE,
+        ),
+    ),
+    Definition(
+        group="shoal.dev",
+        kind="Question",
+        plural="questions",
+        versions=(Version("v1alpha1", questions.Question, storage=True),),
+        columns=(
+            Column("About", ".spec.target.kind"),
+            Column("Name", ".spec.target.name"),
+            Column("Reason", ".status.reason"),
+            Column("Answer", ".status.message"),
             AGE,
         ),
     ),

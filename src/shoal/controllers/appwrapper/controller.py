@@ -58,7 +58,7 @@ class AppWrapperController:
     ) -> None:
         """Without `wrappers` it only hosts the guest: it keeps the ledger and makes the plans."""
         self.settings = settings
-        self._guest = guest
+        self.guest = guest
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
         self.world = World(client, self.clock, settings.stamps, wrappers=wrappers)
@@ -100,10 +100,14 @@ class AppWrapperController:
         self._growth = Growth(client, self.house)
         self._growth_due = asyncio.Event()
         self._wake: asyncio.Task[None] | None = None
+        from shoal.controllers.appwrapper.leader import desk_of  # it knows all dialects, and so this module, too
+
+        self.desk = desk_of(self, client)
+        self._plans = 0
         self.metrics.measure(self._measured)
         if guest is not None:
             self.world.guest_gang, intake.pods_changed = guest.gang_of, guest.pods_changed
-            self.world.known_as = guest.known_as
+            self.world.guest_known_as = guest.known_as
             guest.join(self)
 
     async def run(self) -> None:
@@ -117,14 +121,15 @@ class AppWrapperController:
                     tasks.create_task(self.obtaining.run(known))
                     await known.wait()
                     self.obtaining.subscribe()
-                if self._guest is not None:
-                    tasks.create_task(self._guest.run())
-                    await self._guest.synced()
-                    self._guest.subscribe()
+                if self.guest is not None:
+                    tasks.create_task(self.guest.run())
+                    await self.guest.synced()
+                    self.guest.subscribe()
                 self.house.intake.subscribe()
                 self._growth.subscribe()
                 self.plan()
                 tasks.create_task(self.queue.run())
+                tasks.create_task(self.desk.run())
                 tasks.create_task(self._plan_on_change())
                 tasks.create_task(self._check_now_and_then())
                 tasks.create_task(self.reconciler.messages.refresh_for_ever())
@@ -138,6 +143,7 @@ class AppWrapperController:
 
     def plan(self) -> Plan:
         plan = self.planner.plan(self.clock.now())
+        self._plans += 1
         decided = [one.gang for part in (plan.admits, plan.preempts, plan.holds, plan.reseats) for one in part]
         if self.obtaining is not None:
             for obtain in plan.obtains:
@@ -149,8 +155,8 @@ class AppWrapperController:
         self.reconciler.messages.line_moved()
         self._quota_due.set()  # an end that starts nobody frees quota too; only differences are written
         self._growth_due.set()
-        if self._guest is not None:
-            self._guest.planned(plan)
+        if self.guest is not None:
+            self.guest.planned(plan)
         if plan.unfinished:
             self._changed.set()
         if plan.wake_at:
@@ -167,6 +173,13 @@ class AppWrapperController:
         """The engine was told something."""
         self.reconciler.messages.turn += 1
         self._changed.set()
+
+    def replan_now(self) -> int:
+        """Plan if anything changed since the last plan; returns the number of the plan."""
+        if self._changed.is_set():
+            self._changed.clear()
+            self.plan()
+        return self._plans
 
     def pods_left(self, gang: str) -> int:
         return sum(pod.is_live for pod in self.house.intake.pods(gang))

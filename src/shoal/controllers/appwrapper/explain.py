@@ -132,8 +132,8 @@ def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
     found: Json = {}
     waiting = read(status.explanation) if is_waiting(wrapper) else None
     if waiting is not None:
-        holders, hidden = _resolved(waiting.holders, waiting.more_holders, names)
-        release, hidden_release = _resolved(waiting.release, waiting.more_release, names)
+        holders, hidden = _resolved(waiting.holders, names)
+        release, hidden_release = _resolved(waiting.release, names)
         found |= {
             "message": waiting.message,
             "position": waiting.position,
@@ -141,8 +141,10 @@ def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
             "shortfalls": [msgspec.to_builtins(one) for one in waiting.shortfalls],
             "holders": holders,
             "holdersNotShown": hidden,
+            "moreHolders": waiting.more_holders,
             "release": release,
             "releaseNotShown": hidden_release,
+            "moreRelease": waiting.more_release,
             "leastIncrease": {"place": waiting.increase_at, "amounts": waiting.increase} if waiting.increase else None,
             "clusterTooSmall": _is_hopeless(waiting),
             "explainedAt": micro_text(waiting.at) if waiting.at else "",
@@ -184,9 +186,10 @@ def _is_hopeless(waiting: Told) -> bool:
     return waiting.in_full and not waiting.release and bool(kinds) and kinds <= NODE_SHORTFALLS
 
 
-def _resolved(gangs: tuple[Named, ...], more: int, names: dict[str, str]) -> tuple[list[str], int]:
+def _resolved(gangs: tuple[Named, ...], names: dict[str, str]) -> tuple[list[str], int]:
+    """Those that the asker may read, and how many more are listed that they may not."""
     known = [key for one in gangs if (key := one.key or names.get(one.uid, ""))]
-    return known, more + len(gangs) - len(known)
+    return known, len(gangs) - len(known)
 
 
 def _short(shortfall: Shortfall, words: Callable[[str], str]) -> Short:

@@ -101,9 +101,9 @@ class Rights:
         return bool((answer.get("status") or {}).get("allowed"))
 
 
-def access_review(creator: Creator, kind: Kind, namespace: str) -> Json:
-    """The SubjectAccessReview that asks whether this person may create such objects there."""
-    attributes = {"verb": "create", "group": kind.group, "version": kind.version, "resource": kind.plural}
+def access_review(creator: Creator, kind: Kind, namespace: str, verb: str = "create") -> Json:
+    """The SubjectAccessReview that asks whether this person may create (or read) such objects there."""
+    attributes = {"verb": verb, "group": kind.group, "version": kind.version, "resource": kind.plural}
     return {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",

@@ -16,7 +16,7 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
-from shoal.api.meta import Json, Object
+from shoal.api.meta import Json, Object, controller_of
 from shoal.controllers.appwrapper.pods import SeenPod, mark_of, owner_uid
 from shoal.controllers.appwrapper.stamps import By, Stamps
 from shoal.controllers.naming import KnownAs
@@ -73,7 +73,7 @@ class World:
         """UID of an object between AppWrapper and pod to the UID of its controller."""
         self.guest_gang: Callable[[str, Iterator[str]], str] = lambda namespace, owners: ""
         """Whose pod it is, of the gangs of other dialects: asked with the pod's namespace and owners."""
-        self.known_as: KnownAs = str
+        self.guest_known_as: KnownAs = str
         """What people call a gang of another dialect: asked with its key."""
         self._tasks: asyncio.TaskGroup | None = None
         self._heard: Callable[[Kind, Change], None] = lambda kind, change: None
@@ -83,19 +83,23 @@ class World:
         self._heard = heard
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            caches: list[Cache[Any]] = [
-                *self.wrappers.values(),
-                *self.subtrees.values(),
-                self.nodes,
-                self.pods,
-                self.limit_ranges,
-                self.runtime_classes,
-                *([self.stamps.cache] if self.stamps.cache is not None else ()),
-            ]
-            for cache in caches:
+            for cache in self.caches:
                 tasks.create_task(cache.run())
             for kind in _BETWEEN:
                 self.watch(kind)
+
+    @property
+    def caches(self) -> list[Cache[Any]]:
+        """What is watched from the start, whatever AppWrappers wrap."""
+        return [
+            *self.wrappers.values(),
+            *self.subtrees.values(),
+            self.nodes,
+            self.pods,
+            self.limit_ranges,
+            self.runtime_classes,
+            *([self.stamps.cache] if self.stamps.cache is not None else ()),
+        ]
 
     def watch(self, kind: Kind) -> None:
         """Also watch this kind, which some AppWrapper wraps."""
@@ -146,6 +150,22 @@ class World:
             if wrapper is not None and wrapper.metadata.namespace == pod.metadata.namespace:
                 return uid
         return self.guest_gang(pod.metadata.namespace, self._owners(pod))
+
+    def known_as(self, key: str) -> str:
+        """What people call the gang with this key, or what made the pod with it."""
+        kind, _, rest = key.partition("/")
+        if kind != kinds.POD.kind:
+            return self.guest_known_as(key)
+        namespace, _, name = rest.partition("/")
+        found: Object | None = self.pods.get(Key(namespace, name))
+        for _ in range(_LONGEST_CHAIN):
+            owner = controller_of(found.metadata) if found is not None else None
+            if owner is None:
+                break
+            key = f"{owner.kind}/{namespace}/{owner.name}"
+            above = next((one for one in self.between if one.kind == owner.kind), None)
+            found = self.between[above].get(Key(namespace, owner.name)) if above is not None else None
+        return key
 
     def pods_below(self, uid: str) -> Iterator[SeenPod]:
         """Pods that name this object as their gang or stand below it in the chain of owners."""

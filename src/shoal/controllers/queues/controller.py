@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from shoal.api import kinds
 from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.guest import Asker, Host
+from shoal.controllers.questions.subject import Subject
 from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.facts import Facts, gang_key, is_active
@@ -26,12 +28,13 @@ from shoal.controllers.queues.queue_status import QueueStatus
 from shoal.controllers.queues.reconciler import Reconciler
 from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.subjects import Subjects
 from shoal.controllers.queues.world import World, controller_of, key_of, label, workload_key
 from shoal.engine.kueue import Settings as DecisionSettings
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang, Namespace, Plan
 from shoal.errors import BadInput
-from shoal.kube.cache import Change
+from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
@@ -67,6 +70,7 @@ class QueueController:
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )
+        self._subjects = Subjects(self.world, self.pending, self.settings.copied_labels)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
         self._keys: dict[str, Key] = {}
@@ -136,6 +140,12 @@ class QueueController:
             about=workload,
             tell=lambda: self._tell_again(uid),
         )
+
+    def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+        return self._subjects.find(group, kind, key, self._host.engine, self.clock.now())
+
+    def caches(self) -> list[Cache[Any]]:
+        return self.world.caches
 
     def planned(self, plan: Plan) -> None:
         for key in self.pending.planned(plan, self._gangs):

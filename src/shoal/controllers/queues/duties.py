@@ -137,13 +137,7 @@ class Duties:
 
     def _stopped(self, draft: Draft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""
-        local = self._world.local_queue(draft.obj)
-        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(draft.obj))
-        for kind, queue in (("ClusterQueue", cluster_queue), ("LocalQueue", local)):
-            policy = ((queue or {}).get("spec") or {}).get("stopPolicy") or "None"
-            if queue is not None and policy != "None":
-                return kind, queue["metadata"]["name"], policy
-        return None
+        return self._world.stopped_queue(draft.obj)
 
     def _stop(self, draft: Draft, kind: str, name: str, policy: str) -> None:
         if draft.is_true("Admitted"):

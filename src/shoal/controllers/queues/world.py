@@ -141,6 +141,15 @@ class World:
         local = self.local_queue(workload)
         return str((local or {}).get("spec", {}).get("clusterQueue") or "")
 
+    def stopped_queue(self, workload: Json) -> tuple[str, str, str] | None:
+        """Kind, name and policy of a queue above it that is stopped."""
+        cluster_queue = self.get(kinds.CLUSTER_QUEUE, self.cluster_queue_name(workload))
+        for kind, queue in (("ClusterQueue", cluster_queue), ("LocalQueue", self.local_queue(workload))):
+            policy = ((queue or {}).get("spec") or {}).get("stopPolicy") or "None"
+            if queue is not None and policy != "None":
+                return kind, queue["metadata"]["name"], policy
+        return None
+
     def requests_of(self, workload: Json) -> list[Json]:
         return self.requests.by_index("owner", workload["metadata"]["uid"])
 

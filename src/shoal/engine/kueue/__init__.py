@@ -14,7 +14,8 @@ gang as `waiting` again undoes its reservation, so tell only facts that include 
 
 Where things are: facts · demand (a gang's wishes) · tree, forest, share (quota) · eligible, assign, assignment,
 shrink (flavors) · candidates, classical, fair, preempt, reach (victims) · waiting, record, register, state (who is
-where) · entry, order, cycle, planner (deciding) · decisions, explain, views (answers) · read, limits (from objects).
+where) · entry, order, cycle, planner (deciding) · decisions, explain, places, views (answers) · read, limits (from
+objects).
 """
 
 from .decisions import Decisions, Evict, Reserve, Wait
@@ -33,6 +34,7 @@ from .facts import (
     Terms,
 )
 from .kueue import Kueue
+from .places import Places
 
 __all__ = [
     "ClusterQueue",
@@ -46,6 +48,7 @@ __all__ = [
     "Kueue",
     "Limits",
     "LocalQueue",
+    "Places",
     "Preemption",
     "Reserve",
     "ResourceGroup",

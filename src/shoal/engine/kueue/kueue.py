@@ -15,6 +15,7 @@ from .decisions import Decisions, Wait, bounded
 from .demand import Member
 from .explain import explain
 from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, Settings
+from .places import Places, places
 from .planner import Planner
 from .register import Register
 from .state import State
@@ -85,6 +86,10 @@ class Kueue:
     def explain(self, key: str) -> Explanation | None:
         """Why this gang waits, in full. Changes nothing; None for a gang that is unknown or has quota."""
         return explain(key, self.state, self.register)
+
+    def places(self, key: str) -> Places | None:
+        """Where a waiting gang stands; None for one that is in no queue or has quota."""
+        return places(key, self.state, self.register)
 
     def next_wake(self) -> int | None:
         """The moment at which a gang's back-off ends, so that a plan is worth asking for then."""

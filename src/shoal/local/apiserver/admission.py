@@ -1,8 +1,8 @@
 """Built-in admission: what the server adds to objects and refuses, beyond their own validity.
 
 The set that a usual cluster runs: namespace lifecycle, service accounts, priorities, tolerations, limit ranges,
-resource quota, and the stamp of who created an AppWrapper. Webhooks come between, from webhooks.py. Each rule is one
-function.
+resource quota, and the stamp of who created an AppWrapper or asks a Question. Webhooks come between, from webhooks.py.
+Each rule is one function.
 """
 
 from __future__ import annotations
@@ -73,16 +73,22 @@ class Admission:
             self.custom_kinds.settle(obj, old)
         elif resource.group == "rbac.authorization.k8s.io":
             self._check_escalation(call, obj)
-        if resource.kind == "AppWrapper" and resource.group in _STAMPED_GROUPS:
-            stamp_creator(call, obj, old)
+        self._stamp(call, obj, old)
         preparer = self.preparers.get((resource.group, resource.plural))
         if preparer is not None and old is None and not call.route.subresource:
             obj = await ask(preparer, call, obj, old) or obj
         if self.webhooks.mutating:
             obj = await self.webhooks.mutate(call, obj, old)
-            if resource.kind == "AppWrapper" and resource.group in _STAMPED_GROUPS:
-                stamp_creator(call, obj, old)
+            self._stamp(call, obj, old)
         return obj
+
+    def _stamp(self, call: Call, obj: Json, old: Json | None) -> None:
+        resource = call.resource
+        if resource.kind == "AppWrapper" and resource.group in _STAMPED_GROUPS:
+            stamp_creator(call, obj, old)
+        elif resource.kind == "Question" and resource.group == "shoal.dev" and not call.route.subresource:
+            annotations = obj["metadata"].get("annotations") or {}
+            obj["metadata"]["annotations"] = {**annotations, CREATED_BY: user_text(call)}  # who asks wrote it last
 
     async def validate(self, call: Call, obj: Json, old: Json | None) -> None:
         judge = self.judges.get((call.resource.group, call.resource.plural))
@@ -270,6 +276,14 @@ async def ask(judge: Judge, call: Call, obj: Json, old: Json | None) -> Json | N
     return verdict.changed
 
 
+def user_text(call: Call) -> str:
+    """The user of a request, as it is written down."""
+    user = call.user
+    return msgspec.json.encode(
+        {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}
+    ).decode()
+
+
 def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
     """Who answers for what it wraps, as the server knows it: its creator, or whoever last changed the wrapped objects.
 
@@ -280,9 +294,7 @@ def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
     if old is None and "components" in (obj.get("spec") or {}):
         obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), **user_labels(user.name, user.uid)}
     if old is None or not wraps_the_same(obj, old):
-        annotations[CREATED_BY] = msgspec.json.encode(
-            {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}
-        ).decode()
+        annotations[CREATED_BY] = user_text(call)
         return
     kept = (old["metadata"].get("annotations") or {}).get(CREATED_BY)
     if kept is None:

@@ -1,0 +1,60 @@
+"""What a stored Workload says of itself, in one word and one line: how far it has come, and what it waits for.
+
+Read by the commands and by the controller that answers questions, so that both say the same. Pure; decides nothing.
+"""
+
+from __future__ import annotations
+
+from shoal.api.meta import Json
+
+
+def told(workload: Json) -> tuple[str, str] | None:
+    """State and reason while a queue holds the job; None once it runs or has ended: then the job tells more."""
+    if holds(workload, "Finished") or (holds(workload, "Admitted") and not holds(workload, "Evicted")):
+        return None
+    if (workload.get("spec") or {}).get("active") is False:
+        return "Inactive", message(workload, "Evicted")
+    if holds(workload, "QuotaReserved"):
+        if holds(workload, "Evicted"):
+            return "Stopping", message(workload, "Evicted")
+        waiting = open_checks(workload)
+        if waiting:
+            return "QuotaReserved", "waits for " + "; ".join(_check(one) for one in waiting)
+        return "QuotaReserved", message(workload, "Admitted") or "waits for room"
+    at = requeue_at(workload)
+    reason = message(workload, "QuotaReserved") or "no controller has looked at it yet"
+    return "Queued", f"{reason}; not before {at}" if at else reason
+
+
+def open_checks(workload: Json) -> list[Json]:
+    return [one for one in status_of(workload).get("admissionChecks") or () if one.get("state") != "Ready"]
+
+
+def requeue_at(workload: Json) -> str:
+    return str((status_of(workload).get("requeueState") or {}).get("requeueAt") or "")
+
+
+def ended_at(workload: Json) -> str:
+    """When it finished; empty while it has not."""
+    found = condition(workload, "Finished")
+    return str(found.get("lastTransitionTime") or "") if found.get("status") == "True" else ""
+
+
+def status_of(workload: Json) -> Json:
+    return workload.get("status") or {}
+
+
+def condition(workload: Json, kind: str) -> Json:
+    return next((one for one in status_of(workload).get("conditions") or () if one.get("type") == kind), {})
+
+
+def holds(workload: Json, kind: str) -> bool:
+    return bool(condition(workload, kind).get("status") == "True")
+
+
+def message(workload: Json, kind: str) -> str:
+    return str(condition(workload, kind).get("message") or "")
+
+
+def _check(check: Json) -> str:
+    return f"{check['name']}: {check['message']}" if check.get("message") else str(check["name"])

@@ -1,0 +1,115 @@
+"""Question of shoal.dev: someone asks about a gang, and the leading controller answers in the status.
+
+A small kind instead of an aggregated API, so that it works on every API server. The asker creates one beside the gang
+and watches it; the leader writes the answer once and removes the object a minute later. Reasons are stable words for
+programs, messages are for people. A question about a manifest that is not stored yet will stand beside `target`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from shoal.api.fields import Immutable, Int32, Int64, Rule, Timestamp
+from shoal.api.meta import Object, Part
+
+WHY = "Why"
+"""Why does this gang run or wait, and what would help?"""
+QUESTIONS = (WHY,)
+
+REASONS = (
+    "Quota",  # a quota does not suffice
+    "Room",  # the nodes do not suffice
+    "Order",  # others go first
+    "Preempting",  # those who leave for it are not gone yet
+    "NodesToCome",  # nodes were asked for and may still come
+    "QueueStopped",  # its LocalQueue or ClusterQueue is stopped
+    "Misconfigured",  # something it needs is missing or wrong, and named
+    "AdmissionChecks",  # it has quota, and checks that are not ready
+    "Backoff",  # it is tried again at a set time
+    "Gated",  # an admission gate holds it
+    "Held",  # its owner suspended or deactivated it
+    "Stopping",  # it was evicted and its pods are ending
+    "Starting",  # it was admitted and is being started
+    "PodsPending",  # it runs without a queue, and some of its pods do not
+    "Running",
+    "Finished",
+    "NotSeen",  # the controller has not looked at it yet
+    "NotFound",  # there is no such gang, or the asker may not read it
+    "UnknownQuestion",  # this controller does not know the question
+)
+
+
+class Target(Part):
+    """The gang that is asked about, in the namespace of the question."""
+
+    group: Annotated[str, Rule(max_length=253)] = ""
+    kind: Annotated[str, Rule(required=True, min_length=1, max_length=63)] = ""
+    name: Annotated[str, Rule(required=True, min_length=1, max_length=253)] = ""
+
+
+class QuestionSpec(Part):
+    question: Annotated[str, Rule(enum=list(QUESTIONS), default=WHY)] = WHY
+    target: Annotated[Target, Rule(required=True)] = Target()
+    fresh: bool = False
+
+
+class AnswerShortfall(Part):
+    """One thing that is missing, amounts as people write them."""
+
+    kind: str = ""
+    resource: str = ""
+    needed: str = ""
+    available: str = ""
+    missing: str = ""
+    place: str = ""
+    message: str = ""
+
+
+class LeastIncrease(Part):
+    """At `nodes`: what one more node would have to offer. Elsewhere: by how much that quota would have to grow."""
+
+    place: str = ""
+    amounts: dict[str, str] | None = None
+
+
+class PendingPod(Part):
+    name: str = ""
+    message: str = ""
+
+
+class MadeFrom(Part):
+    """What the answer knows: everything that was stored before `at`, where `at` is given."""
+
+    plan: Int64 = 0
+    at: Timestamp | None = None
+
+
+class QuestionStatus(Part):
+    answered_at: Timestamp | None = None
+    made_from: MadeFrom | None = None
+    state: str = ""
+    reason: Annotated[str, Rule(max_length=63)] = ""
+    message: Annotated[str, Rule(max_length=4096)] = ""
+    uid: str = ""
+    local_queue: str = ""
+    cluster_queue: str = ""
+    position: Int32 = 0
+    queue_length: Int32 = 0
+    local_position: Int32 = 0
+    local_queue_length: Int32 = 0
+    shortfalls: tuple[AnswerShortfall, ...] | None = None
+    holders: tuple[str, ...] | None = None
+    holders_hidden: Int32 = 0
+    more_holders: Int32 = 0
+    release: tuple[str, ...] | None = None
+    release_hidden: Int32 = 0
+    more_release: Int32 = 0
+    least_increase: LeastIncrease | None = None
+    cluster_too_small: bool = False
+    pending_pods: tuple[PendingPod, ...] | None = None
+    named_by: Annotated[str, Rule(enum=["Rights", "Namespace", ""])] = ""
+
+
+class Question(Object):
+    spec: Annotated[QuestionSpec, Rule(required=True, cel=Immutable)] = QuestionSpec()
+    status: QuestionStatus = QuestionStatus()

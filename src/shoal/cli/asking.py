@@ -1,0 +1,84 @@
+"""How the commands ask the leading controller: a Question is created beside the gang, and its status is the answer.
+
+Used by `shoal why`. Where the kind is not installed, may not be created, or no controller answers in time, the caller
+gets the reason instead and falls back to what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import Forbidden, KubeError, NotFound
+
+ANSWER_SECONDS = 8.0
+FRESH_SECONDS = 20.0
+"""A fresh answer is made after the controller has compared what it knows with the server."""
+LOOK_AGAIN = 0.2
+NO_ANSWER = ("NotFound", "UnknownQuestion")
+
+
+class NoAnswer(Exception):
+    """Why there is none, in words that end a sentence."""
+
+
+async def ask(client: Client, kind: Kind, name: str, namespace: str, *, fresh: bool) -> Json:
+    """The answer's status. Raises NoAnswer."""
+    question = f"why-{secrets.token_hex(8)}"
+    body: Json = {
+        "apiVersion": kinds.QUESTION.api_version,
+        "kind": kinds.QUESTION.kind,
+        "metadata": {"name": question, "namespace": namespace},
+        "spec": {"question": "Why", "target": {"group": kind.group, "kind": kind.kind, "name": name}, "fresh": fresh},
+    }
+    try:
+        made: Json = await client.create(kinds.QUESTION, body, namespace)
+    except NotFound:
+        raise NoAnswer("this cluster does not have the kind Question; run `shoal install` again") from None
+    except Forbidden:
+        raise NoAnswer(f"you may not create questions.shoal.dev in namespace {namespace}") from None
+    except KubeError as error:
+        raise NoAnswer(f"the question could not be asked: {error}") from None
+    try:
+        async with asyncio.timeout(FRESH_SECONDS if fresh else ANSWER_SECONDS):
+            answer = await _answer(client, made)
+    except TimeoutError:
+        raise NoAnswer("no controller answered in time") from None
+    except KubeError as error:
+        raise NoAnswer(f"the answer could not be read: {error}") from None
+    if answer.get("reason") in NO_ANSWER:
+        raise NoAnswer(f"the controller says: {answer.get('message') or answer['reason']}")
+    return answer
+
+
+async def _answer(client: Client, made: Json) -> Json:
+    metadata = made["metadata"]
+    name, namespace = metadata["name"], metadata["namespace"]
+    watch = client.watch(
+        kinds.QUESTION,
+        namespace,
+        field_selector=f"metadata.name={name}",
+        resource_version=metadata["resourceVersion"],
+    )
+    try:
+        async for event in watch:
+            if event.type == "MODIFIED" and (status := _status(msgspec.json.decode(event.object))):
+                return status
+    except Forbidden:
+        pass  # `get` is enough
+    while True:
+        if status := _status(await client.get(kinds.QUESTION, name, namespace)):
+            return status
+        await asyncio.sleep(LOOK_AGAIN)
+
+
+def _status(question: Json) -> Json:
+    status: Any = question.get("status") or {}
+    return status if status.get("answeredAt") else {}

@@ -1,0 +1,225 @@
+"""The desk where questions are answered: read, look, answer once, remove after a minute.
+
+Runs inside the loop that owns the engine, so only in the leader. A fresh answer is made after every cache holds what
+was stored before the question came. Finding out what would help may take long in a large cluster, so explanations get a
+share of the controller's time and are kept until something changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.kind import Key
+from shoal.api.meta import Json
+from shoal.api.questions import QUESTIONS, MadeFrom, QuestionSpec, QuestionStatus
+from shoal.api.times import micro_text, parse_time
+from shoal.controllers.appwrapper.rights import Creator
+from shoal.controllers.appwrapper.stamps import Stamps
+from shoal.controllers.appwrapper.words import printable
+from shoal.controllers.questions import answers
+from shoal.controllers.questions.readers import Readers, asker_of
+from shoal.controllers.questions.subject import Subject
+from shoal.engine import Engine
+from shoal.engine.kueue import Places
+from shoal.engine.model import Explanation
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.errors import Conflict, KubeError, NotFound
+from shoal.kube.runtime import Controller
+from shoal.kube.writes import Writes
+
+log = logging.getLogger(__name__)
+
+KEPT = 60.0
+"""Seconds for which a question stays: after its answer, or unanswered after it was first seen."""
+SHARE_OF_TIME = 0.1
+"""How much of the controller's time may go into explanations that were asked for."""
+LONGEST_REST = 2.0
+PATIENCE = 10.0
+"""Seconds for which a fresh answer waits for the caches; after that it is given, and does not call itself fresh."""
+FIRST_LOOK = 3.0
+"""Seconds for which a gang that was just created may stay unseen before that is the answer."""
+LOOK_AGAIN = 0.2
+SECOND = 1_000_000
+
+
+class Leader(Protocol):
+    """What the loop that owns the engine gives the desk."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def stamps(self) -> Stamps: ...
+
+    @property
+    def turn(self) -> int:
+        """Counts what the engine was told."""
+
+    def replan_now(self) -> int:
+        """Plan if anything changed since the last plan; returns the number of the plan."""
+
+    def caches(self) -> list[Cache[Any]]:
+        """Everything that a decision depends on."""
+
+    def known_as(self, key: str) -> str: ...
+
+    async def subject(self, group: str, kind: str, key: Key) -> Subject | None: ...
+
+
+class Told(msgspec.Struct, frozen=True):
+    at: tuple[int, int]
+    explanation: Explanation | None
+    places: Places | None
+    others: tuple[str, ...]
+
+
+class Desk:
+    def __init__(self, client: Client, clock: Clock, leader: Leader) -> None:
+        self._leader = leader
+        self._clock = clock
+        self._readers = Readers(client)
+        self._writer = Writes(client, clock=clock).writer("questions")
+        self.cache: Cache[Json] = Cache(client, kinds.QUESTION, clock=clock, report=lambda trouble: None)
+        self._queue: Controller[Key] = Controller("questions", self.reconcile, workers=4, clock=clock)
+        self._first_seen: dict[str, float] = {}
+        self._told: dict[str, Told] = {}
+        self._rest_until = 0.0
+        self._looking = asyncio.Lock()
+        self._looked = (float("-inf"), 0)
+        """When the last complete look at the server began: by the monotonic clock, and as a moment."""
+
+    async def run(self) -> None:
+        """Answer until cancelled. Where the kind is not installed, or may not be read, nothing comes."""
+        self.cache.subscribe(self._changed)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.cache.run())
+            tasks.create_task(self._queue.run())
+
+    def _changed(self, change: Change) -> None:
+        if change.new is None:
+            self._first_seen.pop(change.old["metadata"]["uid"], None)
+        else:
+            self._first_seen.setdefault(change.new["metadata"]["uid"], self._clock.monotonic())
+            self._queue.enqueue(change.key)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Answer, and later remove, one question. Returns seconds until the next look."""
+        question = self.cache.get(key)
+        if question is None:
+            return None
+        left = self._left(question)
+        if left <= 0:
+            await self._writer.delete(kinds.QUESTION, question)
+            return None
+        if _answered_at(question):
+            return left
+        wait = self._rest_until - self._clock.monotonic()
+        if wait > 0:
+            return wait
+        try:
+            status = await self._answer(question)
+            if status is None:
+                return LOOK_AGAIN
+            change = {"status": msgspec.to_builtins(status)}
+            stored = await self._writer.patch(kinds.QUESTION, question, change, subresource="status")
+        except (NotFound, Conflict):
+            return LOOK_AGAIN  # removed or changed meanwhile: the watch tells
+        self.cache.note_write(stored)
+        return KEPT
+
+    def _left(self, question: Json) -> float:
+        answered = _answered_at(question)
+        if answered:
+            return KEPT - (self._clock.now() - parse_time(answered)) / SECOND
+        since = self._first_seen.get(question["metadata"]["uid"], self._clock.monotonic())
+        return KEPT - (self._clock.monotonic() - since)
+
+    # --- one answer
+
+    async def _answer(self, question: Json) -> QuestionStatus | None:
+        """None: it is too early to answer."""
+        metadata, asker = question["metadata"], asker_of(question, self._leader.stamps)
+        try:
+            spec = msgspec.convert(question.get("spec") or {}, QuestionSpec)
+        except msgspec.ValidationError as error:
+            return self._refusal("UnknownQuestion", str(error))
+        if spec.question not in QUESTIONS:
+            return self._refusal("UnknownQuestion", f"this controller does not answer {spec.question!r}")
+        made_at = await self._caught_up() if spec.fresh else 0
+        plan = self._leader.replan_now()
+        target, namespace = spec.target, metadata["namespace"]
+        subject = await self._leader.subject(target.group, target.kind, Key(namespace, target.name))
+        young = self._clock.monotonic() - self._first_seen.get(metadata["uid"], 0.0) < FIRST_LOOK
+        if young and (subject is None or subject.reason == "NotSeen"):
+            return None
+        if subject is None or not await self._may_know(asker, target.kind, namespace, subject):
+            return self._refusal("NotFound", f"there is no {target.kind} {target.name} in namespace {namespace}")
+        told = self._explained(subject, plan)
+        made_from = MadeFrom(plan=plan, at=micro_text(made_at) if made_at else None)
+        naming = await self._naming(asker, namespace, subject, told)
+        found = answers.answer(subject, told.explanation, told.places, told.others, naming, made_from)
+        return msgspec.structs.replace(found, answered_at=micro_text(self._clock.now()))
+
+    def _refusal(self, reason: str, message: str) -> QuestionStatus:
+        return QuestionStatus(
+            answered_at=micro_text(self._clock.now()), reason=reason, message=printable(message, answers.LONGEST)
+        )
+
+    async def _may_know(self, asker: Creator | None, kind: str, namespace: str, subject: Subject) -> bool:
+        if asker is None:
+            return True
+        return bool(await self._readers.readable(asker, "", [f"{kind}/{namespace}/{subject.uid}"]))
+
+    def _explained(self, subject: Subject, plan: int) -> Told:
+        engine, now = self._leader.engine, (self._leader.turn, plan)
+        if not subject.gang:
+            return Told(now, None, None, ())
+        known = self._told.get(subject.gang)
+        if known is not None and known.at == now:
+            return known
+        began = self._clock.monotonic()
+        explanation = None if subject.settled else engine.explain(subject.gang, self._clock.now())
+        others = engine.strangers(subject.gang, explanation) if explanation is not None else ()
+        told = Told(now, explanation, engine.places(subject.gang), others[: answers.MOST_LOOKED_AT])
+        if len(self._told) >= 1000:
+            self._told.clear()
+        self._told[subject.gang] = told
+        ended = self._clock.monotonic()
+        self._rest_until = ended + min(LONGEST_REST, (ended - began) * (1 / SHARE_OF_TIME - 1))
+        return told
+
+    async def _naming(self, asker: Creator | None, namespace: str, subject: Subject, told: Told) -> answers.Naming:
+        known_as = self._leader.known_as
+        keys = [known_as(key) for key in answers.keys_of(subject, told.explanation, told.others)]
+        readable = await self._readers.readable(asker, namespace, keys)
+        by = "Namespace" if asker is None else "Rights"
+        return answers.Naming(known_as=known_as, names=readable.__contains__, by=by, printable=printable)
+
+    # --- freshness
+
+    async def _caught_up(self) -> int:
+        """Until every cache holds what was stored before this call. Returns the moment up to which all is known, or 0
+        where the server did not answer in time. One look serves all who came before it began."""
+        came = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE), self._looking:
+                if self._looked[0] <= came:
+                    began, at = self._clock.monotonic(), self._clock.now()
+                    caches = [cache for cache in self._leader.caches() if cache.synced.is_set()]
+                    await asyncio.gather(*(cache.catch_up() for cache in caches))
+                    self._looked = (began, at)
+        except (TimeoutError, KubeError) as error:
+            log.warning("a question is answered from what is known: %s", error or "the server did not answer in time")
+            return 0
+        return self._looked[1]
+
+
+def _answered_at(question: Json) -> str:
+    return str((question.get("status") or {}).get("answeredAt") or "")

@@ -1,0 +1,101 @@
+"""Queued jobs as the desk of questions sees them: how one fares, and whether the engine can say why it waits.
+
+Reads caches and decisions in flight. A job is asked about by its own name, or by that of its Workload.
+"""
+
+from __future__ import annotations
+
+from shoal.api import kinds, kueue_told
+from shoal.api.kind import Key
+from shoal.api.meta import Json
+from shoal.api.times import parse_time
+from shoal.controllers.questions.subject import Subject
+from shoal.controllers.queues.facts import gang_key
+from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.pending import Pending
+from shoal.controllers.queues.words import GATED_BY
+from shoal.controllers.queues.workloads import NoSuchClass, new_workload
+from shoal.controllers.queues.world import World, annotation, queue_name, workload_key
+from shoal.engine import Engine
+from shoal.errors import BadInput
+
+NOT_SEEN = "the controller has not made a Workload of it yet"
+STARTING = "it was given quota and is being started"
+
+
+class Subjects:
+    def __init__(self, world: World, pending: Pending, copied_labels: tuple[str, ...]) -> None:
+        self._world = world
+        self._pending = pending
+        self._copied_labels = copied_labels
+
+    def find(self, group: str, kind: str, key: Key, engine: Engine, now: int) -> Subject | None:
+        """None for what no queue holds."""
+        if kind == kinds.WORKLOAD.kind and group in ("", kinds.WORKLOAD.group):
+            workload = self._world.workloads.get(key)
+            return self._of(workload, engine, now) if workload is not None else None
+        for (job_group, job_kind), found in BY_NAME.items():
+            if kind == job_kind and group in ("", job_group):
+                job = self._world.jobs[found.kind].get(key)
+                if job is not None:
+                    workload = self._world.workloads.get(workload_key(found, job))
+                    return self._of(workload, engine, now) if workload is not None else self._without(found, job)
+        return None
+
+    def _without(self, kind: GangJob, job: Json) -> Subject:
+        """A job that has no Workload: why none could be made."""
+        uid = job["metadata"]["uid"]
+        if kind.end(job) is not None:
+            return Subject(uid=uid, state="Finished", reason="Finished")
+        try:
+            new_workload(kind, job, self._world, self._copied_labels)
+        except (NoSuchClass, BadInput) as error:
+            return Subject(uid=uid, state="Queued", reason="Misconfigured", message=str(error))
+        return Subject(uid=uid, state="Queued", reason="NotSeen", message=NOT_SEEN)
+
+    def _of(self, workload: Json, engine: Engine, now: int) -> Subject:
+        uid = workload["metadata"]["uid"]
+        local, cluster_queue = queue_name(workload), self._world.cluster_queue_name(workload)
+        said = kueue_told.told(workload)
+
+        def made(state: str, reason: str, message: str = "", gang: str = "", *, settled: bool = False) -> Subject:
+            hold = self._pending.hold(gang, uid) or self._pending.no_room(gang, uid) if gang else None
+            return Subject(
+                uid=uid, state=state, reason=reason, message=message, gang=gang, hold=hold, settled=settled,
+                local_queue=local, cluster_queue=cluster_queue,
+            )  # fmt: skip
+
+        if said is None:
+            if kueue_told.holds(workload, "Finished"):
+                return made("Finished", "Finished", kueue_told.message(workload, "Finished"))
+            return made("Running", "Running")
+        state, message = said
+        key = gang_key(workload)
+        known = engine.gang(key)
+        match state:
+            case "Inactive":
+                return made(state, "Held", message)
+            case "Stopping":
+                return made(state, "Stopping", message)
+            case "QuotaReserved" if kueue_told.open_checks(workload):
+                return made(state, "AdmissionChecks", message)
+        if known is None or known.uid != uid:
+            return made(state, "NotSeen", "the controller has not looked at it yet")
+        if known.state in ("admitted", "reserved") and known.state != _stored(state):
+            return made(state, "Starting", STARTING)
+        if known.state == "held":
+            return made(state, "Held", "its job is on hold", key, settled=True)
+        if state == "Queued":
+            gates, at = annotation(workload, GATED_BY), kueue_told.requeue_at(workload)
+            if gates:
+                return made(state, "Gated", f"Admission is gated by: {gates}", key, settled=True)
+            if stopped := self._world.stopped_queue(workload):
+                return made(state, "QueueStopped", f"{stopped[0]} {stopped[1]} is stopped", key, settled=True)
+            if at and parse_time(at) > now:
+                return made(state, "Backoff", message, key, settled=True)
+            return made(state, "Quota", message, key)
+        return made(state, "Room", message, key)
+
+
+def _stored(state: str) -> str:
+    return "reserved" if state == "QuotaReserved" else "waiting"

@@ -1,0 +1,38 @@
+"""Where a waiting gang stands: among all that wait for its ClusterQueue, and among those of its own LocalQueue.
+
+Answers `Kueue.places`, on demand. Positions change with every arrival and departure, so they are never stored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .register import Register
+from .state import State
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """1 is next. Lengths count the gang itself."""
+
+    cluster_queue: str
+    position: int
+    length: int
+    local_position: int
+    local_length: int
+
+
+def places(key: str, state: State, register: Register) -> Places | None:
+    member = register.members.get(key)
+    record = state.records.get(member.queue) if member is not None else None
+    if member is None or member.holds or record is None or member.uid not in record.waiting:
+        return None
+    everyone = record.waiting.everyone()
+    mine = (member.gang.namespace, member.gang.queue)
+    local = [other for other in everyone if (other.gang.namespace, other.gang.queue) == mine]
+    return Places(
+        cluster_queue=record.name,
+        position=1 + sum(other.order < member.order for other in everyone),
+        length=len(everyone),
+        local_position=1 + sum(other.order < member.order for other in local),
+        local_length=len(local),
+    )
