@@ -15,7 +15,9 @@ from shoal.engine.explain import brief, explain, front
 from shoal.engine.holding import strangers
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
 from shoal.engine.kueue import Settings as QueueSettings
-from shoal.engine.model import Amounts, Explanation, Fact, Gang, Namespace, Plan, Shortfall
+from shoal.engine.kueue.decisions import hold_of
+from shoal.engine.kueue.unheard import Known
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, Shortfall
 from shoal.engine.queues import QueueFact, Queues
 from shoal.engine.quota_view import NodeUse, quota_use
 from shoal.engine.settings import Settings
@@ -78,6 +80,12 @@ class Engine:
     def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
         """What a plan said of a waiting gang, with its position and the holders: cheap enough for every status."""
         return brief(self._state, key, explanation, now)
+
+    def reason(self, key: str, known: Known) -> Hold | None:
+        """Why a gang that waits for quota does so as of now, cheaply: equal gangs share what is `known`. None: what a
+        plan said last still holds."""
+        found = self._queues.kueue.reason(key, known)
+        return hold_of(found) if found is not None else None
 
     def places(self, key: str) -> Places | None:
         """Where a gang that waits for quota stands: among all of its ClusterQueue, and in its own LocalQueue."""

@@ -25,6 +25,7 @@ from shoal.controllers.queues.metrics import Metrics
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.queue_status import QueueStatus
+from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import Reconciler
 from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
@@ -73,6 +74,7 @@ class QueueController:
         self._subjects = Subjects(self.world, self.pending, self.settings.copied_labels)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
+        self.reasons = Reasons(self.pending, self._gangs, self.clock, self._look_at)
         self._keys: dict[str, Key] = {}
         self._host: Host
 
@@ -84,6 +86,7 @@ class QueueController:
 
     def join(self, host: Host) -> None:
         self._host = host
+        self.reasons.engine = host.engine
 
     async def run(self) -> None:
         try:
@@ -93,6 +96,7 @@ class QueueController:
                 tasks.create_task(self.queue.run())
                 tasks.create_task(self.statuses.run())
                 tasks.create_task(self._check_now_and_then())
+                tasks.create_task(self.reasons.run())
         finally:
             await self.recorder.close()
 
@@ -149,8 +153,11 @@ class QueueController:
 
     def planned(self, plan: Plan) -> None:
         for key in self.pending.planned(plan, self._gangs):
-            gang = self._gangs[key]
-            self.queue.enqueue(Key(gang.namespace, gang.name))
+            self._look_at(self._gangs[key])
+        self.reasons.changed()
+
+    def _look_at(self, gang: Gang) -> None:
+        self.queue.enqueue(Key(gang.namespace, gang.name))
 
     # --- changes
 

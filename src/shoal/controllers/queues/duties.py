@@ -16,6 +16,7 @@ from shoal.controllers.naming import discreet, in_plain_words
 from shoal.controllers.queues import checks, readiness, steps
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.pending import Pending
+from shoal.controllers.queues.reasons import is_same_cause
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import GATED_BY
 from shoal.controllers.queues.world import World, annotation
@@ -197,9 +198,9 @@ class Duties:
             return
         hold = self._pending.hold(gang.key, gang.uid)
         if hold is not None and hold.term:
-            before = (draft.reason("QuotaReserved"), draft.message("QuotaReserved"))
+            reason, message = draft.reason("QuotaReserved"), draft.message("QuotaReserved")
             steps.wait(draft, hold.term, hold.explanation.message, _asked(gang))
-            if before != (draft.reason("QuotaReserved"), draft.message("QuotaReserved")):
+            if reason != hold.term or not is_same_cause(message, draft.message("QuotaReserved")):
                 draft.tell("Warning", hold.term, hold.explanation.message)
 
     def _admit(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:

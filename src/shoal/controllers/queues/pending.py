@@ -117,6 +117,13 @@ class Pending:
     def hold(self, key: str, uid: str) -> Hold | None:
         return about(self._holds, key, uid)
 
+    def restate(self, hold: Hold) -> bool:
+        """Take over the newer words for why a gang has no quota; False where they are no news, or it gets quota."""
+        if hold.gang in self._reservations or self.hold(hold.gang, hold.uid) == hold:
+            return False
+        self._holds[hold.gang] = hold
+        return True
+
     def no_room(self, key: str, uid: str) -> Hold | None:
         return about(self._no_room, key, uid)
 

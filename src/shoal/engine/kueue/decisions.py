@@ -87,12 +87,12 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for entry in self.evicted
             ),
-            holds=tuple(_hold(entry) for entry in self.waiting),
+            holds=tuple(hold_of(entry) for entry in self.waiting),
             warnings=self.warnings,
         )
 
 
-def _hold(entry: Wait) -> Hold:
+def hold_of(entry: Wait) -> Hold:
     return Hold(
         gang=entry.gang,
         uid=entry.uid,

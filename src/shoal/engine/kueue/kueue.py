@@ -19,6 +19,7 @@ from .places import Places, places
 from .planner import Planner
 from .register import Register
 from .state import State
+from .unheard import BEHIND, Known, why_waiting
 
 Told = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
 
@@ -91,20 +92,37 @@ class Kueue:
         """Where a waiting gang stands; None for one that is in no queue or has quota."""
         return places(key, self.state, self.register)
 
+    def reason(self, key: str, known: Known) -> Wait | None:
+        """Why this gang waits as of now, in the words of its condition: cheap, as equal gangs share what is `known`.
+        None: nothing else is to be said than what a plan said last."""
+        member = self.members.get(key)
+        if member is None or member.holds or member.gang.state != "waiting" or self.register.is_asleep(member):
+            return None
+        ignored = self._ignored(member)
+        if ignored is not None:
+            return ignored
+        record = self.state.records.get(member.queue)
+        if record is None or member.uid not in record.waiting:
+            return None
+        self.state.forest.settled()
+        found = why_waiting(member, record, self.state, self.register.now, known)
+        return None if found is None or found.message == BEHIND else found
+
     def next_wake(self) -> int | None:
         """The moment at which a gang's back-off ends, so that a plan is worth asking for then."""
         return self.register.next_wake()
 
     def _tell_ignored(self) -> tuple[Wait, ...]:
         """Say once, for every gang that is not looked at, why."""
-        told = []
-        for key in sorted(self.register.untold):
-            member = self.members[key]
-            message = self.register.why_ignored(member)
-            if message:
-                reason = "Suspended" if "is stopped" in message else "Misconfigured"
-                told.append(
-                    Wait(gang=key, uid=member.uid, cluster_queue=member.queue, reason=reason, message=bounded(message))
-                )
+        told = [self._ignored(self.members[key]) for key in sorted(self.register.untold)]
         self.register.untold.clear()
-        return tuple(told)
+        return tuple(one for one in told if one is not None)
+
+    def _ignored(self, member: Member) -> Wait | None:
+        message = self.register.why_ignored(member)
+        if not message:
+            return None
+        reason = "Suspended" if "is stopped" in message else "Misconfigured"
+        return Wait(
+            gang=member.key, uid=member.uid, cluster_queue=member.queue, reason=reason, message=bounded(message)
+        )

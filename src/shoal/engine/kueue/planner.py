@@ -19,7 +19,7 @@ from .record import QueueRecord
 from .register import Register
 from .state import State
 from .tree import Node
-from .unheard import why_waiting
+from .unheard import Known, why_waiting
 
 MOST_TREES = 1_000
 """Trees for which what could be reached is remembered."""
@@ -76,14 +76,17 @@ class Planner:
     def _tell_unheard(self, heard: set[str]) -> dict[str, Wait]:
         """Newcomers that nobody looked at because they have no chance get to know why, too."""
         unheard, self.register.unheard = self.register.unheard, {}
-        told = {}
+        told: dict[str, Wait] = {}
+        known = Known()
         for key in unheard:
             member = self.register.members.get(key)
             record = self.state.records.get(member.queue) if member is not None else None
             if member is None or record is None or record.inactive or member.uid in heard:
                 continue
             if member.uid in record.waiting and not self.register.is_asleep(member):
-                told[member.uid] = why_waiting(member, record, self.state)
+                wait = why_waiting(member, record, self.state, self.register.now, known)
+                if wait is not None:
+                    told[member.uid] = wait
         return told
 
     def _heads(self, *, again: bool = False) -> list[Member]:

@@ -23,7 +23,7 @@ NOTHING: dict[int, int] = {}
 class QueueRecord:
     __slots__ = (
         "_exact", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "last_fit", "name",
-        "node", "reserved", "scans", "selector", "stalled_at", "told", "waiting",
+        "node", "reserved", "scans", "selector", "stalled_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, fact: ClusterQueue, node: Node, *, exact: bool = False) -> None:
@@ -42,8 +42,6 @@ class QueueRecord:
         self._wishes = Wishes({})
         self.last_fit: tuple[int, Wish | None, Assignment | None] = (-1, None, None)
         """The tree's generation, and what was found then of a wish; kept by `Reach.fit`."""
-        self.told: set[str] = set()
-        """Shapes of which a gang that was set aside without a look was told why."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.stalled_at = -1
@@ -75,7 +73,6 @@ class QueueRecord:
         offered = tuple([(group.resources, tuple([each.name for each in group.flavors])) for group in self.fact.groups])
         self._wishes = wishes.get(offered) or wishes.setdefault(offered, Wishes(self.groups))
         self.last_fit = (-1, None, None)
-        self.told.clear()
 
     def wish(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
         """What gangs of this one's shape ask of this queue."""

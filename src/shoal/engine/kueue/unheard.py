@@ -1,48 +1,96 @@
-"""What a gang is told that was set aside without a look of its own.
+"""What a waiting gang is told beside the cycles: newcomers that were set aside without a look, and everyone whose
+reason may have changed since the last look.
 
-Called by the planner at the end of a plan, for newcomers only. Works out the reason once for each shape in a queue; the
-others of that shape are told, as Kueue tells them, that an equal one failed. Changes nothing.
+Called by the planner at the end of a plan, and by `Kueue.reason` when reasons are brought up to date. The reason of
+equal gangs is worked out once (`known`, by queue and shape); every one of them is told it. Changes nothing.
 """
 
 from __future__ import annotations
 
-from shoal.engine.model import Shortfall
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .assign import Search
-from .assignment import WAITING_FOR_QUOTA, Mode, shortfalls_of
+from .assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
 from .decisions import Wait, bounded
 from .demand import Member
+from .preempt import Preemptor
 from .record import QueueRecord
 from .state import State
 
-BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 BEHIND = "Workload is pending evaluation in the scheduling queue"
 
 
-def why_waiting(member: Member, record: QueueRecord, state: State) -> Wait:
-    reason, message = "PendingEvaluation", BYPASSED
+class Known:
+    """What was found out so far, for as long as nothing changes."""
+
+    def __init__(self) -> None:
+        self.waits: dict[tuple[str, str], Wait] = {}
+        """By queue and shape."""
+        self._heads: dict[str, str] = {}
+
+    def is_head(self, member: Member, record: QueueRecord) -> bool:
+        if record.name not in self._heads:
+            self._heads[record.name] = min(record.waiting.everyone(), key=lambda one: one.order).uid
+        return self._heads[record.name] == member.uid
+
+
+def why_waiting(member: Member, record: QueueRecord, state: State, now: int, known: Known) -> Wait | None:
+    """None: those who leave for it are on their way, and it was told so."""
+    if member.uid in state.rooms or member.uid in state.awaited:
+        return None
     fault = "" if state.namespace_matches(record, member) else "workload namespace doesn't match ClusterQueue selector"
     fault = fault or member.problem
     if fault:
-        reason, message = "Misconfigured", fault
-    elif not record.waiting.is_parked(member):
-        message = BEHIND
-    elif member.shape not in record.told:
-        record.told.add(member.shape)
-        memory, member.memory = member.memory, None
-        search = Search(
-            member, record.fact, record.groups, record.node, state.flavors, state.settings,
-            lambda at, amount: (Mode.NO_CANDIDATES, 0),
-        )  # fmt: skip
-        found = search.run()
-        member.memory = memory
-        reason, message = found.reason or WAITING_FOR_QUOTA, found.message or BEHIND
-        return _wait(member, record, reason, message, shortfalls_of(found, record.name))
-    return _wait(member, record, reason, message, ())
-
-
-def _wait(member: Member, record: QueueRecord, reason: str, message: str, shortfalls: tuple[Shortfall, ...]) -> Wait:
+        return _wait(member, record, "Misconfigured", fault)
+    if record.waiting.strict and not known.is_head(member, record):
+        return _wait(member, record, "PendingEvaluation", f"{BEHIND}: others in ClusterQueue {record.name} go first")
+    key = (record.name, member.shape)
+    if key not in known.waits:
+        known.waits[key] = _looked_at(member, record, state, now)
+    found = known.waits[key]
     return Wait(
-        gang=member.key, uid=member.uid, cluster_queue=record.name, reason=reason, message=bounded(message),
-        shortfalls=shortfalls,
+        gang=member.key, uid=member.uid, cluster_queue=record.name, reason=found.reason, message=found.message,
+        shortfalls=found.shortfalls,
     )  # fmt: skip
+
+
+def _looked_at(member: Member, record: QueueRecord, state: State, now: int) -> Wait:
+    with _rooms_kept(record, state):
+        found, evicts = _searched(member, record, state, now)
+    if evicts or found.outcome is Outcome.FIT:
+        return _wait(member, record, "PendingEvaluation", BEHIND)
+    made = _wait(member, record, found.reason or WAITING_FOR_QUOTA, found.message or BEHIND)
+    return Wait(
+        gang=made.gang, uid=made.uid, cluster_queue=made.cluster_queue, reason=made.reason, message=made.message,
+        shortfalls=shortfalls_of(found, record.name),
+    )  # fmt: skip
+
+
+def _searched(member: Member, record: QueueRecord, state: State, now: int) -> tuple[Assignment, bool]:
+    """As a cycle would look at it, from the first flavor; and whether others would have to leave for it."""
+    preemptor = Preemptor(state.records, state.settings, spared=state.spared_by)
+    memory, member.memory = member.memory, None
+    search = Search(
+        member, record.fact, record.groups, record.node, state.flavors, state.settings, preemptor.oracle(member, now)
+    )
+    found = search.run()
+    member.memory = memory
+    if found.outcome is not Outcome.PREEMPT:
+        return found, False
+    return found, bool(preemptor.find_victims(member, found.usage, found.needing_room, now))
+
+
+@contextmanager
+def _rooms_kept(record: QueueRecord, state: State) -> Iterator[None]:
+    """With the room that is kept for preemptors counted as taken."""
+    rooms = list(state.rooms_in(record.node.root()).values())
+    for room in rooms:
+        room.node.add(room.usage)
+    yield
+    for room in rooms:
+        room.node.remove(room.usage)
+
+
+def _wait(member: Member, record: QueueRecord, reason: str, message: str) -> Wait:
+    return Wait(gang=member.key, uid=member.uid, cluster_queue=record.name, reason=reason, message=bounded(message))

@@ -1,0 +1,73 @@
+"""Stored reasons that follow their causes: after a change, whoever waits for quota is told what is short now.
+
+A plan says why when it refuses, and not again while it knows without a look that nothing became better; the amounts,
+and even what it is that is short, may be others since. After every plan those who wait are gone through, equal ones at
+the price of one, and those whose reason reads otherwise are looked at again. At rest nothing is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from shoal.controllers.queues.pending import Pending
+from shoal.engine import Engine
+from shoal.engine.kueue.unheard import Known
+from shoal.engine.model import Gang
+from shoal.kube.clock import Clock
+
+FIRST = 0.5
+"""Seconds after a change until the first look: what changes together is looked at once."""
+PER_GANG = 0.004
+"""Seconds between two rounds, for every gang that waits: 2 s for 500, 20 s for 5,000."""
+CHUNK = 100
+"""So many are looked at before others get a turn."""
+
+
+class Reasons:
+    """`gangs` are those stored, by key; `wake(key)` asks for a look at one."""
+
+    def __init__(self, pending: Pending, gangs: dict[str, Gang], clock: Clock, wake: Callable[[Gang], None]) -> None:
+        self._pending = pending
+        self._gangs = gangs
+        self._clock = clock
+        self._wake = wake
+        self._changed = asyncio.Event()
+        self.engine: Engine | None = None
+        self.looks = 0
+
+    def changed(self) -> None:
+        """A plan was made."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            await self._clock.sleep(FIRST)
+            self._changed.clear()
+            waiting = [gang for gang in list(self._gangs.values()) if gang.state == "waiting"]
+            await self._look(waiting)
+            if waiting:
+                await self._clock.sleep(PER_GANG * len(waiting))
+
+    async def _look(self, waiting: list[Gang]) -> None:
+        known = Known()
+        for number, gang in enumerate(waiting, 1):
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
+                if self._changed.is_set():
+                    known = Known()  # planned meanwhile
+            if self._gangs.get(gang.key) is gang and self.engine is not None:
+                hold = self.engine.reason(gang.key, known)
+                self.looks += 1
+                if hold is not None and self._pending.restate(hold):
+                    self._wake(gang)
+
+
+def is_same_cause(before: str, after: str) -> bool:
+    """Do two reasons differ in amounts alone?"""
+    return _NUMBER.sub("#", before) == _NUMBER.sub("#", after)
+
+
+_NUMBER = re.compile(r"\d+(\.\d+)?[A-Za-z]{0,2}\b")
