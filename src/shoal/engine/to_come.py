@@ -32,7 +32,7 @@ def still_to_come(gang: Gang, pods: Sequence[PodFact]) -> tuple[Charges, dict[in
     """Planned pods that are not bound yet, and the number of those without a planned node, per pod set.
 
     A pod bound elsewhere than planned fulfils one of the plans of its set; which one does not matter, so the last
-    by name is dropped. A pod on its way out fulfils none: what replaces it needs room of its own.
+    by name is dropped.
     """
     if not pods:
         return _all_to_come(gang)
@@ -42,7 +42,7 @@ def still_to_come(gang: Gang, pods: Sequence[PodFact]) -> tuple[Charges, dict[in
         index = pod_set_index(gang.pod_sets, pod)
         if index is not None and pod.phase == "Succeeded":
             finished[index] += 1
-        elif index is not None and pod.node and not pod.is_terminal and not pod.deleting:
+        elif index is not None and pod.node and fulfils(gang, pod):
             bound[index, pod.node] += 1
     assigned = {entry.name: entry for entry in gang.assignment}
     _share_between_twins(gang.pod_sets, assigned, bound, finished)
@@ -68,6 +68,12 @@ def still_to_come(gang: Gang, pods: Sequence[PodFact]) -> tuple[Charges, dict[in
         if missing > 0:
             unplaced[index] = missing
     return planned, unplaced
+
+
+def fulfils(gang: Gang, pod: PodFact) -> bool:
+    """A bound pod on its way out fulfils no plan of a gang that goes on: what replaces it needs room of its own. In a
+    gang that is being stopped nothing replaces it, and until it is gone it takes what was planned for it."""
+    return not pod.is_terminal and (not pod.deleting or gang.state == "stopping")
 
 
 def _all_to_come(gang: Gang) -> tuple[Charges, dict[int, int]]:

@@ -107,3 +107,46 @@ async def test_f031_a_deleted_gang_keeps_its_room_until_its_pods_are_gone() -> N
         assert found["status"]["message"].endswith("held by AppWrapper/default/gang (deleted, its pods are ending)")
         await bare.client.delete(kinds.POD, "lingers", "default", grace_seconds=0)
         await bare.until(kinds.APP_WRAPPER, "next", dispatched)
+
+
+def counts_those_who_end_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.engine import to_come
+
+    monkeypatch.setattr(to_come, "fulfils", lambda gang, pod: not pod.is_terminal and not pod.deleting)
+
+
+@proven(without=counts_those_who_end_twice)
+async def test_f156_a_deleted_gang_whose_pods_are_ending_is_counted_once(cluster: Cluster) -> None:
+    """F156: an AppWrapper with half of a node is deleted and its pod takes its time to end. Holds: the pod is counted
+    once, and the other half goes to the next at once."""
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("slow", cpu="2")))
+    await cluster.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(cluster, "slow", "Running")
+    await cluster.client.delete(kinds.APP_WRAPPER, "gang", "default")
+    await cluster.until_gone(kinds.APP_WRAPPER, "gang")
+    await cluster.until(kinds.POD, "slow", lambda one: "deletionTimestamp" in one["metadata"])
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("next", pod("next", cpu="2")))
+    await cluster.until(kinds.APP_WRAPPER, "next", dispatched)
+    await cluster.create(kinds.APP_WRAPPER, app_wrapper("third", pod("third", cpu="1")))
+    found = await cluster.until(kinds.APP_WRAPPER, "third", waits)
+    assert "1 cpu needed, 0 free" in found["status"]["message"]
+    await cluster.client.delete(kinds.POD, "slow", "default", grace_seconds=0)
+    await cluster.until(kinds.APP_WRAPPER, "third", dispatched)
+
+
+@proven(without=counts_those_who_end_twice)
+async def test_f156_a_gang_that_is_taken_back_is_counted_once_while_its_pods_end(quiet: Cluster) -> None:
+    """F156: a preempted gang's pod is ending. Holds: what it does not hold goes to others meanwhile."""
+    start(quiet, settings=AppWrapperSettings(trust_unstamped=True, preemption=True))
+    await quiet.add_node("node-2", cpu="4", memory="8Gi", labels={"second": "yes"})
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", pod("low", cpu="3")))
+    await quiet.until(kinds.APP_WRAPPER, "low", dispatched)
+    await set_pod(quiet, "low", "Running", "node-2")
+    high = pod("high", cpu="4")
+    high["spec"]["nodeSelector"] = {"second": "yes"}
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("high", high, priority=5))
+    await quiet.until(kinds.POD, "low", lambda one: "deletionTimestamp" in one["metadata"])
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("other", pod("other", cpu="4")))
+    await quiet.until(kinds.APP_WRAPPER, "other", dispatched)
+    await quiet.client.delete(kinds.POD, "low", "default", grace_seconds=0)
+    await quiet.until(kinds.APP_WRAPPER, "high", dispatched)

@@ -15,6 +15,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.facts import Facts, is_started
+from shoal.controllers.appwrapper.leaving import Leaving
 from shoal.controllers.appwrapper.node_health import as_supply, flagged
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, owner_uid, read_fact, refusals
@@ -73,8 +74,7 @@ class Intake:
         self._never_again: dict[str, dict[str, PodFact]] = {}
         """Of running gangs, by UID: what stands for wrapped pods that are gone, by their name."""
         self._gang_of_pod: dict[str, str] = {}
-        self._leaving: dict[str, str] = {}
-        """UIDs of deleted AppWrappers of which pods are left, with the key under which they still hold their room."""
+        self._leaving = Leaving(planner.engine)
         self._pods: dict[str, dict[str, GangPod]] = {}
         self.pods_changed: Callable[[str], None] = lambda gang: None
         """Told of pods of gangs that are no AppWrappers."""
@@ -202,8 +202,7 @@ class Intake:
         held = self.planner.engine.gang(key)
         self.planner.forget(key)
         if held is not None and held.uid == uid and any(pod.is_live for pod in self.pods(uid)):
-            self._leaving[uid] = f"{key}#{uid}"  # its name is free for another; its room is not, before its pods end
-            self.planner.engine.update(msgspec.structs.replace(held, key=self._leaving[uid], state="stopping"))
+            self._leaving.begin(held, self._pod_facts(uid))
         address = self.addresses.pop(key, None)
         if address is not None and self._gone(address, wrapper):
             self._wake(address, 0.0)
@@ -294,9 +293,12 @@ class Intake:
             self._release_when_left(gang)
 
     def _release_when_left(self, gang: str) -> None:
-        """The last pod of a deleted AppWrapper has ended: its room is free."""
-        if gang in self._leaving and not any(pod.is_live for pod in self.pods(gang)):
-            self.planner.engine.remove(self._leaving.pop(gang))
+        """A deleted AppWrapper holds what its pods take, no more."""
+        if gang in self._leaving:
+            self._leaving.look(gang, self._pod_facts(gang))
+
+    def _pod_facts(self, gang: str) -> list[PodFact]:
+        return [pod.fact for pod in self.pods(gang)]
 
     def _subtree_changed(self, kind: Kind, change: Change) -> None:
         key = f"{kind.group}/{change.key}"

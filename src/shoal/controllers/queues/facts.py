@@ -49,7 +49,7 @@ class Facts:
         gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(status))
         if self._settings.device_tolerations:
             gang = tolerating(gang)
-        if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload):
+        if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
             gang = replace(gang, pod_sets=())
         cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
         rules = checks.rules_of(cluster_queue)
@@ -89,13 +89,14 @@ class Facts:
         found = self._world.job_of(key_of(workload))
         return found is not None and found[0].is_on_hold(found[1])
 
-    def _is_counted_by_its_wrapper(self, workload: Json) -> bool:
-        """Once an AppWrapper runs, its own controller tells its pods and its room; only quota is ours to count."""
+    def _is_counted_by_its_wrapper(self, workload: Json, state: str) -> bool:
+        """From its start until its last pod is gone an AppWrapper's own controller tells its pods and its room; only
+        quota is ours to count. Ours is the room of one that is admitted and not started yet."""
         owner = controller_of(workload)
         if owner is None or owner.get("kind") != kinds.APP_WRAPPER_V1BETA2.kind:
             return False
         found = self._world.job_of(key_of(workload))
-        return found is not None and not found[0].is_suspended(found[1])
+        return state == "stopping" or found is None or not found[0].is_suspended(found[1])
 
     def _on_booked_room(self, gang: Gang, workload: Json, wanted: list[str]) -> Gang:
         """Nodes were provided for it: it goes first on those. An autoscaler that keeps no book vouches for the room."""
