@@ -42,7 +42,7 @@ class Engine:
             self._queues.update(fact)
         if isinstance(fact, Gang) and fact.dialect == "kueue":
             self._queues.update(fact)
-            fact = self._queues.on_flavors(fact)
+            fact = self._queues.in_line(fact)
         self._state.update(fact)
 
     def remove(self, key: str) -> None:

@@ -117,7 +117,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """Quota tree name to seat. Depends on history, therefore stored."""
     assignment: tuple[PodSetAssignment, ...] = ()
     stopping_for: str = ""
-    """UID of the gang this one was stopped for. Stays until it starts again: that gang keeps its claim so long."""
+    """UID of the gang this one was stopped for. Stays until it starts again: that gang keeps its claim so long. On a
+    gang that is `reserved`: it is to leave, and holds its quota until that is stored."""
     obtaining: dict[str, int] = {}
     """Node pool name to number of nodes that were asked for on its behalf (`Obtain`) and may still come. Empty: nothing
     is under way, or it came to nothing."""

@@ -60,8 +60,8 @@ class Queues:
             )
             gang = state.gangs.get(reserve.gang)
             if gang is not None:
-                reserved = msgspec.structs.replace(gang, state="reserved", assignment=reserve.assignment)
-                state.put(self.on_flavors(reserved))
+                given = {"state": "reserved", "assignment": reserve.assignment, "stopping_for": ""}
+                state.put(self.in_line(msgspec.structs.replace(gang, **given)))
         for evict in decisions.evicted:
             gang = state.gangs.get(evict.gang)
             if gang is not None and gang.state in HOLDS:
@@ -70,21 +70,27 @@ class Queues:
                 state.put(msgspec.structs.replace(gang, state="held"))  # it had quota only; there is nothing to stop
         return decisions.plan(), tuple(reservations)
 
-    def on_flavors(self, gang: Gang) -> Gang:
+    def in_line(self, gang: Gang) -> Gang:
+        """The gang as the line for room knows it. One that has quota only and is to leave has nothing to stop there."""
+        if gang.state == "reserved" and gang.stopping_for:
+            return msgspec.structs.replace(gang, state="held")
+        return self._on_flavors(gang)
+
+    def _on_flavors(self, gang: Gang) -> Gang:
         """The gang as its pods will be: with the counts it was given and bound to its flavors' nodes."""
         if gang.state not in ("reserved", "admitted", "stopping") or not gang.assignment:
             return gang
         given = {entry.name: entry for entry in gang.assignment}
         pod_sets = tuple(
             [
-                self._on_flavors(pod_set, given[pod_set.name]) if pod_set.name in given else pod_set
+                self._pod_set(pod_set, given[pod_set.name]) if pod_set.name in given else pod_set
                 for pod_set in gang.pod_sets
             ]
         )
         same = all(map(is_, pod_sets, gang.pod_sets))
         return gang if same else msgspec.structs.replace(gang, pod_sets=pod_sets)
 
-    def _on_flavors(self, pod_set: PodSet, entry: PodSetAssignment) -> PodSet:
+    def _pod_set(self, pod_set: PodSet, entry: PodSetAssignment) -> PodSet:
         selector, tolerations = dict(pod_set.node_selector), pod_set.tolerations
         for name in sorted(set(entry.flavors.values())):
             flavor = self.facts.get(f"ResourceFlavor/{name}")

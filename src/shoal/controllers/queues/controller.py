@@ -67,7 +67,7 @@ class QueueController:
         self.queue: Controller[Key] = Controller("queues", self.reconciler.reconcile, workers=64, clock=self.clock)
         self._status = QueueStatus(self.office)
         self.metrics = Metrics(self.world, self._status.problems)
-        self.office.stored = self.metrics.stored
+        self.office.stored, self.office.tell_again = self.metrics.stored, self._tell_again
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )
@@ -169,6 +169,7 @@ class QueueController:
             self._gangs.pop(key, None)
             self._keys.pop(uid, None)
             self.facts.forget(uid)
+            self.office.forget(uid)
             self._host.engine.remove(key)
             self._host.replan()
         else:

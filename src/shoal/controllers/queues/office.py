@@ -13,6 +13,7 @@ from shoal.controllers.queues.words import LONGEST_EVENT, bounded
 from shoal.controllers.queues.world import World
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
+from shoal.kube.errors import ServerError, Unknown
 from shoal.kube.events import Recorder
 from shoal.kube.writes import Writer
 
@@ -37,13 +38,37 @@ class Office:
         self.recorder = recorder
         self.stored: Callable[[Draft], None] = lambda draft: None
         """Told of every status of a Workload that was written."""
+        self.tell_again: Callable[[str], None] = lambda uid: None
+        """Makes the engine hear what is stored of the gang with this UID, and plan."""
+        self._in_doubt: set[str] = set()
+        """UIDs of Workloads of which a write had no answer, and none got through since."""
+
+    def call_off(self, draft: Draft) -> None:
+        """It was given quota and told to leave, and neither is stored: then it simply waits on. Where a write may have
+        got through unseen, both are stored one after the other instead: the revision tells."""
+        metadata = draft.obj["metadata"]
+        key, uid = f"Workload/{metadata.get('namespace', '')}/{metadata['name']}", metadata["uid"]
+        if uid in self._in_doubt or draft.is_true("QuotaReserved") or not self.pending.is_overtaken(key, uid):
+            return
+        self.pending.withdraw(key)
+        self.tell_again(uid)
+
+    def forget(self, uid: str) -> None:
+        """The Workload with this UID is gone."""
+        self._in_doubt.discard(uid)
 
     async def store(self, draft: Draft) -> Json:
         """Write the draft's status on the very revision it was read at; then tell people what changed."""
         change = draft.change
         if not change:
             return draft.obj
-        stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
+        uid = draft.obj["metadata"]["uid"]
+        try:
+            stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
+        except (Unknown, ServerError):
+            self._in_doubt.add(uid)
+            raise
+        self._in_doubt.discard(uid)
         self.world.workloads.note_write(stored)
         self.stored(draft)
         for type, reason, message in draft.told:

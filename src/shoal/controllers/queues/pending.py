@@ -1,7 +1,9 @@
 """Decisions between the moment they are made and the moment they are stored.
 
 The engine assumes its own plans. Whatever is told about a gang meanwhile must not make it forget: the decision is laid
-over what is stored until that shows it, or until it is withdrawn because it can no longer be stored.
+over what is stored until that shows it, or until it is withdrawn because it can no longer be stored. No decision stays
+here that no write will end. One that is overtaken by a later plan before it was stored is kept with that one, because
+its write may be under way: whoever writes knows, and stores both or withdraws both.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Pending:
             self._reservations[reservation.gang] = reservation
             self._judged[reservation.gang] = _shape(gang_of.get(reservation.gang))
             self._holds.pop(reservation.gang, None)
+            self._preempts.pop(reservation.gang, None)
             touched[reservation.gang] = None
         for admit in plan.admits:
             if admit.gang in gang_of:
@@ -47,7 +50,6 @@ class Pending:
         for preempt in plan.preempts:
             if preempt.gang in gang_of:
                 self._preempts[preempt.gang] = preempt
-                self._reservations.pop(preempt.gang, None)
                 self._admits.pop(preempt.gang, None)
                 touched[preempt.gang] = None
         for hold in plan.holds:
@@ -68,7 +70,7 @@ class Pending:
             self._admits.pop(key, None)
         if gang.state == "reserved" and not gang.checks_done:
             self._admits.pop(key, None)
-        if gang.state not in ("reserved", "admitted"):
+        if gang.state not in ("reserved", "admitted") and key not in self._reservations:
             self._preempts.pop(key, None)
         if gang.state != "waiting":
             self._holds.pop(key, None)
@@ -84,14 +86,18 @@ class Pending:
         if reservation is not None and gang.state == "waiting":
             terms = replace(terms_of(gang), cluster_queue=reservation.queue, evicted_at=None)
             gang = replace(
-                gang, state="reserved", assignment=reservation.assignment, details={**gang.details, "kueue": terms}
+                gang,
+                state="reserved",
+                assignment=reservation.assignment,
+                stopping_for="",
+                details={**gang.details, "kueue": terms},
             )
         if admit is not None and gang.state == "reserved":
             gang = replace(gang, state="admitted")
         if gang.state in ("admitted", "stopping") and uid in self._placed:
             gang = replace(gang, assignment=_with_nodes(gang.assignment, self._placed[uid]))
         if preempt is not None and gang.state in ("reserved", "admitted"):
-            state = "stopping" if gang.state == "admitted" else "held"
+            state = "stopping" if gang.state == "admitted" else "reserved"  # either way its quota is taken until then
             gang = replace(gang, state=state, stopping_for=preempt.preemptor_uid)
         return gang
 
@@ -104,6 +110,10 @@ class Pending:
         """What was decided cannot be stored; the caller tells the facts again."""
         for book in (self._reservations, self._admits, self._preempts):
             book.pop(key, None)
+
+    def is_overtaken(self, key: str, uid: str) -> bool:
+        """Was it given quota, and told to leave again, before anything of that was stored?"""
+        return self.reservation(key, uid) is not None and self.preempt(key, uid) is not None
 
     def reservation(self, key: str, uid: str) -> Reservation | None:
         return about(self._reservations, key, uid)
@@ -129,7 +139,11 @@ class Pending:
 
 
 def _shape(gang: Gang | None) -> object:
-    return None if gang is None else (gang.uid, tuple((one.name, one.count, one.requests) for one in gang.pod_sets))
+    """What a reservation was decided on."""
+    if gang is None:
+        return None
+    asked = tuple((one.name, one.count, one.requests) for one in gang.pod_sets)
+    return gang.uid, gang.queue, gang.priority, asked
 
 
 def _with_nodes(

@@ -84,6 +84,7 @@ class Reconciler:
         if draft.is_true("DeactivationTarget") and is_active(workload):
             await self._patch(workload, {"spec": {"active": False}})
             return None
+        self._office.call_off(draft)
         wake = self._duties.advance(draft, self._situation(workload, found))
         workload = await self._office.store(draft)
         workload = await self._provisioning.look(workload)

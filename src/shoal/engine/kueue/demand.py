@@ -83,7 +83,8 @@ class Member:
         """It has quota: usage counts in its cluster queue."""
         self.assignment = gang.assignment if self.holds else ()
         self.usage: Usage = _usage(gang, terms) if self.holds else {}
-        self.evicted = self.holds and (terms.evicted_at is not None or gang.state == "stopping")
+        told_to_leave = gang.state == "stopping" or (gang.state == "reserved" and gang.stopping_for != "")
+        self.evicted = self.holds and (terms.evicted_at is not None or told_to_leave)
         self.reserved_at = gang.admitted_at
         self.memory: Memory | None = None
         self.memory_generation = 0

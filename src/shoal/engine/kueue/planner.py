@@ -6,7 +6,7 @@ waiting gangs costs about what changed. The number of cycles is bounded; what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
 from . import entry as back
@@ -39,8 +39,9 @@ class Planner:
         return self._run(heads)[0]
 
     def settle(self) -> Decisions:
-        """Cycles until nothing moves, merged into one answer: the last word on every gang."""
-        reserved: list[Reserve] = []
+        """Cycles until nothing moves, merged into one answer: the last word on every gang. Whoever was given quota on
+        the way and has to yield to another was never given any: nobody has heard of it yet."""
+        reserved: dict[str, Reserve] = {}
         evicted: dict[str, Evict] = {}
         waiting: dict[str, Wait] = {}
         skipped: dict[str, int] = {}
@@ -55,25 +56,36 @@ class Planner:
             generations = {head.queue: self._generation(head.queue) for head in heads}
             decisions, judged = self._run(heads)
             self._note_idle(judged, generations, idle)
-            reserved += decisions.reserved
-            evicted |= {entry.uid: entry for entry in decisions.evicted}
+            reserved |= {entry.uid: entry for entry in decisions.reserved}
             waiting |= {entry.uid: entry for entry in decisions.waiting}
+            for entry in decisions.evicted:
+                if self._take_back(entry, reserved):
+                    waiting.pop(entry.uid, None)
+                else:
+                    evicted[entry.uid] = entry
             for name, count in decisions.skipped_preemptions.items():
                 skipped[name] = skipped.get(name, 0) + count
         else:
             warnings.append(f"decisions did not settle within {budget} cycles; the rest waits for the next plan")
-        for entry in reserved:
-            waiting.pop(entry.uid, None)
-        waiting |= self._tell_unheard({entry.uid for entry in reserved} | waiting.keys())
+        for uid in reserved:
+            waiting.pop(uid, None)
+        waiting |= self._tell_unheard(reserved.keys() | waiting.keys())
         return Decisions(
-            reserved=tuple(reserved),
+            reserved=tuple(reserved.values()),
             evicted=tuple(evicted.values()),
             waiting=tuple(waiting.values()),
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
         )
 
-    def _tell_unheard(self, heard: set[str]) -> dict[str, Wait]:
+    def _take_back(self, evict: Evict, reserved: dict[str, Reserve]) -> bool:
+        """Has the victim its quota since this very plan? Then it waits on, and its preemptor need not wait for it."""
+        if self.state.settings.exact or reserved.pop(evict.uid, None) is None:
+            return False
+        self.register.take_back(evict.gang)
+        return True
+
+    def _tell_unheard(self, heard: Set[str]) -> dict[str, Wait]:
         """Newcomers that nobody looked at because they have no chance get to know why, too."""
         unheard, self.register.unheard = self.register.unheard, {}
         told: dict[str, Wait] = {}

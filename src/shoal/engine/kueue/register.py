@@ -91,6 +91,13 @@ class Register:
             self.state.outside_change()
             self._renew_successor(key)
 
+    def take_back(self, key: str) -> None:
+        """A reservation of which nobody was told comes to nothing: the gang waits as the facts say."""
+        member = self.members[key]
+        self._take_out(member)
+        self._put_in(self._member(member.gang))
+        self._renew_successor(key)
+
     def _member(self, gang: Gang) -> Member:
         """The gang as it stands: for a slice of an elastic job, beside the one whose place it takes."""
         queue, replaces = self._target(gang), terms_of(gang).replaces

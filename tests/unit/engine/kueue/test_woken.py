@@ -65,3 +65,41 @@ def test_flavors_looked_through_before_do_not_keep_a_gang_from_starting_smaller(
     world.settle()
     assert world.running() == {"first", "second"}
     assert [entry.count for entry in world.gangs["second"].assignment] == [2, 3]
+
+
+def test_a_plan_gives_no_quota_only_to_take_it_back():
+    """Of cycles merged into one plan only the outcome is told: the owner has its quota, the borrower waits on."""
+    world = World(
+        cohort("team"),
+        queue("a", 2, "team", reclaim="Any"),
+        queue("b", 0, "team"),
+        gang("a1", "a", at=1),
+        gang("a2", "a", at=2),
+        gang("b1", "b", at=3),
+    )
+    decisions = world.plan()
+    assert [entry.gang for entry in decisions.reserved] == ["Workload/default/a1", "Workload/default/a2"]
+    assert not decisions.evicted
+    assert [(entry.gang, entry.reason) for entry in decisions.waiting] == [("Workload/default/b1", "WaitingForQuota")]
+    assert world.used("a") == 2 and world.used("b") == 0
+    world.finish("a1")
+    world.settle()
+    assert world.running() == {"a2", "b1"}
+
+
+def test_a_preemptor_that_is_overtaken_waits_for_its_turn_again():
+    """Its victim has left, and one of higher priority takes the place at once: the first is next, when it is done."""
+    world = World(queue("q", 4, within="LowerPriority"), gang("a", "q", 2, priority=1), gang("b", "q", 2, at=1))
+    world.settle()
+    world.tell(gang("x", "q", 2, priority=1, at=2))
+    world.plan()
+    world.tell(gang("y", "q", 2, priority=3, at=3))
+    world.plan()
+    assert world.evictions == [("x", "b")]
+    world.let_go()
+    decisions = world.plan()
+    assert [entry.gang for entry in decisions.reserved] == ["Workload/default/y"]
+    assert world.evictions == [("x", "b")]
+    world.finish("a", "y")
+    world.settle()
+    assert world.running() == {"x", "b"}
