@@ -47,7 +47,7 @@ DIFFERENT_VALUES = {
 }
 # Field owners are compared but for these: an apply that changes nothing, one kind written at two versions, the order of
 # an entry that a scale made, labels that are written with a status, and what is asked and never stored.
-DIFFERENT_OWNERS = r"deployments/applied|gadgets|(deployments|sets)/w/|daemonsets|pods/mutable|reviews|/token$"
+DIFFERENT_OWNERS = r"deployments/applied|gadgets|(deployments|sets)/w/|daemonsets|pods/(mutable|victim)|reviews|/token$"
 # Requests with another code, by what is sent.
 DIFFERENT_CODES = {
     r"row > 1": "types in lists of lists are found when a rule runs",

@@ -43,7 +43,7 @@ def as_user(server: Server, name: str, *groups: str) -> Client:
 async def grant(
     client: Client, user: str, verbs: list[str], resources: list[str], namespace: str = "default", group: str = ""
 ) -> None:
-    name = f"{user}-{'-'.join(verbs)}".replace("*", "all")
+    name = f"{user}-{'-'.join(verbs)}{'.' + group if group else ''}".replace("*", "all")
     await client.create(
         ROLE,
         {"metadata": {"name": name}, "rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]},

@@ -9,6 +9,8 @@ import pytest
 
 from shoal.api import kinds
 from shoal.kube.errors import NotFound
+from shoal.local.builtin import collector
+from tests.faults import proven
 
 
 def config(name, *owners, **metadata):
@@ -141,3 +143,22 @@ async def test_the_collector_answers_within_milliseconds_among_a_thousand_others
         await cluster.until_gone(kinds.CONFIG_MAP, f"child-{number}")
         spans.append(time.process_time() - began)
     assert sorted(spans)[len(spans) // 2] < 0.1, spans
+
+
+def _by_uid_alone(patch):
+    patch.setattr(collector, "_reaches", lambda dependant, owner: True)
+
+
+@proven(without=_by_uid_alone)
+async def test_f197_foreground_deletion_waits_for_no_other_namespace(cluster):
+    """F197: an object of another namespace names an owner by its UID, asks to block its deletion, and never goes.
+    Holds: the owner goes when what is in its own namespace has gone, and orphaning changes nothing elsewhere."""
+    await cluster.client.create(kinds.NAMESPACE, {"metadata": {"name": "elsewhere"}})
+    for name, propagation in (("owner", "Foreground"), ("other", "Orphan")):
+        owner = await cluster.create(kinds.CONFIG_MAP, config(name))
+        held = config(f"held-{name}", owned_by(owner, blocks=True), finalizers=["test.example/hold"])
+        made = await cluster.client.create(kinds.CONFIG_MAP, held, "elsewhere")
+        await cluster.client.delete(kinds.CONFIG_MAP, name, "default", propagation=propagation)
+        await cluster.until_gone(kinds.CONFIG_MAP, name)
+        after = await cluster.client.get(kinds.CONFIG_MAP, f"held-{name}", "elsewhere")
+        assert after["metadata"]["ownerReferences"] == made["metadata"]["ownerReferences"]

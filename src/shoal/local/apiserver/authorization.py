@@ -18,6 +18,7 @@ from shoal.local.apiserver.route import User
 
 MASTERS = "system:masters"
 _RBAC = "rbac.authorization.k8s.io"
+_EVERY_NAME = "\0"  # of a rule that names no objects: no rule that names some covers it
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -110,22 +111,23 @@ class Authorizer:
         for record in self._cluster_bindings.records():
             binding = self._decoded(self._cluster_bindings, "", record.name, _Binding)
             if _binds(binding, user, ""):
-                yield from self._rules(self._cluster_roles, "", binding.role_ref.name)
+                yield from self._rules(self._cluster_roles, "", binding.role_ref.name) or ()
         if not namespace:
             return
         for record in self._bindings.records(namespace):
             binding = self._decoded(self._bindings, namespace, record.name, _Binding)
             if _binds(binding, user, namespace):
-                yield from self.rules_of(namespace, binding.role_ref.kind, binding.role_ref.name)
+                yield from self.rules_of(namespace, binding.role_ref.kind, binding.role_ref.name) or ()
 
-    def rules_of(self, namespace: str, kind: str, name: str) -> tuple[Rule, ...]:
+    def rules_of(self, namespace: str, kind: str, name: str) -> tuple[Rule, ...] | None:
+        """What a role grants; None where there is no such role."""
         if kind == "ClusterRole":
             return self._rules(self._cluster_roles, "", name)
         return self._rules(self._roles, namespace, name)
 
-    def _rules(self, collection: Collection, namespace: str, name: str) -> tuple[Rule, ...]:
+    def _rules(self, collection: Collection, namespace: str, name: str) -> tuple[Rule, ...] | None:
         role = self._decoded(collection, namespace, name, _Role)
-        return role.rules or () if role is not None else ()
+        return role.rules or () if role is not None else None
 
     def _decoded(self, collection: Collection, namespace: str, name: str, shape: Any) -> Any:
         record = collection.get(namespace, name)
@@ -157,7 +159,7 @@ def _binds(binding: _Binding, user: User, namespace: str) -> bool:
     for subject in binding.subjects or ():
         match subject.kind:
             case "User":
-                if subject.name == user.name or subject.name == "*":
+                if subject.name == user.name:
                     return True
             case "Group":
                 if subject.name in user.groups:
@@ -176,7 +178,7 @@ def _actions(rule: Rule, namespace: str) -> Iterable[Action]:
         for group in rule.api_groups:
             for resource in rule.resources:
                 plural, _, subresource = resource.partition("/")
-                for name in rule.resource_names or ("",):
+                for name in rule.resource_names or (_EVERY_NAME,):
                     yield Action(verb, group, plural, subresource, namespace, name)
 
 

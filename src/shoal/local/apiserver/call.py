@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}")
 class Call:
     """A resource request."""
 
-    __slots__ = ("faults", "owned_as", "request", "resource", "route", "user", "version", "warnings")
+    __slots__ = ("asked", "faults", "owned_as", "request", "resource", "route", "user", "version", "view", "warnings")
 
     def __init__(self, request: Request, user: User, route: Route, resource: Resource, version: Version) -> None:
         self.request = request
@@ -36,6 +36,8 @@ class Call:
         self.warnings: list[str] = []
         self.faults: list[str] = []  # of the body itself: what strict validation refuses and others are warned of
         self.owned_as = route.subresource  # the part of the object under which its fields are owned
+        self.view: View | None = None  # as what webhooks see the object, where that is not the object itself
+        self.asked = False  # webhooks have seen what was sent, before it became a change of the object
 
     @property
     def namespace(self) -> str:
@@ -96,6 +98,15 @@ class Call:
         if not _NUMBER.fullmatch(text) or int(text) < least:
             raise bad_request(f'{name}: Invalid value: "{text[:80]}": must be a whole number not less than {least}')
         return int(text)
+
+
+class View:
+    """A subresource with a kind of its own: how the object looks through it, and how a change comes back."""
+
+    def __init__(self, call: Call, show: Callable[[Json], Json], take: Callable[[Json, Json], None]) -> None:
+        self.call = call
+        self.show = show
+        self.take = take
 
 
 class StreamAnswer:

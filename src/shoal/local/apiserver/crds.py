@@ -55,11 +55,20 @@ class CustomKinds:
         crd = decoded(event.record)
         if event.type == "DELETED":
             spec = crd["spec"]
-            self.registry.drop(spec["group"], spec["names"]["plural"])
+            if self._built_in(spec) is None:
+                self.registry.drop(spec["group"], spec["names"]["plural"])
         else:
             self._serve(crd, event.record.revision)
 
+    def _built_in(self, spec: Json) -> Resource | None:
+        """The kind of the server's own that a definition would replace: its objects are not the definition's."""
+        found = self.registry.find(str(spec.get("group")), str(spec["names"].get("plural")))
+        return found if found is not None and not found.custom else None
+
     def _serve(self, crd: Json, revision: int) -> None:
+        if self._built_in(crd["spec"]) is not None:
+            self._let_go(crd, None)
+            return
         resource = as_resource(crd, self.storage)
         before = self.registry.find(resource.group, resource.plural)
         known = before is not None and before.stored_schema == resource.stored_schema
@@ -67,21 +76,31 @@ class CustomKinds:
         if any(record.revision < resource.since for record in resource.collection.records()):
             resource.mixed = True
         self.registry.add(resource)
+        self._let_go(crd, resource)
+
+    def _let_go(self, crd: Json, resource: Resource | None) -> None:
         name = crd["metadata"]["name"]
         if crd["metadata"].get("deletionTimestamp") and name not in self._cleaning and self.empty is not None:
             task = asyncio.ensure_future(self._clean(resource, name))
             self._cleaning[name] = task
             task.add_done_callback(lambda _: self._cleaning.pop(name, None))
 
-    async def _clean(self, resource: Resource, name: str) -> None:
-        """Delete all objects of a kind that is going, wait for their finalizers, then let the CRD go."""
+    async def _clean(self, resource: Resource | None, name: str) -> None:
+        """Delete all objects of a kind that is going, wait for their finalizers, then let the CRD go.
+
+        One that was never served (`resource` None) has no objects.
+        """
         assert self.empty is not None and self.finish is not None
-        while len(resource.collection):
+        while resource is not None and len(resource.collection):
             waiting = resource.collection.changed()
             await self.empty(resource)
             if len(resource.collection):
                 await waiting
         await self.finish(name)
+
+    async def settled(self) -> None:
+        """Until definitions that were going are gone, as far as their objects let them."""
+        await asyncio.gather(*self._cleaning.values(), return_exceptions=True)
 
     async def stop(self) -> None:
         for task in list(self._cleaning.values()):
@@ -142,6 +161,8 @@ class CustomKinds:
         """Why the names cannot be used, or nothing."""
         names = spec["names"]
         group, plural = spec.get("group"), names.get("plural")
+        if self._built_in(spec) is not None:
+            return f'"{plural}" is already in use'
         for other in self.registry.all():
             if other.group != group or other.plural == plural:
                 continue

@@ -101,7 +101,7 @@ class Deleter:
         for _ in range(5):
             obj = decoded(record)
             self._check(call, obj, options)
-            if self.admission.webhooks.validating or self.admission.webhooks.mutating:
+            if not call.asked and (self.admission.webhooks.validating or self.admission.webhooks.mutating):
                 await self.admission.webhooks.validate(call, None, obj)
                 current = resource.collection.head(record.namespace, record.name)
                 if current is None:

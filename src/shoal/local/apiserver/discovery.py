@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api.meta import Json
-from shoal.local.apiserver.resources import Registry, Resource, Version
+from shoal.local.apiserver.gate import SUBRESOURCE_VERBS
+from shoal.local.apiserver.resources import SPOKEN_GROUP, Registry, Resource, Version
 
 KUBERNETES_VERSION = {
     "major": "1",
@@ -27,25 +28,6 @@ KUBERNETES_VERSION = {
 }
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 AGGREGATED_BETA = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-_SUBRESOURCE_VERBS = {
-    "status": ("get", "patch", "update"),
-    "scale": ("get", "patch", "update"),
-    "log": ("get",),
-    "binding": ("create",),
-    "eviction": ("create",),
-    "token": ("create",),
-    "finalize": ("update",),
-    "exec": ("create", "get"),
-    "attach": ("create", "get"),
-    "portforward": ("create", "get"),
-    "ephemeralcontainers": ("get", "patch", "update"),
-    "resize": ("get", "patch", "update"),
-}
-_SPOKEN_GROUP = {
-    "Scale": ("autoscaling", "v1"),
-    "Eviction": ("policy", "v1"),
-    "TokenRequest": ("authentication.k8s.io", "v1"),
-}
 
 
 class Discovery:
@@ -115,10 +97,10 @@ class Discovery:
                     "singularName": "",
                     "namespaced": resource.namespaced,
                     "kind": spoken,
-                    "verbs": list(_SUBRESOURCE_VERBS[name]),
+                    "verbs": list(SUBRESOURCE_VERBS[name]),
                 }
-                if spoken in _SPOKEN_GROUP:
-                    part["group"], part["version"] = _SPOKEN_GROUP[spoken]
+                if spoken in SPOKEN_GROUP:
+                    part["group"], part["version"] = SPOKEN_GROUP[spoken]
                 found.append(part)
         return {
             "kind": "APIResourceList",
@@ -177,12 +159,12 @@ def _described(resource: Resource, served: Version) -> Json:
         entry["categories"] = list(resource.categories)
     subresources = []
     for name, spoken in resource.subresources_of(served).items():
-        group, version = _SPOKEN_GROUP.get(spoken, (kind.group, kind.version))
+        group, version = SPOKEN_GROUP.get(spoken, (kind.group, kind.version))
         subresources.append(
             {
                 "subresource": name,
                 "responseKind": {"group": group, "version": version, "kind": spoken},
-                "verbs": list(_SUBRESOURCE_VERBS[name]),
+                "verbs": list(SUBRESOURCE_VERBS[name]),
             }
         )
     if subresources:

@@ -34,7 +34,7 @@ class Evictor:
         self.deleter = deleter
 
     async def evict(self, call: Call, pod: Json) -> Answer:
-        options = _options(call)
+        options = _options(call, await self._admitted(call))
         _check_preconditions(call, options.preconditions, pod["metadata"])
         if (pod.get("status") or {}).get("phase") not in _OVER and not pod["metadata"].get("deletionTimestamp"):
             for budget in self._budgets(call, pod):
@@ -52,6 +52,11 @@ class Evictor:
         return object_answer(
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
         )
+
+    async def _admitted(self, call: Call) -> Json:
+        eviction = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+        objects.check_metadata(eviction, "Eviction")
+        return await self.writer.admission.admit_part(call, eviction)
 
     async def _mark(self, call: Call) -> None:
         """Say on the pod why it goes: policies of Jobs tell an eviction from a failure by that."""
@@ -110,8 +115,7 @@ class Evictor:
         await self.writer.change(Call(request, SYSTEM, where, resource, resource.versions["v1"]), produce)
 
 
-def _options(call: Call) -> Options:
-    eviction = decode_object(call.request.body, call.request.headers.get("content-type", ""))
+def _options(call: Call, eviction: Json) -> Options:
     if eviction.get("apiVersion") not in (None, "", "policy/v1", "policy/v1beta1"):
         version = str(eviction["apiVersion"])[:80]
         raise bad_request(

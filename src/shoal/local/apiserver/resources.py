@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 ONLY_CREATE = ("create",)
+SPOKEN_GROUP = {
+    "Scale": ("autoscaling", "v1"),
+    "Eviction": ("policy", "v1"),
+    "TokenRequest": ("authentication.k8s.io", "v1"),
+}
+"""Where the kinds belong that only subresources speak."""
 
 
 class Column(msgspec.Struct, frozen=True):

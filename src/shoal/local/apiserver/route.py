@@ -22,7 +22,10 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct):
-    """A resource request. `name` is empty for collections; `rest` is what follows a subresource."""
+    """A resource request. `name` is empty for collections; `rest` is what follows a subresource.
+
+    `placed`: the path names a namespace before the resource. A namespace itself is authorised in itself and not placed.
+    """
 
     verb: str
     group: str
@@ -32,6 +35,7 @@ class Route(msgspec.Struct):
     name: str = ""
     subresource: str = ""
     rest: str = ""
+    placed: bool = False
 
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "HEAD": "get", "DELETE": "delete"}
@@ -55,10 +59,10 @@ def parse(request: Request) -> Route | None:
     old_watch = False
     if rest[0] == "watch" and len(rest) > 1:  # the deprecated /watch/ prefix
         old_watch, rest = True, rest[1:]
-    namespace = ""
-    if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
-        namespace, rest = rest[1], rest[2:]
-    elif rest[0] == "namespaces" and len(rest) >= 2 and group == "":
+    namespace, placed = "", False
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+        namespace, rest, placed = rest[1], rest[2:], True
+    elif rest[0] == "namespaces" and len(rest) >= 2:
         namespace = rest[1]  # a namespace lies in itself, for authorisation
     route = Route(
         verb,
@@ -69,6 +73,7 @@ def parse(request: Request) -> Route | None:
         rest[1] if len(rest) > 1 else "",
         rest[2] if len(rest) > 2 else "",
         "/".join(rest[3:]),
+        placed,
     )
     if old_watch:
         route.verb = "watch"

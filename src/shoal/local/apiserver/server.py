@@ -19,7 +19,7 @@ import msgspec
 from shoal.errors import ShoalError
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
-from shoal.local.apiserver import bootstrap, portforward, terminals
+from shoal.local.apiserver import bootstrap, gate, portforward, terminals
 from shoal.local.apiserver import route as routes
 from shoal.local.apiserver.admission import Admission
 from shoal.local.apiserver.audit import AuditLog
@@ -33,7 +33,6 @@ from shoal.local.apiserver.conversion import Converter
 from shoal.local.apiserver.crds import CustomKinds
 from shoal.local.apiserver.deleting import Deleter
 from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
-from shoal.local.apiserver.field_selectors import selected_name
 from shoal.local.apiserver.front import Front
 from shoal.local.apiserver.hooks import HookCaller
 from shoal.local.apiserver.inprocess import LocalTransport
@@ -71,7 +70,6 @@ log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
-_CONNECTIONS = frozenset(("exec", "attach", "portforward"))
 
 
 class Server:
@@ -269,14 +267,14 @@ class Server:
         route = routes.parse(request)
         if route is None:
             return self._document(request, user)
-        self._authorize(user, route, request)
+        gate.authorize(self.authorizer, user, route, request)
         resource = self.registry.find(route.group, route.plural)
         version = resource.versions.get(route.version) if resource is not None else None
         if resource is None or version is None or not version.served:
             raise self._unknown(route)
         wanted = negotiate(request.headers.get("accept", ""), kept="get" in resource.verbs)
         call = Call(request, user, route, resource, version)
-        self._check_route(call)
+        gate.check(call)
         answer = await self._dispatch(call)
         if wanted is not PLAIN:
             answer = self.presenter.present(call, answer, wanted)
@@ -312,39 +310,6 @@ class Server:
             case "deletecollection":
                 return await self.deleter.delete_collection(call)
         raise method_not_allowed()
-
-    def _check_route(self, call: Call) -> None:
-        """The verb, the subresource and the scope must exist for this resource."""
-        route, resource = call.route, call.resource
-        made = resource.custom and route.verb == "create"  # whether its definition is going, the writer says
-        if route.subresource:
-            if route.subresource not in resource.subresources_of(call.version):
-                if resource.custom:
-                    details = {"name": route.name, "group": route.group, "kind": route.plural}
-                    raise Refused(404, "NotFound", no_such_resource().message, details=details)
-                raise no_such_resource()
-        elif not made and (route.verb not in resource.verbs or (route.verb in ("update", "patch") and not route.name)):
-            raise method_not_allowed()
-        if route.verb == "create" and route.name and not route.subresource:
-            raise method_not_allowed()
-        if resource.namespaced:
-            if not route.namespace and (route.name or route.verb in ("create", "deletecollection")):
-                if resource.custom:
-                    raise page_not_found()
-                raise no_such_resource() if route.name or resource.plural == "bindings" else method_not_allowed()
-        elif route.namespace and resource.plural != "namespaces":
-            raise no_such_resource()
-
-    def _authorize(self, user: User, route: Route, request: Request) -> None:
-        if MASTERS in user.groups:
-            return
-        verb = "create" if route.subresource in _CONNECTIONS else route.verb  # a GET opens them, but it is no reading
-        name = route.name
-        if not name and verb in ("list", "watch", "deletecollection"):
-            name = selected_name(request.query.get("fieldSelector", ""))
-        action = Action(verb, route.group, route.plural, route.subresource, route.namespace, name)
-        if not self.authorizer.allowed(user, action):
-            raise forbidden(route.group, route.plural, name, denied(user, action))
 
     def _unknown(self, route: Route) -> Refused:
         known = self.registry.groups().get(route.group, ())

@@ -116,6 +116,8 @@ def prepare_update(resource: Resource, version: Version, new: Json, old: Json, s
         return _status_only(resource, new, old)
     if subresource == "binding":
         return new
+    if subresource in ("ephemeralcontainers", "resize"):
+        return _containers_only(new, old, subresource)
     if subresource == "finalize":
         kept = dict(old)
         kept["metadata"] = new["metadata"]
@@ -167,6 +169,31 @@ def _status_only(resource: Resource, new: Json, old: Json) -> Json:
         kept["status"] = new["status"]
     else:
         kept.pop("status", None)
+    return kept
+
+
+def _containers_only(new: Json, old: Json, subresource: str) -> Json:
+    """Of a pod, its ephemeral containers, or the resources of its containers, and nothing else."""
+    kept: Json = msgspec.json.decode(msgspec.json.encode(old))
+    managed = new["metadata"].get("managedFields")
+    if managed is not None:
+        kept["metadata"]["managedFields"] = managed
+    spec, wanted = kept["spec"], new.get("spec")
+    wanted = wanted if type(wanted) is dict else {}
+    if subresource == "ephemeralcontainers":
+        spec.pop("ephemeralContainers", None)
+        if wanted.get("ephemeralContainers"):
+            spec["ephemeralContainers"] = wanted["ephemeralContainers"]
+        return kept
+    for part in ("containers", "initContainers"):
+        named = {one.get("name"): one for one in _items(wanted, part)}
+        for container in _items(spec, part):
+            for field in ("resources", "resizePolicy"):
+                given = named.get(container.get("name"), container)
+                if field in given:
+                    container[field] = given[field]
+                else:
+                    container.pop(field, None)
     return kept
 
 

@@ -7,6 +7,7 @@ through hooks that the node agent registers.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
 from shoal.local.apiserver import objects
 from shoal.local.apiserver.body import decode, decode_object, media_of
-from shoal.local.apiserver.call import Answer, Call, StreamAnswer, Upgrade, decoded, object_answer
+from shoal.local.apiserver.call import Answer, Call, StreamAnswer, Upgrade, View, decoded, object_answer
 from shoal.local.apiserver.deleting import Deleter
 from shoal.local.apiserver.eviction import Evictor
 from shoal.local.apiserver.patch import PatchError, json_patch, merge_patch
@@ -36,7 +37,7 @@ from shoal.local.apiserver.status import (
     unsupported_media,
 )
 from shoal.local.apiserver.terminals import PROTOCOLS
-from shoal.local.apiserver.tokens import Tokens
+from shoal.local.apiserver.tokens import Tokens, request_spec
 from shoal.local.apiserver.writing import PATCHES, Writer
 
 LogSource = Callable[[Json, "LogOptions"], Awaitable[AsyncIterator[bytes]]]
@@ -148,29 +149,18 @@ class Subresources:
                     call.route.name,
                     "the object has been modified; please apply your changes to the latest version and try again",
                 )
-            spec = wanted.get("spec")
-            replicas = (spec.get("replicas") or 0) if type(spec) is dict else 0
-            if type(replicas) is not int or not 0 <= replicas < 1 << 31:
-                custom = call.resource.custom
-                raise invalid(
-                    call.resource.group if custom else "autoscaling",
-                    call.resource.kind if custom else "Scale",
-                    call.route.name,
-                    [
-                        cause(
-                            "FieldValueInvalid",
-                            f"Invalid value: {replicas}: must be greater than or equal to 0",
-                            paths["specReplicasPath"] if custom else "spec.replicas",
-                        )
-                    ],
-                )
-            _put(old, paths["specReplicasPath"], replicas)
+            _put(old, paths["specReplicasPath"], _replicas(call, wanted, paths))
             return old
 
         whole = Call(
             call.request, call.user, msgspec.structs.replace(call.route, subresource=""), call.resource, call.version
         )
         whole.owned_as = "scale"
+
+        def take(obj: Json, scale: Json) -> None:
+            _put(obj, paths["specReplicasPath"], _replicas(call, scale, paths))
+
+        whole.view = View(call, partial(self._scale, call), take)
         answer = await self.writer.change(whole, produce)
         assert not isinstance(answer, (StreamAnswer, Upgrade))
         return object_answer(self._scale(call, msgspec.json.decode(answer.body)))
@@ -200,6 +190,7 @@ class Subresources:
         """The scheduler's word: this pod runs on that node."""
         binding = decode_object(call.request.body, call.request.headers.get("content-type", ""))
         objects.check_metadata(binding, "Binding")
+        binding = await self.writer.admission.admit_part(call, binding)
         _check_name(call, binding, "Binding")
         target = binding.get("target")
         target = target if type(target) is dict else {}
@@ -277,7 +268,8 @@ class Subresources:
                 f'TokenRequest in version "{version}" cannot be handled as a TokenRequest: no kind "TokenRequest" is '
                 f'registered for version "{version}"'
             )
-        self._find_bound(call, (wanted.get("spec") or {}) if type(wanted.get("spec")) is dict else {})
+        wanted = await self.writer.admission.admit_part(call, wanted)
+        self._find_bound(call, request_spec(wanted))
         return object_answer(self.tokens.request(account, wanted), 201)
 
     def _find_bound(self, call: Call, spec: Json) -> None:
@@ -355,6 +347,27 @@ class Subresources:
 def _check_name(call: Call, body: Json, kind: str) -> None:
     if body["metadata"].get("name") not in (None, "", call.route.name):
         raise bad_request(f"name in URL does not match name in {kind} object")
+
+
+def _replicas(call: Call, scale: Json, paths: Json) -> int:
+    """The number that a Scale asks for."""
+    spec = scale.get("spec")
+    replicas = (spec.get("replicas") or 0) if type(spec) is dict else 0
+    if type(replicas) is not int or not 0 <= replicas < 1 << 31:
+        custom = call.resource.custom
+        raise invalid(
+            call.resource.group if custom else "autoscaling",
+            call.resource.kind if custom else "Scale",
+            call.route.name,
+            [
+                cause(
+                    "FieldValueInvalid",
+                    f"Invalid value: {replicas}: must be greater than or equal to 0",
+                    paths["specReplicasPath"] if custom else "spec.replicas",
+                )
+            ],
+        )
+    return replicas
 
 
 def _steps(path: str) -> list[str]:

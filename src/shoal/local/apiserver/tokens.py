@@ -33,6 +33,32 @@ _HOLDERS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 """What a token may be bound to: it ends with that object."""
 
 
+class _Bound(msgspec.Struct, rename="camel"):
+    kind: str | None = None
+    api_version: str | None = None
+    name: str | None = None
+    uid: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    audiences: list[str] | None = None
+    expiration_seconds: int | None = None
+    bound_object_ref: _Bound | None = None
+
+
+class _Request(msgspec.Struct):
+    spec: _Spec | None = None
+
+
+def request_spec(wanted: Json) -> Json:
+    """The spec of a TokenRequest, every value of its type: what is signed here is read again without a look."""
+    try:
+        msgspec.convert(wanted, _Request)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"TokenRequest cannot be decoded: {error}") from None
+    return wanted.get("spec") or {}
+
+
 class Tokens:
     def __init__(self, registry: Registry, clock: Clock, key: ec.EllipticCurvePrivateKey) -> None:
         self.registry = registry
@@ -46,14 +72,9 @@ class Tokens:
 
     def request(self, account: Json, wanted: Json) -> Json:
         """Answer a TokenRequest."""
-        spec = wanted.get("spec") if type(wanted.get("spec")) is dict else {}
-        assert spec is not None
+        spec = request_spec(wanted)
         audiences = spec.get("audiences") or [ISSUER]
         seconds = spec.get("expirationSeconds") or USUAL_SECONDS
-        if type(seconds) is not int or type(audiences) is not list:
-            raise bad_request(
-                "TokenRequest cannot be decoded: spec.expirationSeconds is a number, spec.audiences a list"
-            )
         if seconds < LEAST_SECONDS or seconds > 1 << 32:
             bound = "less than 10 minutes" if seconds < LEAST_SECONDS else "larger than 2^32 seconds"
             raise invalid(

@@ -28,7 +28,13 @@ from shoal.local.apiserver.patch import same
 from shoal.local.apiserver.validation_access import validate_binding, validate_role, validate_webhooks
 from shoal.local.apiserver.validation_crd import validate_crd
 from shoal.local.apiserver.validation_limits import validate_limit_range, validate_quota, validate_taints
-from shoal.local.apiserver.validation_pods import validate_pod, validate_pod_status, validate_template_resource
+from shoal.local.apiserver.validation_pods import (
+    validate_ephemeral_containers,
+    validate_pod,
+    validate_pod_status,
+    validate_resize,
+    validate_template_resource,
+)
 from shoal.local.apiserver.validation_storage import validate_claim, validate_storage_class
 from shoal.local.apiserver.validation_workloads import (
     validate_cron_job,
@@ -51,8 +57,8 @@ _PLAIN_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 def validate(kind: Kind, obj: Json, old: Json | None = None, *, subresource: str = "") -> list[FieldError]:
     """Everything that is wrong with `obj`; with `old` it is an update of that."""
     errors = validate_metadata(kind, obj.get("metadata") or {}, (old or {}).get("metadata") if old else None)
-    check = _CHECKS.get(kind.group_kind) if not subresource else _STATUS_CHECKS.get(kind.group_kind)
-    if check is not None and subresource in ("", "status"):
+    check = _CHECKS.get(kind.group_kind) if not subresource else _PART_CHECKS.get((kind.group_kind, subresource))
+    if check is not None:
         errors += check(obj, old)
     return errors
 
@@ -341,8 +347,10 @@ _CHECKS: dict[str, Check] = {
     kinds.NODE.group_kind: validate_taints,
 }
 
-_STATUS_CHECKS: dict[str, Check] = {
-    kinds.SERVICE.group_kind: _service_status,
-    kinds.POD.group_kind: validate_pod_status,
-    kinds.NAMESPACE.group_kind: _namespace_status,
+_PART_CHECKS: dict[tuple[str, str], Check] = {
+    (kinds.SERVICE.group_kind, "status"): _service_status,
+    (kinds.POD.group_kind, "status"): validate_pod_status,
+    (kinds.POD.group_kind, "ephemeralcontainers"): validate_ephemeral_containers,
+    (kinds.POD.group_kind, "resize"): validate_resize,
+    (kinds.NAMESPACE.group_kind, "status"): _namespace_status,
 }

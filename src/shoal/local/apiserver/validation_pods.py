@@ -10,6 +10,7 @@ from shoal.errors import BadInput
 from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from shoal.local.apiserver.patch import clone
+from shoal.local.apiserver.strategy import quality_of_service
 from shoal.local.apiserver.validation_affinity import validate_affinity, validate_spread
 
 Json = dict[str, Any]
@@ -25,7 +26,11 @@ _CHANGEABLE = (
 
 def validate_pod(pod: Json, old: Json | None) -> list[FieldError]:
     if old is None:
-        return validate_pod_spec(pod.get("spec") or {}, "spec")
+        spec = pod.get("spec") or {}
+        errors = validate_pod_spec(spec, "spec")
+        if spec.get("ephemeralContainers"):
+            errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        return errors
     return _update(pod.get("spec") or {}, old.get("spec") or {})
 
 
@@ -44,6 +49,40 @@ def validate_pod_status(pod: Json, old: Json | None) -> list[FieldError]:
     if len(set(families)) < len(families):
         words = "may specify no more than one IP for each IP family"
         errors.append(invalid("status.podIPs", [{"IP": text} for text in found], words))
+    return errors
+
+
+def validate_ephemeral_containers(pod: Json, old: Json | None) -> list[FieldError]:
+    """Debuggers are added to a pod that runs; those that are there stay as they are."""
+    spec = pod.get("spec") or {}
+    errors: list[FieldError] = []
+    volumes = {str(volume.get("name")) for volume in spec.get("volumes") or ()}
+    seen = {str(one.get("name")) for part in ("initContainers", "containers") for one in spec.get(part) or ()}
+    for index, container in enumerate(spec.get("ephemeralContainers") or ()):
+        path = f"spec.ephemeralContainers[{index}]"
+        errors += _container(container, path, volumes, seen)
+        for field in ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
+            if container.get(field):
+                errors.append(forbidden(f"{path}.{field}", "cannot be set for an Ephemeral Container"))
+    now = {one.get("name"): one for one in spec.get("ephemeralContainers") or ()}
+    for before in ((old or {}).get("spec") or {}).get("ephemeralContainers") or ():
+        if now.get(before.get("name")) != before:
+            words = f'existing ephemeral containers "{before.get("name")}" may not be '
+            words += "changed" if before.get("name") in now else "removed"
+            errors.append(forbidden("spec.ephemeralContainers", words))
+    return errors
+
+
+def validate_resize(pod: Json, old: Json | None) -> list[FieldError]:
+    """The resources of a pod that runs: good ones, and no other class of service."""
+    spec = pod.get("spec") or {}
+    errors: list[FieldError] = []
+    for part in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(part) or ()):
+            errors += _resources(container.get("resources") or {}, f"spec.{part}[{index}].resources")
+    before = quality_of_service((old or {}).get("spec") or {})
+    if not errors and quality_of_service(spec) != before:
+        errors.append(invalid("spec", before, "Pod QOS Class may not change as a result of resizing"))
     return errors
 
 

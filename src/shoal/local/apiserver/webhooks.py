@@ -21,7 +21,7 @@ from shoal.local.apiserver.collection import Collection
 from shoal.local.apiserver.hooks import HookCaller, HookUnreachable
 from shoal.local.apiserver.match_conditions import ConditionFailed, matches
 from shoal.local.apiserver.patch import PatchError, json_patch
-from shoal.local.apiserver.resources import Registry
+from shoal.local.apiserver.resources import SPOKEN_GROUP, Registry
 from shoal.local.apiserver.reviews import shown
 from shoal.local.apiserver.selectors import label_selector
 from shoal.local.apiserver.status import Refused, bad_request, internal
@@ -101,7 +101,8 @@ class Webhooks:
         if answer is None or not answer.get("patch"):
             return obj
         changed = _patched(hook, obj, answer)
-        self.settle(call, changed)
+        if not _spoken(call):
+            self.settle(call, changed)
         return changed
 
     async def validate(self, call: Call, obj: Json | None, old: Json | None) -> None:
@@ -237,9 +238,7 @@ def _matches(
 
 def review_of(uid: str, call: Call, operation: str, obj: Json | None, old: Json | None) -> Json:
     kind, resource, route = call.version.kind, call.resource, call.route
-    spoken = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    if operation == "CONNECT":
-        spoken["kind"] = resource.subresources[route.subresource]
+    spoken = _spoken(call) or {"group": kind.group, "version": kind.version, "kind": kind.kind}
     where = {"group": kind.group, "version": kind.version, "resource": resource.plural}
     request: Json = {
         "uid": uid,
@@ -260,6 +259,15 @@ def review_of(uid: str, call: Call, operation: str, obj: Json | None, old: Json 
     if route.subresource:
         request["subResource"] = request["requestSubResource"] = route.subresource
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+
+
+def _spoken(call: Call) -> Json:
+    """The kind that a subresource speaks, where it is not the object's own."""
+    name = call.resource.subresources_of(call.version).get(call.route.subresource, "")
+    if not name or name == call.resource.kind:
+        return {}
+    group, version = SPOKEN_GROUP.get(name, (call.version.kind.group, call.version.kind.version))
+    return {"group": group, "version": version, "kind": name}
 
 
 def _patched(hook: Hook, obj: Json, answer: Json) -> Json:

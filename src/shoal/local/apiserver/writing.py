@@ -16,7 +16,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
-from shoal.local.apiserver import objects, strategy
+from shoal.local.apiserver import gate, objects, strategy
 from shoal.local.apiserver.admission import Admission
 from shoal.local.apiserver.body import decode, decode_object, encode, media_of
 from shoal.local.apiserver.call import Answer, Call, decoded, json_answer, object_answer
@@ -111,6 +111,7 @@ class Writer:
     async def create_object(self, call: Call, obj: Json, *, apply: bool = False) -> Answer:
         """Create from a decoded object. `apply` when server-side apply creates it and has recorded its fields."""
         resource = call.resource
+        assert not call.route.subresource, "an object is created at its own address only"
         metadata = objects.check_metadata(obj, resource.kind)
         objects.place(obj, resource, call.namespace)
         if "create" not in resource.verbs:
@@ -207,6 +208,7 @@ class Writer:
     async def _absent(self, call: Call, produce: Produce, create: bool, apply: bool) -> Answer:
         if not create or call.route.subresource:
             raise not_found(call.resource.group, call.resource.plural, call.route.name)
+        gate.require_create(self.admission.authorizer, call)
         obj = produce(None)
         metadata = objects.check_metadata(obj, call.resource.kind)
         uid = metadata.get("uid")

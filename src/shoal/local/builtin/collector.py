@@ -117,19 +117,21 @@ class Collector:
         """Cut every dependant loose, then let the owner go."""
         for uid in list(self._dependants.get(owner.uid, ())):
             dependant = self._things.get(uid)
-            if dependant is not None:
+            if dependant is not None and _reaches(dependant, owner):
                 await self._cut(dependant, {owner.uid})
         await remove_finalizer(self._client, owner.kind, owner.key, owner.uid, ORPHAN)
 
     async def _finish_foreground(self, owner: Thing) -> None:
         """Let the owner go once nothing that blocks it is left; dependants are deleted on their own turn."""
-        if any(self._blocks(uid, owner.uid) for uid in self._dependants.get(owner.uid, ())):
+        if any(self._blocks(uid, owner) for uid in self._dependants.get(owner.uid, ())):
             return
         await remove_finalizer(self._client, owner.kind, owner.key, owner.uid, FOREGROUND)
 
-    def _blocks(self, uid: str, owner_uid: str) -> bool:
+    def _blocks(self, uid: str, owner: Thing) -> bool:
         thing = self._things.get(uid)
-        return thing is not None and any(o.uid == owner_uid and o.block_owner_deletion for o in thing.owners)
+        if thing is None or not _reaches(thing, owner):
+            return False
+        return any(one.uid == owner.uid and one.block_owner_deletion for one in thing.owners)
 
     async def _judge(self, thing: Thing) -> float | None:
         """Delete what has no owner left; take references off that lead nowhere while a real owner remains."""
@@ -137,7 +139,7 @@ class Collector:
         waiting: set[str] = set()
         for owner in thing.owners:
             found = self._things.get(owner.uid)
-            if found is not None and found.key.namespace in ("", thing.key.namespace):
+            if found is not None and _reaches(thing, found):
                 if found.deleting and FOREGROUND in found.finalizers:
                     waiting.add(owner.uid)
                 continue
@@ -223,6 +225,14 @@ class Collector:
                 if now != {owner.uid for owner in thing.owners}:
                     return  # someone adopted or released it; the watch brings it back to us
                 revision = obj["metadata"]["resourceVersion"]
+
+
+def _reaches(dependant: Thing, owner: Thing) -> bool:
+    """Whether a reference between them counts: owners are in the dependant's own namespace, or in none.
+
+    A UID is no secret: what names it from another namespace neither holds its deletion up nor goes with it.
+    """
+    return owner.key.namespace in ("", dependant.key.namespace)
 
 
 def _policy(finalizers: tuple[str, ...]) -> Propagation:

@@ -20,6 +20,7 @@ from tests.integration.apiserver.requests import (
     parts,
     patching,
     pods,
+    rights,
     schemas,
     services,
     workloads,
@@ -50,6 +51,7 @@ PARTS = (
     parts.parts,
     judged.judged,
     corners.corners,
+    rights.rights,
 )
 
 __all__ = ["Step", "steps"]
