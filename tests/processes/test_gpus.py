@@ -18,7 +18,10 @@ from tests.processes.conftest import Machine, finished, pod, text
 
 GPUS = (Gpu(number=0, uuid="GPU-aa", minor=901), Gpu(number=1, uuid="GPU-bb", minor=902))
 INFORMATION = "Model: \t H200\nGPU UUID: \t GPU-bb\nDevice Minor: \t 5\n"
-SHOWN = "echo $CUDA_VISIBLE_DEVICES/$NVIDIA_VISIBLE_DEVICES; ls /dev | grep -c nvidia90; ls /dev | grep nvidia90"
+MADE = "mknod /dev/nvidia903 c 195 3 2>/dev/null; mknod /tmp/gpu c 195 3 2>/dev/null && echo made;"
+SHOWN = (
+    f"{MADE} echo $CUDA_VISIBLE_DEVICES/$NVIDIA_VISIBLE_DEVICES; ls /dev | grep -c nvidia90; ls /dev | grep nvidia90"
+)
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ import termios
 import traceback
 
 from .kernel import (
+    CAP_MKNOD,
     CLONE_NEWIPC,
     CLONE_NEWNS,
     CLONE_NEWUTS,
+    PR_CAPBSET_DROP,
     PR_SET_CHILD_SUBREAPER,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
@@ -117,6 +119,9 @@ def become_main(plan, streams, failed):
 
 def take_identity(plan):
     """Become the user that the security context names; gaining rights afterwards may be forbidden."""
+    if plan.get("root"):  # NVIDIA's library would make the nodes of GPUs that are not the container's
+        with contextlib.suppress(OSError):  # an ordinary user cannot make any
+            prctl(PR_CAPBSET_DROP, CAP_MKNOD)
     user, group, groups = plan.get("user"), plan.get("group"), plan.get("groups") or []
     if groups or user is not None or group is not None:
         os.setgroups(groups)
