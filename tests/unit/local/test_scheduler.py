@@ -14,7 +14,8 @@ from shoal.kube.client import Client
 from shoal.kube.errors import KubeError, Unsent
 from shoal.kube.transport import Request, Response, Stream
 from shoal.local.scheduler import Scheduler
-from shoal.local.scheduler.groups import Group
+from shoal.local.scheduler.families import Families
+from shoal.local.scheduler.groups import Group, order
 from tests.faults import proven
 from tests.unit.local.parts import Cluster, phase, waiting_message
 
@@ -378,3 +379,89 @@ async def _count_bound(cluster: Cluster, wanted: int) -> bool:
 async def _pod_group(cluster: Cluster, name: str, least: int) -> None:
     body = {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "metadata": {"name": name}}
     await cluster.client.create(POD_GROUP, {**body, "spec": {"minMember": least}}, "default")
+
+
+# --- gangs that lost pods
+
+
+def queued(name: str) -> Json:
+    """A pod that a queue started, of the Workload `name`."""
+    return {"kueue.x-k8s.io/workload": name}
+
+
+def in_order_of_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Families, "incomplete", lambda self, pending, size: [])
+    monkeypatch.setattr(Families, "line", lambda self, pending, begun: sorted(pending, key=order))
+    monkeypatch.setattr(Group, "together", property(lambda self: not self.was_whole))
+    monkeypatch.setattr(Scheduler, "_place_kin", lambda self, line, index, done: False)
+
+
+@proven(without=in_order_of_age)
+async def test_f158_queued_jobs_that_lost_their_nodes_do_not_share_the_one_that_comes_back(cluster: Cluster) -> None:
+    """F158: two queued jobs of four pods lost all of them; they were made again in turn, and room for one job comes
+    back. Holds: one job has all its pods, the other none."""
+    await cluster.begin(cluster.scheduler)
+    for index in range(4):
+        for job in "ab":
+            await cluster.pod(f"{index}-{job}", annotations=queued(job))
+    await cluster.waits("3-b", "no nodes available")
+    await cluster.nodes("4")
+    await cluster.until(lambda: _count_bound(cluster, 4))
+    assert {name[-1] for name, node in (await cluster.where()).items() if node} == {"a"}
+
+
+@proven(without=in_order_of_age)
+@pytest.mark.parametrize("marked", [True, False])
+async def test_f158_missing_pods_of_a_gang_go_before_anything_new(cluster: Cluster, marked: bool) -> None:
+    """F158: two gangs lost some of their pods and a pod of higher priority is new; one node comes. Holds: the gang of
+    which least is missing is whole again, the other gets what is left, the newcomer nothing."""
+    marks: dict[str, Any] = {
+        one: {"gang": (one, 3)} if marked else {"annotations": queued(one)} for one in ("much", "little")
+    }
+    await cluster.nodes("3")
+    await cluster.begin(cluster.scheduler)
+    for index in range(3):
+        await cluster.pod(f"much-{index}", **marks["much"])
+    await cluster.until(lambda: _count_bound(cluster, 3))
+    await cluster.node("second", capacity={"cpu": "3", "memory": "8Gi"})
+    for index in range(3):
+        await cluster.pod(f"little-{index}", **marks["little"])
+    await cluster.until(lambda: _count_bound(cluster, 6))
+    await cluster.pod("fills", cpu="3")
+    for name in ("much-1", "much-2", "little-2"):
+        await cluster.client.delete(POD, name, "default", grace_seconds=0)
+    for node in ("node-0", "second"):
+        await cluster.client.patch(NODE, node, None, {"spec": {"unschedulable": True}})
+    await _urgent(cluster, "newcomer")
+    await cluster.pod("much-3", **marks["much"])
+    await cluster.pod("much-4", **marks["much"])
+    await cluster.pod("little-3", **marks["little"])
+    await cluster.waits("little-3", "0/2 nodes are available")
+    await cluster.node("third", capacity={"cpu": "2", "memory": "8Gi"})
+    assert await cluster.bound("little-3") == "third"
+    assert await cluster.bound("much-3") == "third"
+    await cluster.waits("newcomer", "0/3 nodes are available")
+    assert (await cluster.where())["much-4"] is None
+
+
+@proven(without=in_order_of_age)
+async def test_f158_a_gang_that_lost_all_its_pods_is_bound_whole_again(cluster: Cluster) -> None:
+    """F158: a gang that was whole lost all its pods, and there is room for a part of it. Holds: none is bound before
+    all can be."""
+    await cluster.nodes("3")
+    await cluster.begin(cluster.scheduler)
+    for index in range(3):
+        await cluster.pod(f"old-{index}", gang=("g", 3))
+    await cluster.until(lambda: _count_bound(cluster, 3))
+    await cluster.pod("new-0", gang=("g", 3))
+    await cluster.waits("new-0", "Insufficient cpu")
+    await cluster.client.delete(NODE, "node-0")
+    for index in range(3):
+        await cluster.client.delete(POD, f"old-{index}", "default", grace_seconds=0)
+    await cluster.node("less", capacity={"cpu": "2", "memory": "8Gi"})
+    await cluster.waits("new-0", "waiting for 2 more of the 3 pods")
+    await cluster.pod("new-1", gang=("g", 3))
+    await cluster.pod("new-2", gang=("g", 3))
+    await cluster.waits("new-0", "start together or not at all")
+    await cluster.node("more", capacity={"cpu": "1", "memory": "8Gi"})
+    assert sorted([await cluster.bound(f"new-{index}") for index in range(3)]) == ["less", "less", "more"]

@@ -10,16 +10,16 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping
+from itertools import islice, takewhile
 from typing import Any
 
 from shoal.api import gang as marks
-from shoal.api.booking import use_key
 from shoal.api.kind import Key, Kind
 from shoal.api.kinds import NAMESPACE, NODE, POD, POD_GROUP, PROVISIONING_REQUEST
 from shoal.api.meta import Json
 from shoal.engine.facts import node_fact, pod_requests
-from shoal.engine.fit import Placement, Unplaced, place, place_pod
-from shoal.engine.model import Gang, PodSet, Shortfall
+from shoal.engine.fit import Unplaced, place_pod
+from shoal.engine.model import PodSet
 from shoal.engine.room import Room
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
@@ -29,7 +29,9 @@ from shoal.kube.events import Recorder
 from shoal.local.scheduler.binding import Binder
 from shoal.local.scheduler.bookings import Bookings
 from shoal.local.scheduler.charges import Charge, Charges
-from shoal.local.scheduler.groups import BOUND_WHOLE, Group, alike, as_pod_set, group_key, minimum_of, order, shape_key
+from shoal.local.scheduler.families import Families, family_key
+from shoal.local.scheduler.groups import BOUND_WHOLE, Group, as_pod_set, group_key, minimum_of, order
+from shoal.local.scheduler.placing import places_for, shape_of
 from shoal.local.scheduler.preemption import Preemption
 from shoal.local.scheduler.telling import WAITING_FOR_GANG, Teller
 from shoal.local.seen import SeenPod
@@ -61,6 +63,7 @@ class Scheduler:
         self._pending: dict[Key, Json] = {}
         self._members: dict[str, set[Key]] = defaultdict(set)
         self._started: dict[str, set[str]] = defaultdict(set)
+        self._families = Families()
         self._whole: set[str] = set()
         self._hopeless: dict[bytes, str] = {}
         self._no_victims: set[tuple[bytes, int]] = set()
@@ -97,9 +100,16 @@ class Scheduler:
         return Cache(client, kind, dict, clock=self._clock, report=lambda trouble: self._lacking[kind].set())
 
     async def cycle(self) -> None:
-        """Look at every pending pod whose chances may have changed, best first; what was half bound before all else."""
+        """Look at every pending pod whose chances may have changed, best first: gangs that lose none of what they lost,
+        then what was half bound or has survivors, then everyone else."""
         done: set[str] = set()
-        for index, pod in enumerate(sorted(self._pending.values(), key=self._turn)):
+        lacking = self._families.incomplete(self._waiting(), self._least)
+        for pods in lacking:
+            if not self._starts_together(pods[0]):
+                self._place_whole(pods)
+        begun = {pod["metadata"]["uid"] for pods in lacking for pod in pods}
+        line = self._families.line(self._waiting(), lambda one: self._is_begun(one, begun))
+        for index, pod in enumerate(line):
             key = group_key(pod)
             if key in done or pod["metadata"]["uid"] in self._assumed:
                 continue
@@ -108,19 +118,37 @@ class Scheduler:
                 if group is not None and group.together:
                     done.add(key)
                     self._place_group(group)
-                else:
+                elif key or not self._place_kin(line, index, done):
                     self._place_one(pod)
             except BadInput as error:
                 self._teller.waits(pod, str(error))
             if index % 64 == 63:
                 await asyncio.sleep(0)  # binds go out and events come in while a long queue is looked at
 
-    def _turn(self, pod: Json) -> tuple[bool, tuple[int, str, str, str]]:
-        """A gang of which some pods are bound and others not was begun by a scheduler that died: it is finished first,
-        before anyone can take its room."""
+    def _waiting(self) -> list[Json]:
+        return [pod for pod in self._pending.values() if pod["metadata"]["uid"] not in self._assumed]
+
+    def _is_begun(self, pod: Json, lacking: set[str]) -> bool:
+        """A gang of which some pods are bound and others not, because it lost them or because its scheduler died: it is
+        finished first, before anyone can take its room."""
         key = group_key(pod)
-        begun = bool(key) and bool(self._started.get(key)) and key not in self._whole
-        return (not begun, order(pod))
+        return pod["metadata"]["uid"] in lacking or (
+            bool(key) and bool(self._started.get(key)) and key not in self._whole
+        )
+
+    def _least(self, pod: Json) -> int | None:
+        """How many pods its gang needs; None for what says nothing of that."""
+        return self._minimum(pod) if group_key(pod) else None
+
+    def _minimum(self, pod: Json) -> int | None:
+        return minimum_of(pod, lambda name: self._pod_groups.get(Key(*name.split("/", 1))))
+
+    def _starts_together(self, pod: Json) -> bool:
+        key = group_key(pod)
+        try:
+            return bool(key) and self._group(key, pod).together
+        except BadInput:
+            return True
 
     # --- decisions
 
@@ -128,7 +156,7 @@ class Scheduler:
         """Raises BadInput for a PodGroup that does not exist: who belongs to it cannot be known."""
         members = [self._pending[member] for member in self._members[key] if member in self._pending]
         waiting = tuple(sorted((m for m in members if m["metadata"]["uid"] not in self._assumed), key=order))
-        minimum = minimum_of(pod, lambda name: self._pod_groups.get(Key(*name.split("/", 1))))
+        minimum = self._minimum(pod)
         if minimum is None:
             raise BadInput(f"waiting for PodGroup {key.removeprefix('podgroup/')}, which does not exist")
         return Group(key, waiting, minimum, len(self._started.get(key, ())), key in self._whole)
@@ -141,7 +169,7 @@ class Scheduler:
                 self._teller.waits(pod, text, WAITING_FOR_GANG)
             return
         with self._bookings.open_to(group.pods):
-            places = self._places(group)
+            places = places_for(group, self.room)
             if isinstance(places, list):
                 for pod, node in places:
                     self._assume(pod, node)
@@ -155,29 +183,38 @@ class Scheduler:
         for pod in group.pods:
             self._teller.waits(pod, text)
 
-    def _places(self, group: Group) -> list[tuple[Json, str]] | tuple[Shortfall, ...]:
-        """A node for each pod: those planned when the gang was admitted if they still hold it, else any."""
-        planned = any((pod["metadata"].get("annotations") or {}).get(marks.NODE_PIN) for pod in group.pods)
-        answer: Placement | tuple[Shortfall, ...] = ()
-        for pinned in (True, False) if planned else (False,):
-            sets = alike(group.pods, pinned)
-            namespace = group.pods[0]["metadata"].get("namespace", "")
-            pod_sets = tuple(pod_set for pod_set, _ in sets)
-            answer = place(
-                Gang(key=group.key, uid=group.key, namespace=namespace, name=group.key, pod_sets=pod_sets), self.room
-            )
-            if isinstance(answer, Placement):
-                return [
-                    found
-                    for (_, members), nodes in zip(sets, answer.pod_sets, strict=True)
-                    for found in zip(members, (n for n, count in nodes.items() for _ in range(count)), strict=True)
-                ]
-        return answer if isinstance(answer, tuple) else ()
+    def _place_kin(self, line: list[Json], index: int, done: set[str]) -> bool:
+        """Pods that a queue started together get their places together, where there is room for all of them. They stand
+        beside each other in the line, from this one on."""
+        key = family_key(line[index])
+        if not key or key in done:
+            return False
+        done.add(key)
+        kin = [*takewhile(lambda one: family_key(one) == key, islice(line, index, None))]
+        return len(kin) > 1 and self._place_whole(kin)
+
+    def _place_whole(self, pods: list[Json]) -> bool:
+        """All of these or none, without a word: whoever finds no place is looked at by itself later."""
+        alone = any(self._preemption.is_nominated(pod["metadata"]["uid"]) for pod in pods)
+        try:
+            if alone or any(shape_of(pod)[1] in self._hopeless for pod in pods):
+                return False
+            with self._bookings.open_to(pods):
+                places = places_for(Group(family_key(pods[0]), tuple(pods), len(pods)), self.room)
+                if isinstance(places, list):
+                    for pod, node in places:
+                        self._assume(pod, node)
+        except BadInput:
+            return False
+        if not isinstance(places, list):
+            return False
+        for pod, node in places:
+            self._spawn(self._bind(pod, node))
+        return True
 
     def _place_one(self, pod: Json) -> None:
-        shape = as_pod_set([pod], "pod")
+        shape, key = shape_of(pod)
         namespace = pod["metadata"].get("namespace", "")
-        key = shape_key(shape) + f"{namespace} {use_key(pod['metadata'])}".encode()
         uid = pod["metadata"]["uid"]
         known = self._hopeless.get(key)
         if known is not None and not self._preemption.is_nominated(uid):
@@ -228,6 +265,7 @@ class Scheduler:
         uid = pod["metadata"]["uid"]
         self._charge(uid, pod, node)
         self._assumed[uid] = node
+        self._families.settle(uid, pod)
         key = group_key(pod)
         if key:
             self._started[key].add(uid)
@@ -264,6 +302,7 @@ class Scheduler:
         if held is None or held.metadata.uid != uid or not held.node:
             self._release(uid)
             self._bookings.leave(pod)
+            self._families.leave(uid)
             self._started[group_key(pod)].discard(uid)
         self._improved()
 
@@ -319,6 +358,7 @@ class Scheduler:
         if pod.is_terminal:
             self._pending.pop(change.key, None)
             self._assumed.pop(uid, None)
+            self._families.leave(uid)
             self._release(uid)
         elif pod.node:
             self._is_bound(change.key, pod)
@@ -335,6 +375,7 @@ class Scheduler:
                 self._members[group].discard(key)
             return
         opened = pod.opened()
+        self._families.settle(uid, opened)
         if group := group_key(opened):
             self._members[group].discard(key)
             self._started[group].add(uid)
@@ -365,6 +406,7 @@ class Scheduler:
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)
         self._teller.forget(uid)
+        self._families.leave(uid)
         self._release(uid)
         if self._preemption.drop(uid):
             self._improved()
@@ -374,9 +416,10 @@ class Scheduler:
         if group:
             self._members[group].discard(key)
             self._started[group].discard(uid)
-            if not self._members[group] and not self._started[group]:
-                del self._members[group], self._started[group]
-                self._whole.discard(group)
+            if not self._started[group]:
+                self._whole.discard(group)  # nothing is left of it: it starts together again
+                if not self._members[group]:
+                    del self._members[group], self._started[group]
 
     def _charge(self, uid: str, pod: Json, node: str) -> None:
         known = self._charged.get(uid)
