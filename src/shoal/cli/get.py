@@ -11,7 +11,7 @@ import click
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.cli import gangs, queued, show
+from shoal.cli import alone, gangs, queued, show
 from shoal.cli.reach import cluster_options, namespace_options, output_option, reach
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -47,20 +47,32 @@ def command(
                 *([row.get("cluster", "")] if elsewhere else []),
                 row["state"],
                 show.age(parse_time(row["created"]), now),
-                row["reason"],
+                _reason(row, now),
             )
             for row in rows
         ],
     )
 
 
+def _reason(row: dict[str, Any], now: int) -> str:
+    """Of what has ended, also when."""
+    ended = f"ended {show.age(parse_time(row['ended']), now)} ago" if row.get("ended") else ""
+    return "; ".join(part for part in (ended, row["reason"]) if part)
+
+
 async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
     async with reach(*where) as client:
-        every = (*gangs.KINDS, *gangs.QUEUED)
-        found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in every))
-        workloads = queued.by_owner(await queued.workloads(client, namespace))
+        return await rows_of(client, namespace)
+
+
+async def rows_of(client: Client, namespace: str | None) -> list[dict[str, Any]]:
+    """Every gang that nobody else owns, as its own controller and its pods tell of it."""
+    every = (*gangs.KINDS, *gangs.QUEUED)
+    found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in every))
+    workloads = queued.by_owner(await queued.workloads(client, namespace))
+    pods = await alone.pods(client, namespace) if any(found[every.index(one)] for one in alone.KINDS) else {}
     rows = [
-        _row(kind, obj, workloads.get(obj["metadata"]["uid"]))
+        row(kind, obj, workloads.get(obj["metadata"]["uid"]), alone.below(kind, obj, pods))
         for kind, objects in zip(every, found, strict=True)
         for obj in objects
         if gangs.owner(obj) is None
@@ -78,10 +90,13 @@ async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Jso
         raise ShoalError(f"{error}; ask for that right, or name a namespace with -n") from error
 
 
-def _row(kind: Kind, obj: Json, workload: Json | None) -> dict[str, Any]:
+def row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> dict[str, Any]:
+    """`pods` are those below a Ray cluster or Ray job."""
     held = queued.told(workload) if workload is not None else None
     state, reason = held or gangs.told(kind, obj)
-    cluster = queued.cluster_of(workload)
+    cluster, ended = queued.cluster_of(workload), gangs.ended_at(kind, obj)
+    if held is None and not ended:
+        reason = reason or alone.why_pending(pods)
     return {
         "namespace": obj["metadata"].get("namespace", ""),
         "kind": kind.kind,
@@ -90,4 +105,5 @@ def _row(kind: Kind, obj: Json, workload: Json | None) -> dict[str, Any]:
         "reason": reason,
         "created": obj["metadata"]["creationTimestamp"],
         **({"cluster": cluster} if cluster else {}),
+        **({"ended": ended} if ended else {}),
     }

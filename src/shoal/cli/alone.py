@@ -1,0 +1,47 @@
+"""Ray clusters and Ray jobs that no queue holds, as `shoal get` sees them: which of their pods do not run, and why.
+
+Reads the pods' own statuses with the asker's rights, in one request for all; without that right nothing is said.
+"""
+
+from __future__ import annotations
+
+from shoal.api import kinds, pod_told
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import Forbidden, NotFound
+
+KINDS = (kinds.RAY_JOB, kinds.RAY_CLUSTER)
+
+
+async def pods(client: Client, namespace: str | None) -> dict[tuple[str, str], list[Json]]:
+    """By namespace and RayCluster name: what controls them tells whose they are, never their labels."""
+    found: dict[tuple[str, str], list[Json]] = {}
+    try:
+        listed = await client.list(kinds.POD, namespace)
+    except (Forbidden, NotFound):
+        return {}
+    for pod in listed:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner.get("controller") and owner.get("kind") == kinds.RAY_CLUSTER.kind:
+                found.setdefault((pod["metadata"]["namespace"], owner["name"]), []).append(pod)
+    return found
+
+
+def below(kind: Kind, obj: Json, found: dict[tuple[str, str], list[Json]]) -> list[Json]:
+    """The pods of this Ray cluster, or of the one that this Ray job made."""
+    if kind not in KINDS:
+        return []
+    name = obj["metadata"]["name"]
+    if kind == kinds.RAY_JOB:
+        name = str((obj.get("status") or {}).get("rayClusterName") or "")
+    return found.get((obj["metadata"].get("namespace", ""), name), [])
+
+
+def why_pending(pods: list[Json]) -> str:
+    """How many of them do not run, and what the first of these says."""
+    reasons = sorted((pod["metadata"]["name"], pod_told.why_pending(pod.get("status") or {})) for pod in pods)
+    pending = [(name, reason) for name, reason in reasons if reason]
+    if not pending:
+        return ""
+    return f"{len(pending)} of {len(pods)} pods pending: {pending[0][0]}: {pending[0][1]}"

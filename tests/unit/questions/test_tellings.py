@@ -1,0 +1,159 @@
+"""Tellings that were wrong once, each as a person met it: who is in the way, what is not told, and when it ended."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.cli import gangs, get, why
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.engine import Engine, holding
+from shoal.engine.model import Explanation
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, ray_cluster, set_pod, waits
+from tests.unit.engine import build
+
+TRUSTING = AppWrapperSettings(trust_unstamped=True)
+EVERY = (*gangs.KINDS, *gangs.QUEUED)
+
+
+def looks_at_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "usable_nodes", lambda state, gang: None)
+
+
+def explained(engine: Engine, name: str) -> Explanation:
+    engine.plan(0)
+    found = engine.explain(f"AppWrapper/default/{name}")
+    assert found is not None
+    return found
+
+
+@proven(without=looks_at_all_nodes)
+def test_f172_held_by_names_only_gangs_on_nodes_that_this_gang_could_use() -> None:
+    """F172: a large gang runs on nodes that a selector keeps the waiting one off, a small one on those it could use.
+    Holds: only the small one is named as holding what is short, and so are pods of no gang there alone."""
+    near, far = {"zone": "near"}, {"zone": "far"}
+    engine = build.engine(
+        build.node("near", cpu=8, labels=near),
+        build.node("far", cpu=64, labels=far),
+        build.gang("hog", build.pods(1, cpu=60), state="admitted"),
+        build.pod("hog-0", on="far", of="hog", cpu=60),
+        build.gang("small", build.pods(1, cpu=2), state="admitted"),
+        build.pod("small-0", on="near", of="small", cpu=2),
+        build.pod("stray-far", on="far", cpu=1),
+        build.pod("stray-near", on="near", cpu=1),
+        build.gang("waits", build.pods(1, cpu=7, node_selector=near)),
+    )
+    found = explained(engine, "waits")
+    assert found.holders == ("AppWrapper/default/small",)
+    assert engine.strangers("AppWrapper/default/waits", found) == ("Pod/default/stray-near",)
+
+
+async def ask(cluster: Cluster, name: str) -> Json:
+    return await why.explain_to(cluster.client, EVERY, name, "default")
+
+
+def owned_by(owner: Json, obj: Json) -> Json:
+    reference = {name: owner[name] for name in ("apiVersion", "kind")}
+    metadata = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True}
+    obj["metadata"]["ownerReferences"] = [{**reference, **metadata}]
+    return obj
+
+
+def wrapper(name: str, cpu: str) -> Json:
+    return app_wrapper(name, config_map(name), needs=[needs(1, cpu=cpu)])
+
+
+async def test_an_unqueued_ray_cluster_that_takes_the_room_is_named(quiet: Cluster) -> None:
+    """Its pods belong to no gang; people know the cluster, not its pods."""
+    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    made = await quiet.create(kinds.RAY_CLUSTER, ray_cluster("free-standing"))
+    await quiet.create(kinds.POD, owned_by(made, pod("free-standing-head", cpu="14")))
+    await set_pod(quiet, "free-standing-head", "Running")
+    await quiet.create(kinds.APP_WRAPPER, wrapper("waits", "4"))
+    await quiet.until(kinds.APP_WRAPPER, "waits", waits)
+    told = await ask(quiet, "waits")
+    assert told["holders"] == ["RayCluster/default/free-standing"] and told["holdersNotShown"] == 0
+
+
+async def test_holders_that_are_only_too_many_are_not_called_unreadable(
+    quiet: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    for number in range(25):
+        await quiet.create(kinds.APP_WRAPPER, wrapper(f"holder-{number}", "600m"))
+        await quiet.until(kinds.APP_WRAPPER, f"holder-{number}", dispatched)
+    await quiet.create(kinds.APP_WRAPPER, wrapper("waits", "12"))
+    await quiet.until(kinds.APP_WRAPPER, "waits", waits)
+    told = await ask(quiet, "waits")
+    assert (len(told["holders"]), told["moreHolders"], told["holdersNotShown"]) == (20, 5, 0)
+    why._print(told)
+    said = capsys.readouterr().out
+    assert "and 5 more" in said and "may not read" not in said
+
+
+UNSCHEDULABLE = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Insufficient cpu.",
+        }
+    ]
+}
+
+
+async def test_an_unqueued_ray_cluster_says_which_pod_waits_and_why(
+    quiet: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    made = await quiet.create(kinds.RAY_CLUSTER, ray_cluster("large"))
+    for name in ("large-head", "large-worker"):
+        await quiet.create(kinds.POD, owned_by(made, pod(name, cpu="12")))
+    await set_pod(quiet, "large-head", "Running")
+    await quiet.client.patch(kinds.POD, "large-worker", "default", {"status": UNSCHEDULABLE}, subresource="status")
+    told = await ask(quiet, "large")
+    assert told["reason"] == "PodsPending"
+    assert told["pendingPods"] == [{"name": "large-worker", "message": "0/1 nodes are available: 1 Insufficient cpu."}]
+    why._print(told)
+    assert "pod large-worker: 0/1 nodes are available" in capsys.readouterr().out
+    (row,) = await get.rows_of(quiet.client, "default")
+    assert row["reason"] == "1 of 2 pods pending: large-worker: 0/1 nodes are available: 1 Insufficient cpu."
+
+
+ENDED = "2026-02-03T04:05:06Z"
+
+
+def turned(kind: str, field: str = "lastTransitionTime") -> list[Json]:
+    return [{"type": kind, "status": "True", field: ENDED}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "ended"),
+    [
+        (kinds.RAY_JOB, {"jobDeploymentStatus": "Complete", "endTime": ENDED}, ENDED),
+        (kinds.JOB, {"conditions": turned("Complete")}, ENDED),
+        (
+            kinds.APP_WRAPPER,
+            {"state": "Completed", "conditions": turned("Completed", "lastTransitionMicroTime")},
+            ENDED,
+        ),
+        (kinds.RAY_JOB, {"jobDeploymentStatus": "Running"}, ""),
+    ],
+)
+def test_what_has_ended_says_when(kind: Kind, status: Json, ended: str) -> None:
+    metadata = {"name": "x", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u"}
+    obj = {"metadata": metadata, "status": status}
+    assert gangs.ended_at(kind, obj) == ended
+    row = get.row(kind, obj, None, [])
+    assert row.get("ended", "") == ended
+
+
+def test_the_help_of_why_says_how_it_asks() -> None:
+    said = CliRunner().invoke(why.command, ["--help"]).output
+    assert "--fresh" in said and "Question" in said
