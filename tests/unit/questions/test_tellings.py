@@ -129,18 +129,18 @@ async def test_an_unqueued_ray_cluster_says_which_pod_waits_and_why(
 ENDED = "2026-02-03T04:05:06Z"
 
 
-def turned(kind: str, field: str = "lastTransitionTime") -> list[Json]:
-    return [{"type": kind, "status": "True", field: ENDED}]
+def turned(kind: str, field: str = "lastTransitionTime") -> Json:
+    return {"conditions": [{"type": kind, "status": "True", field: ENDED}]}
 
 
 @pytest.mark.parametrize(
     ("kind", "status", "ended"),
     [
         (kinds.RAY_JOB, {"jobDeploymentStatus": "Complete", "endTime": ENDED}, ENDED),
-        (kinds.JOB, {"conditions": turned("Complete")}, ENDED),
+        (kinds.JOB, turned("Complete"), ENDED),
         (
             kinds.APP_WRAPPER,
-            {"state": "Completed", "conditions": turned("Completed", "lastTransitionMicroTime")},
+            {"state": "Completed", **turned("Completed", "lastTransitionMicroTime")},
             ENDED,
         ),
         (kinds.RAY_JOB, {"jobDeploymentStatus": "Running"}, ""),
