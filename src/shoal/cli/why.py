@@ -221,7 +221,7 @@ def _print(told: dict[str, Any]) -> None:
         _say("  planned on " + ", ".join(f"{node} (pods: {count})" for node, count in told["nodes"].items()))
     if told.get("quota"):
         _say("  quota from " + ", ".join(f"{tree}/{node}" for tree, node in told["quota"].items()))
-    if told.get("message") and not told.get("shortfalls"):
+    if told.get("message") and not told.get("shortfalls") and not told.get("pendingPods"):
         _say(f"  {told['message']}")
     for shortfall in told.get("shortfalls") or ():
         _say(f"  short: {_short(shortfall)}")
@@ -284,6 +284,8 @@ def _say(text: str, *, bold: bool = False) -> None:
 
 def _short(shortfall: dict[str, Any]) -> str:
     text = str(shortfall.get("message") or shortfall["kind"])
+    if not shortfall.get("message") and shortfall.get("needed"):
+        text = f"{shortfall['needed']} needed, {shortfall.get('available') or 0} unused"
     if shortfall.get("resource"):
         text = f"{shortfall['missing']} {shortfall['resource']} ({text})"
     place = shortfall.get("place")
