@@ -32,9 +32,30 @@ def opened(request):
         return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     host, port = request["host"], int(request["port"])
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    if not request.get("loopback") and any(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
-        raise ValueError("loopback addresses are not reached from here")
-    return socket.create_connection((host, port), timeout=PATIENCE)
+    if not request.get("loopback"):
+        refuse_machine(entry[4][0] for entry in found)
+    refusal = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in found:  # never looked up again: the next answer may be another
+        made = socket.socket(family, kind, protocol)
+        made.settimeout(PATIENCE)
+        try:
+            made.connect(address)
+            return made
+        except OSError as error:
+            refusal = error
+            made.close()
+    raise refusal
+
+
+def refuse_machine(addresses):
+    """The machine's own loopback, however it is written; the kernel takes an unspecified address for it, too."""
+    for text in addresses:
+        written = ipaddress.ip_address(text.partition("%")[0])
+        meant = written
+        if written.version == 6 and int(written) >> 32 in (0, 0xFFFF):  # ::127.0.0.1 and ::ffff:127.0.0.1
+            meant = ipaddress.IPv4Address(int(written) & 0xFFFFFFFF)
+        if any(one.is_loopback or one.is_unspecified for one in (written, meant)):
+            raise ValueError("loopback addresses are not reached from here")
 
 
 def serve(channel):

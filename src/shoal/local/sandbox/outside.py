@@ -8,9 +8,12 @@ machine's, not the pod's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from urllib.parse import urlsplit
 
+from shoal.local.sandbox.broker import refuse_machine
 from shoal.local.sandbox.outward import Outward
 from shoal.local.sandbox.relay import relay_streams
 
@@ -54,12 +57,20 @@ async def _open(
     host: str, port: int, upstream: tuple[str, int] | None, head: bytes, outward: Outward
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if upstream is not None:
+        await _refuse_machine(host, port)
         proxy = await outward.connect(*upstream, loopback=True)
         reader, writer = await asyncio.open_connection(sock=proxy)
         writer.write(head)
         return reader, writer
     far = await outward.connect(host, port)
     return await asyncio.open_connection(sock=far, limit=_LONGEST_HEAD)
+
+
+async def _refuse_machine(host: str, port: int) -> None:
+    """The machine's proxy may live on this machine: its loopback is no more a pod's than ours."""
+    with contextlib.suppress(socket.gaierror):  # only the proxy knows such a name
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        refuse_machine(str(entry[4][0]) for entry in found)
 
 
 def _target(head: bytes) -> tuple[str, int]:

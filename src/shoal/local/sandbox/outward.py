@@ -6,10 +6,11 @@ Two ways: straight from this process, or through the broker when this process li
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import socket
 from typing import Protocol
+
+from shoal.local.sandbox.broker import refuse_machine
 
 
 class Outward(Protocol):
@@ -26,8 +27,8 @@ class Direct:
     async def connect(self, host: str, port: int, loopback: bool = False) -> socket.socket:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        if not loopback and any(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found):
-            raise ValueError("loopback addresses are not reached from here")
+        if not loopback:
+            refuse_machine(str(entry[4][0]) for entry in found)
         refusal: OSError | None = None
         for family, kind, protocol, _, address in found:
             made = socket.socket(family, kind, protocol)

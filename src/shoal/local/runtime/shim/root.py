@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 
 from .kernel import (
     MNT_DETACH,
@@ -55,11 +56,11 @@ def build_root(work, mounts, plan):
         else:
             lay_over(work, entry.path, inside, nested, targets)
     for item, source, target in zip(mounts, sources, targets, strict=True):
-        place(source, root + target, item.get("readonly", False))
+        place(source, root, target, item.get("readonly", False))
         os.close(source)
     mount("proc", os.path.join(root, "proc"), "proc")
     if plan.get("read_only_root"):
-        os.makedirs(root + (plan.get("cwd") or "/"), exist_ok=True)
+        os.close(reach(root, plan.get("cwd") or "/", True))
         for name in [*os.listdir(root), ""]:
             path = os.path.join(root, name)
             kept = name in ("dev", "sys", "proc", "tmp", "run") or f"/{name}" in targets
@@ -149,18 +150,40 @@ def bind_file(source, target):
         mount(source, target, None, MS_BIND)
 
 
-def place(source, target, readonly):
+def place(source, root, target, readonly):
     """Bind what the descriptor `source` holds at `target`, creating the mount point inside the new root."""
     held = f"/proc/self/fd/{source}"
-    if os.path.isdir(held):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        if not os.path.exists(target):
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
-    mount(held, target, None, MS_BIND | MS_REC)
+    point = reach(root, target, os.path.isdir(held))
+    try:
+        mount(held, f"/proc/self/fd/{point}", None, MS_BIND | MS_REC)
+    finally:
+        os.close(point)
     if readonly:
-        make_readonly(target)
+        make_readonly(root + target)
+
+
+def reach(root, target, directory):
+    """Open a mount point below the new root, making what is missing, without following a single link.
+
+    What is mounted already may be a container's own volume, and a link in it would lead root out onto the machine.
+    """
+    held = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    parts = [part for part in target.split("/") if part and part != "."]
+    for place, part in enumerate(parts):
+        try:
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        except FileNotFoundError:
+            if directory or place < len(parts) - 1:
+                os.mkdir(part, 0o755, dir_fd=held)
+            else:
+                os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644, dir_fd=held))
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        os.close(held)
+        held = inner
+        if stat.S_ISLNK(os.fstat(held).st_mode):
+            os.close(held)
+            raise StartFailed(f"mount path {target}: {part!r} is a link; links inside a volume are not followed")
+    return held
 
 
 def make_readonly(target):
@@ -182,7 +205,7 @@ def open_beneath(source, sub_path):
         except FileNotFoundError:
             os.mkdir(part, 0o755, dir_fd=held)
             inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
-        if os.path.islink(f"/proc/self/fd/{inner}") and (os.fstat(inner).st_mode & 0o170000) == 0o120000:
+        if stat.S_ISLNK(os.fstat(inner).st_mode):
             raise StartFailed(f"subPath {sub_path!r} is a link; links inside a volume are not followed")
         os.close(held)
         held = inner
