@@ -152,10 +152,11 @@ def member_rules() -> list[Json]:
 def _queue_rules() -> list[Json]:
     """Queues: what they hold back and start, and what they ask a node autoscaler for."""
     group = QUEUE_GROUP
-    kept = ["cohorts", "localqueues", "admissionchecks", "provisioningrequestconfigs", "workloadpriorityclasses"]
+    read = ["cohorts", "localqueues", "provisioningrequestconfigs", "workloadpriorityclasses"]
+    kept = ["clusterqueues", "resourceflavors", "admissionchecks"]
     return [
-        _rule(group, kept, _READ),
-        _rule(group, ["clusterqueues", "resourceflavors"], (*_READ, "patch")),  # a finalizer while they are in use
+        _rule(group, read, _READ),
+        _rule(group, kept, (*_READ, "patch")),  # a finalizer while they are in use
         _rule(group, ["clusterqueues/status", "localqueues/status", "admissionchecks/status"], ("patch",)),
         _rule(group, ["workloads"], _OWN),
         _rule(group, ["workloads/status"], ("patch",)),

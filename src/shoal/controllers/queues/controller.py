@@ -14,6 +14,7 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
+from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.controllers.guest import Asker, Host
 from shoal.controllers.questions.subject import Subject
@@ -24,7 +25,7 @@ from shoal.controllers.queues.jobs import BY_KIND, GangJob
 from shoal.controllers.queues.metrics import Metrics
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.pending import Pending
-from shoal.controllers.queues.queue_status import QueueStatus
+from shoal.controllers.queues.queue_status import QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import Reconciler
 from shoal.controllers.queues.requests import reference
@@ -209,6 +210,7 @@ class QueueController:
     def _job_changed(self, kind: GangJob, change: Change) -> None:
         job: Json = change.new or change.old
         if change.new is None:
+            self.reconciler.forget_job(job["metadata"]["uid"])
             self.queue.enqueue(self.world.forget_job(kind, job))
         elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
             key = self.world.note_job(kind, job)
@@ -235,6 +237,7 @@ class QueueController:
                 self._tell_cluster_queue(name)
                 self._tell_all(self._workloads_of(name))
                 self._note_local_queues(name)
+                self._note_what_it_names(change)
             case kinds.COHORT:
                 self._tell_or_remove(f"Cohort/{name}", obj, read.cohort)
             case kinds.RESOURCE_FLAVOR:
@@ -259,16 +262,25 @@ class QueueController:
                 self._tell_all(self.world.workloads.list())
             case kinds.WORKLOAD_PRIORITY_CLASS:
                 self._look_at_class(name)
+            case kinds.PRIORITY_CLASS:
+                self._look_at_class("")  # of jobs that name none of ours, the pods' class may count
         if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):
             self.statuses.enqueue((kind, change.key))
         self._host.replan()
 
     def _look_at_class(self, name: str) -> None:
-        """Jobs of this priority class: their Workloads take over its value, or can be made now."""
+        """Jobs with this label of a priority class: their Workloads take over its value, or can be made now."""
         for kind, cache in self.world.jobs.items():
             for job in cache.list():
                 if label(job, words.PRIORITY_CLASS) == name:
                     self.queue.enqueue(workload_key(BY_KIND[kind], job))
+
+    def _note_what_it_names(self, change: Change) -> None:
+        """Flavors and checks that are to be deleted stay for as long as a queue names them."""
+        for queue in filter(None, (change.old, change.new)):
+            for kind in (kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK):
+                for name in named_by(upgrade(queue), kind):
+                    self.statuses.enqueue((kind, Key("", name)))
 
     def _tell_cluster_queue(self, name: str) -> None:
         stored = self.world.get(kinds.CLUSTER_QUEUE, name)
@@ -356,8 +368,8 @@ def _concerns_us(change: Change) -> bool:
     old, new = change.old, change.new
     if old is None or new is None:
         return True
-    parts = ("spec", "value", "globalDefault")
-    metadata = ("labels", "deletionTimestamp")
+    parts = {*old, *new} - {"metadata", "status"}
+    metadata = ("labels", "annotations", "deletionTimestamp")
     return (
         any(old.get(part) != new.get(part) for part in parts)
         or any(old["metadata"].get(part) != new["metadata"].get(part) for part in metadata)

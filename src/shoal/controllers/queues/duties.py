@@ -28,11 +28,11 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     gang: Gang
     stopped: bool
-    """Its job is suspended and none of its pods is left, or there never was a job."""
+    """Its job is suspended and none of its pods is left, or nothing of it can have been started."""
     ready: bool | None = None
     """Are all its pods ready? None where nobody asks."""
-    reclaimable: dict[str, int] = {}
-    """Pod set name to pods that are done and need no quota any more."""
+    reclaimable: dict[str, int] | None = None
+    """Pod set name to pods that are done and need no quota any more. None where its own controller says so itself."""
 
 
 class Duties:
@@ -60,8 +60,7 @@ class Duties:
             self._reserve(draft, now_is.gang, cluster_queue)
         if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._admit(draft, now_is.gang, cluster_queue)
-        if draft.is_true("Admitted") and not draft.is_true("Evicted"):
-            self._reclaim(draft, now_is.reclaimable)
+        self._reclaim(draft, now_is.reclaimable)
         if self._settings.pods_ready is not None:
             readiness.note(draft, now_is.ready)
         return self._next_look(draft)
@@ -228,12 +227,23 @@ class Duties:
         elif not ready and draft.reason("Admitted") == "WaitingForRoom":
             draft.put("Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
 
-    def _reclaim(self, draft: Draft, reclaimable: dict[str, int]) -> None:
-        """Quota of pods that are done goes back at once; never the other way."""
+    def _reclaim(self, draft: Draft, reclaimable: dict[str, int] | None) -> None:
+        """Quota of pods that are done goes back at once, and is not asked for again after an eviction.
+
+        While quota is held the counts never fall: what was given back may be another's.
+        """
+        if reclaimable is None:
+            return
         known = {one["name"]: int(one.get("count") or 0) for one in draft.get("reclaimablePods") or ()}
-        grown = {name: max(count, known.get(name, 0)) for name, count in {**known, **reclaimable}.items()}
-        if grown != known:
-            draft.set("reclaimablePods", [{"name": name, "count": count} for name, count in sorted(grown.items())])
+        sizes = {
+            str(one.get("name") or "main"): int(one.get("count", 1))
+            for one in (draft.obj.get("spec") or {}).get("podSets") or ()
+        }
+        told = {name: min(count, sizes[name]) for name, count in reclaimable.items() if name in sizes}
+        if draft.is_true("QuotaReserved"):
+            told = {name: max(told.get(name, 0), known.get(name, 0)) for name in {**known, **told}}
+        if told != known:
+            draft.set("reclaimablePods", [{"name": name, "count": count} for name, count in sorted(told.items())])
 
     # --- time
 

@@ -10,13 +10,21 @@ from shoal.api import kinds
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.meta import Json
 from shoal.controllers.queues import checks
-from shoal.controllers.queues.world import World, annotation
+from shoal.controllers.queues.world import World, annotation, label
 
 HELD = "shoal.dev/elsewhere"
 """Finalizer of a Workload of which another cluster may hold a copy."""
 
 EPOCH = "shoal.dev/epoch"
 """Annotation of what another cluster's Shoal has put here: in which round of its dispatch."""
+
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+"""Label of what another cluster's hub has put here, be it Shoal's or Kueue's."""
+
+
+def is_copy(workload: Json) -> bool:
+    """Made by another cluster's hub, which brings its job only once it was admitted."""
+    return bool(annotation(workload, EPOCH) or label(workload, ORIGIN))
 
 
 def is_same_round(workload: Json, job: Json) -> bool:

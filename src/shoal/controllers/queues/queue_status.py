@@ -13,13 +13,16 @@ from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.quantity import amount, show
 from shoal.controllers.queues import words
+from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.facts import check_problems
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import config_of
-from shoal.kube.errors import NotFound
+from shoal.kube.errors import Forbidden, NotFound
 
 Usage = dict[tuple[str, str], int]
+KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
+"""What stays until nothing uses it."""
 
 
 class QueueStatus:
@@ -31,19 +34,19 @@ class QueueStatus:
         obj = self._world.others[kind].get(key)
         if obj is None:
             return
+        if kind in KEPT:
+            kept = await self._keep_while_used(kind, obj)
+            if kept is None:
+                return
+            obj = kept
         draft = Draft(obj, self._office.clock.now())
         match kind:
             case kinds.CLUSTER_QUEUE:
-                if obj["metadata"].get("deletionTimestamp"):
-                    await self._leave(kind, obj, bool(self._world.workloads.by_index("reserved", key.name)))
                 self._cluster_queue(draft)
             case kinds.LOCAL_QUEUE:
                 self._local_queue(draft)
             case kinds.ADMISSION_CHECK:
                 self._check(draft)
-            case kinds.RESOURCE_FLAVOR:
-                await self._flavor(obj)
-                return
         if draft.change:
             try:
                 stored = await self._office.writer.patch(kind, obj, {"status": draft.change}, subresource="status")
@@ -108,22 +111,36 @@ class QueueStatus:
         draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(mine)), borrows=False))
         draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(mine)), borrows=False))
 
-    async def _flavor(self, obj: Json) -> None:
-        """A flavor goes when no queue names it any more."""
-        if obj["metadata"].get("deletionTimestamp"):
-            name = obj["metadata"]["name"]
-            used = any(name in _named_flavors(one) for one in self._world.others[kinds.CLUSTER_QUEUE].list())
-            await self._leave(kinds.RESOURCE_FLAVOR, obj, used)
+    # --- staying while in use
 
-    async def _leave(self, kind: Kind, obj: Json, used: bool) -> None:
+    async def _keep_while_used(self, kind: Kind, obj: Json) -> Json | None:
+        """As Kueue: queues, flavors and checks have a finalizer, which goes after the last use once they are deleted.
+
+        Returns the object as it is stored then; None where it may be gone.
+        """
         held = obj["metadata"].get("finalizers") or []
-        if used or words.IN_USE not in held:
-            return
-        left = [one for one in held if one != words.IN_USE]
+        leaving = bool(obj["metadata"].get("deletionTimestamp"))
+        if leaving == (words.IN_USE not in held) or (leaving and self._is_used(kind, obj["metadata"]["name"])):
+            return obj
+        wanted = [one for one in held if one != words.IN_USE] if leaving else [*held, words.IN_USE]
         try:
-            await self._office.writer.patch(kind, obj, {"metadata": {"finalizers": left or None}})
+            stored = await self._office.writer.patch(kind, obj, {"metadata": {"finalizers": wanted or None}})
         except NotFound:
-            return
+            return None
+        except Forbidden:
+            if leaving:
+                raise
+            return obj  # rights from an older installation: nothing but this depends on them
+        if leaving:
+            return None
+        self._world.others[kind].note_write(stored)
+        return stored
+
+    def _is_used(self, kind: Kind, name: str) -> bool:
+        if kind == kinds.CLUSTER_QUEUE:
+            return bool(_holding(self._world.workloads.by_index("reserved", name)))
+        queues = map(upgrade, self._world.others[kinds.CLUSTER_QUEUE].list())
+        return any(name in named_by(queue, kind) for queue in queues)
 
     # --- parts
 
@@ -172,16 +189,24 @@ def _usage(workloads: list[Json]) -> Usage:
     used: Usage = {}
     for workload in workloads:
         status = workload.get("status") or {}
-        done = {one["name"]: one.get("count", 0) for one in status.get("reclaimablePods") or ()}
+        left_of = _left_of(workload)
         for entry in (status.get("admission") or {}).get("podSetAssignments") or ():
             flavors, count = entry.get("flavors") or {}, int(entry.get("count", 1))
-            left = max(0, count - int(done.get(entry.get("name"), 0)))
+            left = min(count, left_of.get(str(entry.get("name")), count))
             for resource, text in (entry.get("resourceUsage") or {}).items():
                 if resource in flavors:
                     at = (flavors[resource], resource)
                     whole = amount(resource, text)
                     used[at] = used.get(at, 0) + (whole if not count else whole * left // count)
     return used
+
+
+def _left_of(workload: Json) -> dict[str, int]:
+    """Pod set name to the pods that are not done yet."""
+    done = {one["name"]: int(one.get("count") or 0) for one in workload["status"].get("reclaimablePods") or ()}
+    pod_sets = (workload.get("spec") or {}).get("podSets") or ()
+    sizes = {str(one.get("name") or "main"): int(one.get("count", 1)) for one in pod_sets}
+    return {name: max(0, size - done.get(name, 0)) for name, size in sizes.items()}
 
 
 def _quotas(cluster_queue: Json) -> dict[str, dict[str, int]]:
@@ -207,6 +232,11 @@ def _flavors(quotas: dict[str, dict[str, int]], used: Usage, *, borrows: bool) -
             entries.append(entry)
         made.append({"name": flavor, "resources": entries})
     return made
+
+
+def named_by(cluster_queue: Json, kind: Kind) -> set[str]:
+    """The ResourceFlavors or AdmissionChecks that a queue, in today's spelling, names."""
+    return set(rules_of(cluster_queue)) if kind == kinds.ADMISSION_CHECK else _named_flavors(cluster_queue)
 
 
 def _named_flavors(cluster_queue: Json) -> set[str]:

@@ -19,7 +19,7 @@ from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.duties import Duties, Situation, is_active
 from shoal.controllers.queues.facts import Facts
 from shoal.controllers.queues.inject import StartError
-from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import Provisioning
 from shoal.controllers.queues.workloads import (
@@ -28,9 +28,10 @@ from shoal.controllers.queues.workloads import (
     is_same_shape,
     new_workload,
     owner_reference,
+    spec_change,
     spec_of,
 )
-from shoal.controllers.queues.world import annotation, controller_of, label, prebuilt_name
+from shoal.controllers.queues.world import annotation, controller_of, group_of, label, prebuilt_name
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
@@ -55,6 +56,11 @@ class Reconciler:
         self._pods_left = pods_left
         self._duties = Duties(office.world, office.pending, office.settings)
         self._provisioning = Provisioning(office)
+        self._told: dict[str, tuple[str, str]] = {}
+        """The last warning about a job, by UID."""
+
+    def forget_job(self, uid: str) -> None:
+        self._told.pop(uid, None)
 
     async def reconcile(self, key: Key) -> float | None:
         found = self._world.job_of(key)
@@ -106,18 +112,25 @@ class Reconciler:
             gang=self._facts.gang(workload),
             stopped=self._has_stopped(workload, found),
             ready=ready,
-            reclaimable=found[0].reclaimable(found[1]) if found is not None else {},
+            reclaimable=found[0].reclaimable(found[1]) if found is not None else None,
         )
 
     def _has_stopped(self, workload: Json, found: Found) -> bool:
         if self._pods_left(workload["metadata"]["uid"]) or elsewhere.is_held(workload):
             return False
         if found is None:
-            return True
+            return self._cannot_have_started(workload)
         kind, job = found
         if elsewhere.is_managed(job):
             return True
         return kind.is_suspended(job) and not kind.is_active(job)
+
+    def _cannot_have_started(self, workload: Json) -> bool:
+        """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
+        owner = controller_of(workload)
+        if owner is not None and (group_of(owner), str(owner.get("kind"))) in BY_NAME:
+            return True
+        return elsewhere.is_copy(workload) or not Draft(workload, 0).is_true("Admitted")
 
     # --- the job
 
@@ -140,15 +153,19 @@ class Reconciler:
         try:
             body = new_workload(kind, job, self._world, self._office.settings.copied_labels)
         except NoSuchClass as error:
-            self._office.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
+            self._tell_once(job, "WorkloadPriorityClassNotFound", str(error))
             return RETRY_CLASS
         except BadInput as error:
-            self._office.tell(job, "Warning", "InvalidJob", str(error))
+            self._tell_once(job, "InvalidJob", str(error))
             return None
         try:
             made = await self._office.writer.create(kinds.WORKLOAD, body)
         except AlreadyExists:
             return 0.5  # ours from before a restart, and the cache has not seen it yet
+        except (Invalid, Forbidden) as error:
+            self._tell_once(job, "CreateWorkloadRefused", f"it stays suspended: its Workload is refused: {error}")
+            return RETRY_REFUSED
+        self._told.pop(job["metadata"]["uid"], None)
         self._world.workloads.note_write(made)
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         self._office.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
@@ -190,39 +207,58 @@ class Reconciler:
             return True
         if not reserved and annotation(job, words.GATED_BY) != annotation(workload, words.GATED_BY):
             gates = annotation(job, words.GATED_BY) or None
-            await self._patch(workload, {"metadata": {"annotations": {words.GATED_BY: gates}}})
-            return False
-        spec = workload.get("spec") or {}
+            change = {"metadata": {"annotations": {words.GATED_BY: gates}}}
+            if await self._change_workload(workload, job, change, f"annotation {words.GATED_BY}"):
+                return False
         same = is_same_shape(wanted["podSets"], workload, admitted=reserved)
         if same or (reserved and kind.is_suspended(job) and draft.is_true("Evicted")):
-            change = {
-                name: wanted.get(name)
-                for name in ("priority", "priorityClassRef")
-                if wanted.get(name) != spec.get(name)
-            }
-            if not reserved and wanted["queueName"] != spec.get("queueName"):
-                change["queueName"] = wanted["queueName"]
-            if not change:
-                return True
-            await self._patch(workload, {"spec": change})
-            return False
+            return await self._follow_spec(draft, job, wanted)
         if prebuilt_name(job):
             steps.finish(draft, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             await self._office.store(draft)
             return False
         if not reserved and kind.is_suspended(job):
-            await self._patch(workload, {"spec": {"podSets": wanted["podSets"]}})
-            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-            self._office.tell(
-                job, "Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {name}"
-            )
-            return False
+            change = {"spec": {"podSets": wanted["podSets"]}}
+            if await self._change_workload(workload, job, change, "pod sets"):
+                name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+                message = f"Updated not matching Workload for suspended job: {name}"
+                self._office.tell(job, "Normal", "UpdatedWorkload", message)
+                return False
         if not kind.is_suspended(job):
             await self._stop(kind, job, workload, "No matching Workload")
         await self._office.writer.delete(kinds.WORKLOAD, workload)
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         self._office.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {name}")
         return False
+
+    async def _follow_spec(self, draft: Draft, job: Json, wanted: Json) -> bool:
+        """Queue, priority and time limit as the job says, as far as they may change now. False when one did."""
+        workload, reserved = draft.obj, draft.is_true("QuotaReserved")
+        admitted = draft.is_true("Admitted") or bool(prebuilt_name(job))  # a prebuilt one has a limit of its own
+        change = spec_change(workload, wanted, reserved=reserved, admitted=admitted)
+        named = label(job, words.PRIORITY_CLASS)
+        if reserved and named and named != _class_of(workload) and "priorityClassRef" not in change:
+            message = (
+                f"WorkloadPriorityClass {named} counts from when the job has no quota: until then it cannot change"
+            )
+            self._tell_once(job, "PriorityClassNotApplied", message)
+        return not change or not await self._change_workload(workload, job, {"spec": change}, ", ".join(change))
+
+    async def _change_workload(self, workload: Json, job: Json, change: Json, what: str) -> bool:
+        """False where the API server refuses: that is told, and the rest goes on as if the job had not changed."""
+        try:
+            await self._patch(workload, change)
+        except (Invalid, Forbidden) as error:
+            self._tell_once(job, "UpdateWorkloadRefused", f"the Workload cannot take over the job's {what}: {error}")
+            return False
+        self._told.pop(job["metadata"]["uid"], None)
+        return True
+
+    def _tell_once(self, job: Json, reason: str, message: str) -> None:
+        """A warning that holds until something changes is not repeated with every look."""
+        if self._told.get(job["metadata"]["uid"]) != (reason, message):
+            self._told[job["metadata"]["uid"]] = (reason, message)
+            self._office.tell(job, "Warning", reason, message)
 
     async def _start_or_stop(self, workload: Json, kind: GangJob, job: Json) -> float | None:
         draft = Draft(workload, self._office.clock.now())
@@ -306,7 +342,8 @@ class Reconciler:
             await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
         since = parse_time(workload["metadata"]["deletionTimestamp"])
         waited = (self._office.clock.now() - since) / SECOND
-        if not finished and waited < LONGEST_FAREWELL and not self._has_stopped(workload, found):
+        may_run = found is not None or self._pods_left(workload["metadata"]["uid"]) > 0
+        if may_run and not finished and waited < LONGEST_FAREWELL and not self._has_stopped(workload, found):
             return STOP_LOOK
         await self._drop_finalizer(workload)
         return None
@@ -341,3 +378,8 @@ class Reconciler:
         if not stored["metadata"].get("deletionTimestamp"):
             self._world.workloads.note_write(stored)
         return stored
+
+
+def _class_of(workload: Json) -> str:
+    reference = (workload.get("spec") or {}).get("priorityClassRef") or {}
+    return str(reference.get("name") or "") if reference.get("kind") == kinds.WORKLOAD_PRIORITY_CLASS.kind else ""

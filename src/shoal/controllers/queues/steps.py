@@ -73,7 +73,6 @@ def release(draft: Draft, reason: str, message: str) -> None:
     unadmit(draft, "NoReservation", "The workload has no reservation")
     if draft.condition("Admitted") is not None:
         draft.put("Admitted", False, "NoReservation", "The workload has no reservation")
-    draft.set("reclaimablePods", None)
 
 
 def give_back(draft: Draft) -> None:

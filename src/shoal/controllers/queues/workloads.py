@@ -66,7 +66,7 @@ def owner_reference(kind: GangJob, job: Json) -> Json:
 
 def spec_of(kind: GangJob, job: Json, world: World) -> Json:
     """What the job asks for, as its Workload says it; `active` is not the job's to say."""
-    pod_sets = kind.pod_sets(job)
+    pod_sets = without_duplicates(kind.pod_sets(job))
     priority = priority_of(job, pod_sets, world)
     spec: Json = {"queueName": label(job, words.QUEUE), "podSets": pod_sets, "priority": priority.value}
     if priority.reference is not None:
@@ -75,6 +75,33 @@ def spec_of(kind: GangJob, job: Json, world: World) -> Json:
     if seconds.isascii() and seconds.isdigit() and int(seconds) > 0:
         spec["maximumExecutionTimeSeconds"] = int(seconds)
     return spec
+
+
+def without_duplicates(pod_sets: list[Json]) -> list[Json]:
+    """Lists that a pod may repeat an entry in, and a Workload may not: the last one counts, as it does in a pod."""
+    for one in pod_sets:
+        spec = (one.get("template") or {}).get("spec") or {}
+        for name in ("imagePullSecrets", "hostAliases"):
+            _keep_last(spec, name)
+        for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+            for name in ("env", "ports"):
+                _keep_last(container, name)
+    return pod_sets
+
+
+_KEYS: dict[str, Callable[[Json], object]] = {
+    "env": lambda entry: entry.get("name"),
+    "ports": lambda entry: (entry.get("containerPort"), entry.get("protocol") or "TCP"),
+    "imagePullSecrets": lambda entry: entry.get("name") or "",
+    "hostAliases": lambda entry: entry.get("ip"),
+}
+
+
+def _keep_last(holder: Json, name: str) -> None:
+    """In the place of the first."""
+    listed = holder.get(name)
+    if isinstance(listed, list) and all(isinstance(entry, dict) for entry in listed):
+        holder[name] = list({_KEYS[name](entry): entry for entry in listed}.values())
 
 
 def priority_of(job: Json, pod_sets: list[Json], world: World) -> Priority:
@@ -126,6 +153,22 @@ def is_same_shape(job_sets: list[Json], workload: Json, *, admitted: bool) -> bo
         if any(_part(now, name) != _part(then, name) for name in fields):
             return False
     return True
+
+
+def spec_change(workload: Json, wanted: Json, *, reserved: bool, admitted: bool) -> Json:
+    """What of the Workload's spec follows the job, beside its pod sets. As Kueue: with quota the queue stays, and
+    without a class of its own kind to leave the priority does; once admitted, so does the time limit."""
+    spec = workload.get("spec") or {}
+    names = ["priority", "priorityClassRef"] if not reserved or may_follow(spec, wanted) else []
+    names += [] if reserved else ["queueName"]
+    names += [] if admitted else ["maximumExecutionTimeSeconds"]
+    return {name: wanted.get(name) for name in names if wanted.get(name) != spec.get(name)}
+
+
+def may_follow(spec: Json, wanted: Json) -> bool:
+    """May a Workload that holds quota take over this priority? Only from one WorkloadPriorityClass to another."""
+    kinds_named = {(one.get("priorityClassRef") or {}).get("kind") for one in (spec, wanted)}
+    return kinds_named == {kinds.WORKLOAD_PRIORITY_CLASS.kind}
 
 
 def _part(pod_set: Json, name: str) -> list[Any]:
