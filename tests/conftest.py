@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 from _pytest.assertion import rewrite
 
-from tests import patience
+from tests import patience, resting
 
+MANY = 200
+MOST_UNDECIDED = 0.01
+"""Of so many gangs judged at rest, so few may be left undecided."""
 FAULT_NAME = re.compile(r"test_f(\d{3})_")
 
 
@@ -79,6 +82,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xfail(strict=True, reason="its protection is removed"))
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Workers hand over what they judged at rest; a run that left too much undecided has not judged."""
+    tally = resting.TALLY
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["at_rest"] = tally.handed_over()
+    elif tally.judged >= MANY and tally.share > MOST_UNDECIDED:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """A worker of this run has ended."""
+    resting.TALLY.take(getattr(node, "workeroutput", {}).get("at_rest"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    tally = resting.TALLY
+    if tally.worlds:
+        terminalreporter.write_line(str(tally))
+        for one in tally.undecided[:10]:
+            terminalreporter.write_line(f"  undecided: {one}")
+
+
 def pytest_collection_finish() -> None:
     """All modules and tests are loaded and stay: a collector that walks through them again and again finds nothing."""
     gc.collect()
@@ -102,6 +128,8 @@ def _without_protection(request: pytest.FixtureRequest) -> object:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that could not even begin proves nothing."""
     report = yield
+    if report.when == "call":
+        item.stash[resting.PASSED] = report.passed and not hasattr(report, "wasxfail")
     if item.config.getoption("--faults-proof") and report.when == "setup" and hasattr(report, "wasxfail"):
         del report.wasxfail
         report.outcome = "failed"

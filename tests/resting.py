@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
 from shoal.api.meta import Json
 from tests.checker.at_rest import TALLY, Rules, Verdict, judge_rest
@@ -24,6 +25,34 @@ STAYS = 12.0
 Objects = Mapping[str, Iterable[Json]]
 
 
+def judged_or_marked(request: Any) -> Iterator[None]:
+    """Around one test: where controllers that decide were at work, something was judged at rest; or the test says why
+    not, with `@pytest.mark.not_at_rest("…")`."""
+    from shoal.controllers.appwrapper import AppWrapperController
+    from shoal.controllers.ray import Operator
+
+    before, begun = TALLY.worlds, []
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (AppWrapperController, Operator):
+            patch.setattr(kind, "__init__", _noting(kind.__init__, begun))
+        yield
+    mark = request.node.get_closest_marker("not_at_rest")
+    if mark is None and begun and request.node.stash.get(PASSED, False):
+        assert TALLY.worlds > before, "controllers were at work, and what they left was not judged at rest"
+
+
+def _noting(original: Callable[..., None], begun: list[str]) -> Callable[..., None]:
+    def made(self: Any, *arguments: Any, **named: Any) -> None:
+        begun.append(type(self).__name__)
+        original(self, *arguments, **named)
+
+    return made
+
+
+PASSED = pytest.StashKey[bool]()
+"""Set on a test whose own part has passed."""
+
+
 def objects_of(server: Any) -> dict[str, list[Json]]:
     """Everything that an embedded server stores, by plural."""
     found: dict[str, list[Json]] = {}
@@ -31,6 +60,24 @@ def objects_of(server: Any) -> dict[str, list[Json]]:
         plural = collection.name.split(".")[0].rsplit("/", 1)[-1]
         found.setdefault(plural, []).extend(msgspec.json.decode(one.raw) for one in collection.records())
     return found
+
+
+def rules_of(wrappers: Any = None, queues: Any = None, *, ray: bool = False, jobs: bool = True) -> Rules:
+    """What the settings of the controllers at work mean for the judge; None: that one does not run."""
+    rules = Rules(queues=queues is not None, wrappers=wrappers is not None, ray=ray, jobs=jobs)
+    if wrappers is not None:
+        rules = replace(rules, wrapper_supply=wrappers.supply, policy=wrappers.policy, preemption=wrappers.preemption)
+        if wrappers.head_of_line_seconds:
+            rules = replace(rules, policy="strict-priority")
+    if queues is not None:
+        rules = replace(
+            rules,
+            supply=queues.supply,
+            fair_sharing=queues.fair_sharing,
+            partial_admission=queues.partial_admission,
+            blocks_until_ready=queues.pods_ready is not None and queues.pods_ready.block_admission,
+        )
+    return replace(rules, recovery_seconds=getattr(queues, "recovery_seconds", rules.recovery_seconds))
 
 
 def look(objects: Objects, rules: Rules) -> Verdict:
@@ -46,6 +93,13 @@ def count(verdict: Verdict) -> None:
     TALLY.worlds += 1
     TALLY.judged += verdict.judged
     TALLY.undecided += verdict.undecided
+
+
+def looked_at(server: Any, rules: Rules, now: int) -> list[str]:
+    """One look at an embedded server that is at rest by a clock of the test's own."""
+    verdict = look(objects_of(server), replace(rules, now=now))
+    count(verdict)
+    return verdict.found
 
 
 async def hold_at_rest(

@@ -22,13 +22,14 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, leaving
-from shoal.controllers.queues import QueueController
+from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.engine.model import Gang, PodFact
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.resting import rules_of
 from tests.unit.appwrapper import build as wrappers
 from tests.unit.appwrapper.meddler import Meddler
 from tests.unit.appwrapper.test_faults_leaving import counts_those_who_end_twice
@@ -244,3 +245,6 @@ async def live_through(seed: int) -> None:
                 assert holds_too_much(host, await town.pods()) == [], (seed, said)
                 again = await settled_like(host, cluster)
                 assert counted(host) == again, (seed, said)
+            cluster.rules = rules_of(AppWrapperSettings(trust_unstamped=True), QueueSettings())
+            await cluster.hold_at_rest()
+            cluster.rules = None  # from here on nobody decides

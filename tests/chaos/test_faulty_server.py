@@ -15,6 +15,7 @@ from tests.checker.gang_history import Watched, violations
 from tests.cluster import running
 from tests.faulty import FaultyTransport, Rates
 from tests.patience import PATIENCE
+from tests.resting import rules_of
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
 
 STORM = Rates(
@@ -53,8 +54,10 @@ async def test_gangs_survive_a_storm(seed: int) -> None:
         clock = FastClock()
         watched = Watched(cluster.server.transport())
         faulty = FaultyTransport(watched, STORM, seed=seed, clock=clock)
-        controller = AppWrapperController(Client(faulty), AppWrapperSettings(bind_seconds=0, create_seconds=1e6), clock)
+        settings = AppWrapperSettings(bind_seconds=0, create_seconds=1e6)
+        controller = AppWrapperController(Client(faulty), settings, clock)
         cluster.start(controller.run())
+        cluster.rules = rules_of(settings)
         for number in range(GANGS):
             gang = app_wrapper(f"g{number:02}", brief_pod(f"p{number:02}", cpu="2"), config_map(f"c{number:02}"))
             await cluster.create(kinds.APP_WRAPPER, gang)

@@ -22,6 +22,7 @@ from tests.checker.gang_rules import judge
 from tests.checker.gang_story import changes_of
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.resting import rules_of
 
 MOST_WRITES = 60
 AT_ONCE = 6
@@ -101,6 +102,7 @@ async def walk_once(
         await cluster.add_node("node-1", cpu="4", memory="8Gi")
         life = how(cluster, settings, at, fate)
         cluster.start(life.run())
+        cluster.rules = rules_of(settings, ray=name == "ray")
         await walk(cluster)
         await cluster.settled()
         state = await end_state(cluster)

@@ -102,6 +102,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AppWrapperController, "_reconcile", slow)
 
 
+@pytest.mark.not_at_rest("what is stored cannot be read, and the clock stands still")
 @proven(without=one_at_a_time)
 @pytest.mark.parametrize("seed", range(3))
 async def test_f045_odd_objects_hold_nobody_up(seed: int) -> None:

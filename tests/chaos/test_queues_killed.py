@@ -25,6 +25,7 @@ from tests.checker.gang_story import changes_of
 from tests.checker.queue_rules import judge_queues
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.resting import rules_of
 from tests.unit.queues.build import (
     cluster_queue,
     complete,
@@ -42,12 +43,13 @@ from tests.unit.queues.build import (
 
 MOST_WRITES = 60
 AT_ONCE = 12
+WRAPPERS = AppWrapperSettings(trust_unstamped=True, obtain=True)
+QUEUES = QueueSettings(check_seconds=1.0)
 
 
 def controller(transport: Transport) -> AppWrapperController:
     client = Client(transport)
-    guest = QueueController(client, QueueSettings(check_seconds=1.0))
-    return AppWrapperController(client, AppWrapperSettings(trust_unstamped=True, obtain=True), guest=guest)
+    return AppWrapperController(client, WRAPPERS, guest=QueueController(client, QUEUES))
 
 
 async def lives(cluster: Cluster, mortal: MortalTransport) -> None:
@@ -117,6 +119,7 @@ async def walk_once(at: int = 0, fate: Fate = "dies") -> tuple[dict[str, object]
         await cluster.add_node("node-1", cpu="16", memory="64Gi")
         mortal = MortalTransport(cluster.server.transport(), at, fate)
         cluster.start(lives(cluster, mortal))
+        cluster.rules = rules_of(WRAPPERS, QUEUES)
         state = await walk(cluster)
         broken = judge_queues(changes_of(cluster.server), quiet=True)
         assert broken == [], f"{fate} at write {at} ({mortal.writes[-1:]}): {broken}"

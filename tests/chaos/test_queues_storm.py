@@ -25,6 +25,7 @@ from tests.checker.queue_rules import judge_queues
 from tests.cluster import Cluster, running
 from tests.faulty import FaultyTransport, Rates
 from tests.patience import PATIENCE
+from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, condition, counts, flavor, job, local_queue, make, name_of
 
 STORM = Rates(
@@ -39,6 +40,8 @@ STORM = Rates(
     doubled=0.05,
     gone=0.05,
 )
+WRAPPERS = AppWrapperSettings(trust_unstamped=True, obtain=True, events=False)
+QUEUES = QueueSettings(check_seconds=0.5, events=False)
 STEPS = 60
 QUOTA = 6
 
@@ -61,9 +64,8 @@ class Storm:
             self.cluster.server.transport(), rates, seed=self.random.getrandbits(30), clock=SystemClock()
         )
         client = Client(self._network, timeout=0.1)
-        guest = QueueController(client, QueueSettings(check_seconds=0.5, events=False))
-        settings = AppWrapperSettings(trust_unstamped=True, obtain=True, events=False)
-        self._running = asyncio.ensure_future(AppWrapperController(client, settings, guest=guest).run())
+        host = AppWrapperController(client, WRAPPERS, guest=QueueController(client, QUEUES))
+        self._running = asyncio.ensure_future(host.run())
 
     async def end(self) -> None:
         if self._running is not None:
@@ -176,5 +178,7 @@ async def test_nothing_is_lost_taken_twice_or_left_waiting(seed: int) -> None:
             await storm.step()
         await storm.calm()
         broken = judge_queues(changes_of(cluster.server), quiet=True) + await storm.unserved()
+        cluster.rules = rules_of(WRAPPERS, QUEUES)
+        await cluster.hold_at_rest()
         await storm.end()
         assert broken == [], f"seed {seed}: {broken}"

@@ -19,6 +19,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound, Unknown, Unsent
 from shoal.kube.transport import Request, Response
 from tests.conformance.kuberay_traces import Stage
+from tests.resting import looked_at, rules_of
 from tests.unit.ray import judgement
 from tests.unit.ray.builders import group, ray_cluster
 
@@ -137,6 +138,7 @@ async def test_no_seed_breaks_an_invariant(seed: int, autoscaling: bool) -> None
     await stage.stop()
     assert broken == []
     assert judgement.violations(stage) == []
+    assert looked_at(stage.server.server, rules_of(ray=True, jobs=False), stage.clock.now()) == []
     assert len(heads) == 1
     if autoscaling:
         assert {name for name in deleted if "-worker-" in name} <= excused

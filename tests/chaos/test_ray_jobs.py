@@ -18,6 +18,7 @@ from shoal.kube.client import Client
 from tests.chaos.test_ray_clusters import Faulty, live, set_pod
 from tests.conformance.kuberay_doubles import ScriptedDashboard
 from tests.conformance.kuberay_traces import Stage
+from tests.resting import looked_at, rules_of
 from tests.unit.ray import judgement
 from tests.unit.ray.builders import ray_job
 
@@ -115,6 +116,7 @@ async def test_no_seed_submits_an_id_twice_or_leaves_a_job_without_an_end(seed: 
     status = stage.objects(kinds.RAY_JOB)[0]["status"]
     await stage.stop()
     assert judgement.violations(stage) == []
+    assert looked_at(stage.server.server, rules_of(ray=True, jobs=False), stage.clock.now()) == []
     assert status["jobDeploymentStatus"] in ENDED
     assert max(ray.accepted.values(), default=1) == 1
     assert len({cluster for _, cluster in attempts}) == len(attempts) == len({one for one, _ in attempts})

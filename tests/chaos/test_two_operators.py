@@ -16,6 +16,7 @@ from shoal.kube.client import Client
 from tests.conformance.kuberay_doubles import ScriptedDashboard
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
+from tests.resting import looked_at, rules_of
 from tests.unit.ray import judgement
 from tests.unit.ray.builders import group, ray_cluster
 
@@ -85,3 +86,4 @@ async def test_f075_two_leaders_and_a_handover_double_no_pod(seed: int) -> None:
     await stage.stop()
     assert made == {f"demo-{number}": 3 for number in range(CLUSTERS)}
     assert judgement.violations(stage) == []
+    assert looked_at(stage.server.server, rules_of(ray=True, jobs=False), stage.clock.now()) == []

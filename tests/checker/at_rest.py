@@ -32,11 +32,25 @@ class Tally:
     undecided: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
+    @property
+    def share(self) -> float:
+        return len(self.undecided) / self.judged if self.judged else 0.0
+
+    def handed_over(self) -> Json:
+        return {"worlds": self.worlds, "judged": self.judged, "undecided": self.undecided, "seconds": self.seconds}
+
+    def take(self, more: Json | None) -> None:
+        """Add what another process has judged."""
+        if more:
+            self.worlds += more["worlds"]
+            self.judged += more["judged"]
+            self.undecided += more["undecided"]
+            self.seconds += more["seconds"]
+
     def __str__(self) -> str:
-        share = 100 * len(self.undecided) / self.judged if self.judged else 0.0
         return (
             f"at rest: {self.worlds} worlds, {self.judged} gangs judged, {len(self.undecided)} undecided"
-            f" ({share:.2f} %), {self.seconds:.1f} s"
+            f" ({100 * self.share:.2f} %), {self.seconds:.1f} s"
         )
 
 

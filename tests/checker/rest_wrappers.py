@@ -78,10 +78,12 @@ class Wrappers:
             pods = self._pods(gang)
             if pods is None or not self._is_considered(gang):
                 continue
+            if not _has_quota(self.world, gang) or _yielded(self.world, gang):
+                continue
             verdict = self._room(gang, room).fits(pods) if supply == "fit" else None
             if verdict is None and supply == "fit":
                 found.undecided.append(f"AppWrapper {gang.name}: whether its pods find nodes")
-            if not verdict or not _has_quota(self.world, gang) or _yielded(self.world, gang):
+            if not verdict:
                 continue
             if leaving and self.world.trees():
                 continue  # quota that becomes free may be promised

@@ -27,7 +27,6 @@ from shoal.kube.health import HealthServer
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.queues import QueueSettings
-    from shoal.controllers.ray import Settings as RaySettings
 
 log = logging.getLogger("shoal")
 
@@ -128,16 +127,13 @@ def command(
         choices.check_policy(wrappers.policy)
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
-    of_ray = choices.ray_settings(os.environ, settings)
-    parts = _parts(names, wrappers, choices.queue_settings({}, settings), of_ray, health)
+    parts = _parts(names, wrappers, choices.queue_settings({}, settings), health)
     if "clusters" in names:
         from shoal.controllers.clusters import ClusterController
 
         hub = choices.cluster_settings({"namespace": namespace}, settings)
         parts["clusters"] = lambda client: ClusterController(client, hub).run()
-    asyncio.run(
-        _run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, of_ray, health, health_port)
-    )
+    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
 
 
 def chosen_parts(only: str) -> tuple[str, ...]:
@@ -152,11 +148,7 @@ def chosen_parts(only: str) -> tuple[str, ...]:
 
 
 def _parts(
-    names: tuple[str, ...],
-    settings: AppWrapperSettings,
-    of_queues: QueueSettings,
-    ray_settings: RaySettings,
-    health: HealthServer,
+    names: tuple[str, ...], settings: AppWrapperSettings, of_queues: QueueSettings, health: HealthServer
 ) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     if "ray" in names:  # what our operator adds to its pods counts in every gang
@@ -164,6 +156,7 @@ def _parts(
 
         from shoal.controllers import ray
 
+        ray_settings = ray.from_environment(os.environ)
         settings = structs.replace(settings, ray_sidecars=ray_settings.sidecars)
         of_queues = structs.replace(of_queues, ray_sidecars=ray_settings.sidecars)
     if "appwrapper" in names or "queues" in names:
@@ -208,7 +201,6 @@ async def _run(
     webhooks: bool,
     webhook_url: str,
     wrappers: AppWrapperSettings,
-    of_ray: RaySettings,
     health: HealthServer,
     health_port: int,
 ) -> None:
@@ -224,7 +216,7 @@ async def _run(
             from shoal.cli.admission import Admission, certificate_hosts
 
             hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
-            admission = Admission(client, namespace, hosts, of_ray, as_creator=as_creator, supply=wrappers.supply)
+            admission = Admission(client, namespace, hosts, as_creator=as_creator, supply=wrappers.supply)
             parts = {"webhook certificate": admission.keep, **parts}
             health.require("webhook", admission.trouble)
 

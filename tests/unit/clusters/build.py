@@ -23,6 +23,7 @@ from shoal.kube.errors import Unsent
 from shoal.kube.transport import Request, Response, Stream, Transport
 from shoal.local.apiserver import Server
 from tests.cluster import Cluster, running
+from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, ray_job
 
 SYSTEM = "shoal-system"
@@ -161,8 +162,9 @@ class Town:
 
 
 def decide(cluster: Cluster) -> None:
-    guest = QueueController(cluster.client, QueueSettings(check_seconds=1.0))
-    settings = AppWrapperSettings(trust_unstamped=True)
+    queues, settings = QueueSettings(check_seconds=1.0), AppWrapperSettings(trust_unstamped=True)
+    guest = QueueController(cluster.client, queues)
+    cluster.rules = rules_of(settings, queues)
     cluster.start(AppWrapperController(cluster.client, settings, guest=guest).run())
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.queues import QueueController, QueueSettings
-from tests.checker.at_rest import Rules
 from tests.cluster import Cluster, running
+from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, flavor, local_queue, make
 
 
@@ -23,17 +23,11 @@ async def quiet() -> AsyncIterator[Cluster]:
 
 def decide(cluster: Cluster, settings: QueueSettings | None = None) -> QueueController:
     """Start deciding; the controller is returned for a look inside."""
-    guest = QueueController(cluster.client, settings or QueueSettings())
-    host = AppWrapperController(cluster.client, AppWrapperSettings(trust_unstamped=True, obtain=True), guest=guest)
+    own, other = AppWrapperSettings(trust_unstamped=True, obtain=True), settings or QueueSettings()
+    guest = QueueController(cluster.client, other)
+    host = AppWrapperController(cluster.client, own, guest=guest)
     cluster.start(host.run())
-    chosen = settings or QueueSettings()
-    cluster.rules = Rules(
-        supply=chosen.supply,
-        fair_sharing=chosen.fair_sharing,
-        partial_admission=chosen.partial_admission,
-        blocks_until_ready=chosen.decisions.wait_for_pods_ready,
-        ray=False,
-    )
+    cluster.rules = rules_of(own, other)
     return guest
 
 
