@@ -10,18 +10,24 @@ from collections.abc import Iterator
 
 import msgspec
 
+from shoal.engine.case import case_of
 from shoal.engine.cycle import Cycle
 from shoal.engine.explain import brief, explain, front
+from shoal.engine.helps import by_itself, find_help
 from shoal.engine.holding import strangers
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
 from shoal.engine.kueue import Settings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
-from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, Shortfall
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease, Shortfall
 from shoal.engine.queues import QueueFact, Queues
 from shoal.engine.quota_view import NodeUse, quota_use
+from shoal.engine.rehearsal import Rehearsal
 from shoal.engine.settings import Settings
 from shoal.engine.state import State
+
+NO_HELP = ("bad-fact", "held")
+BUDGET = 30_000
 
 
 class Engine:
@@ -74,8 +80,34 @@ class Engine:
         """Why this gang waits, in full, as of the last plan. None: it is not waiting or not known. Changes nothing."""
         gang = self._state.gangs.get(key)
         if gang is not None and gang.dialect == "kueue" and gang.state == "waiting":
-            return self._queues.explain(key)
-        return explain(self._state, key, now)
+            found = self._queues.explain(key)
+        else:
+            found = explain(self._state, key, now)
+        if gang is None or found is None or found.reason in NO_HELP:
+            return found
+        return self._with_help(gang, found, now)
+
+    def _with_help(self, gang: Gang, found: Explanation, now: int) -> Explanation:
+        """What would start it, tried out."""
+        size = len(self._state.gangs) + len(self._state.ledger.pods) + self._state.ledger.room.node_count
+        rehearsal = Rehearsal(self, gang.key, now, size, BUDGET)
+        if by_itself(rehearsal):
+            return msgspec.structs.replace(
+                found, starts_by_itself=True, least_increase=None, release=(), release_measure="least"
+            )
+        case = case_of(gang, found, self._state, self._queues)
+        found_help = find_help(case, rehearsal)
+        more, fresh = found_help.increase, found_help.nodes
+        if more is None and fresh is not None and fresh.count == 1:
+            more = QuotaIncrease("nodes", fresh.amounts, fresh.measure)
+        return msgspec.structs.replace(
+            found,
+            release=found_help.release,
+            release_measure=found_help.release_measure,
+            least_increase=more,
+            new_nodes=fresh,
+            together=found_help.together,
+        )
 
     def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
         """What a plan said of a waiting gang, with its position and the holders: cheap enough for every status."""
@@ -140,6 +172,19 @@ class Engine:
     def gang(self, key: str) -> Gang | None:
         """What is known of a gang, assumptions included."""
         return self._state.gangs.get(key)
+
+    def told(self, key: str) -> Gang | None:
+        """A gang as it was told last, without what follows from its flavors."""
+        member = self._queues.kueue.members.get(key)
+        return member.gang if member is not None else self._state.gangs.get(key)
+
+    def pods_of(self, uid: str) -> list[str]:
+        """UIDs of the pods of a gang."""
+        return sorted(self._state.ledger.by_gang.get(uid, ()))
+
+    def stopping(self) -> list[Gang]:
+        """Gangs that are being taken back and still hold what they had."""
+        return [gang for gang in self._state.gangs.values() if gang.state == "stopping"]
 
     def facts(self) -> Iterator[Fact | QueueFact]:
         """Everything known, assumptions included: an engine fed with these decides the same."""

@@ -1,7 +1,7 @@
-"""Why a gang waits, in full: what is short, who holds it, its place in the queue, what would help.
+"""Why a gang waits: what is short, who holds it, its place in the queue, and a first guess at what would help.
 
-Called on demand (`shoal why`, events), never during a cycle: it may try many alternatives. It puts everything it tried
-back and decides nothing.
+Called on demand by `Engine.explain`, never during a cycle: it may try many alternatives. The guesses look at this gang
+alone; the engine tries them out, with everything that is ahead of it, before it tells them. Puts everything back.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from shoal.engine.victims import shortest_list
 
 
 def explain(state: State, key: str, now: int) -> Explanation | None:
+    """What is short and what would help, were nothing ahead of it; `Engine.explain` goes on from there."""
     gang = state.gangs.get(key)
     if gang is None or not (wants_room(gang) or gang.uid in state.problems):
         return None
     if gang.uid in state.problems:
         shortfall = Shortfall(kind="bad-fact", place=gang.key, message=state.problems[gang.uid])
-        return Explanation(message=shortfall.message, shortfalls=(shortfall,), place=gang.key)
+        return Explanation(message=shortfall.message, reason="bad-fact", shortfalls=(shortfall,), place=gang.key)
     state.ledger.settle()
-    found = _why(state, gang)
+    found = _why(state, gang, now)
+    own, own_length = own_position(state, gang, now)
     return msgspec.structs.replace(
         found,
         position=position(state, gang, now),
         queue_length=len(state.waiting),
+        own_position=own,
+        own_queue_length=own_length,
         holders=found.holders or holders(state, gang, found.shortfalls),
         least_increase=_least_increase(state, gang, found),
         release=_release(state, gang) if found.shortfalls else (),
@@ -54,22 +58,30 @@ def brief(state: State, key: str, explanation: Explanation, now: int) -> Explana
     )
 
 
-def _why(state: State, gang: Gang) -> Explanation:
+def _why(state: State, gang: Gang, now: int) -> Explanation:
     stopping = sorted(state.keys[uid] for uid in state.still_stopping(gang.uid))
     if stopping:
         message = f"waits for {few(stopping, ', ')} to stop"
-        return Explanation(message=message, place="nodes", holders=tuple(stopping))
+        return Explanation(message=message, reason="preempting", place="nodes", holders=tuple(stopping))
     if gang.uid in state.pools.asked:
-        return obtaining(state.pools.asked[gang.uid])
+        return msgspec.structs.replace(obtaining(state.pools.asked[gang.uid]), reason="obtaining")
     if _has_quota(state, gang):
         refused = quota_refusal(state, gang, state.consumer(gang))
         if refused:
-            return explanation_of(refused)
+            return msgspec.structs.replace(explanation_of(refused), reason="quota")
     with state.ledger.without([gang.uid]):  # its own claim does not stand in its way
         found = find_room(gang, state.ledger)
     if isinstance(found, Placement):
-        return Explanation(message="there is room; waits for its turn", place="queue")
-    return explanation_of(found)
+        return Explanation(message=_whose_turn(state, gang, now), reason="order", place="queue")
+    return msgspec.structs.replace(explanation_of(found), reason="resources")
+
+
+def _whose_turn(state: State, gang: Gang, now: int) -> str:
+    """There is quota and room for it; what comes first?"""
+    ahead = next((key for key in front(state, 1, now) if key != gang.key), "")
+    if state.policy.strict and ahead:
+        return f"there is room, but {ahead} is ahead of it and nothing may overtake that"
+    return "there is room; waits for its turn"
 
 
 def _has_quota(state: State, gang: Gang) -> bool:
@@ -105,6 +117,19 @@ def position(state: State, gang: Gang, now: int) -> int:
         for line in kind.lanes.values():
             ahead += bisect_left(line, mine, key=rank)
     return ahead + 1
+
+
+def own_position(state: State, gang: Gang, now: int) -> tuple[int, int]:
+    """Its place among the waiting gangs of its own namespace (Kueue: LocalQueue), and how many these are."""
+    mine, ahead, everyone = state.policy.rank(gang, state, now), 0, 0
+    for kind in state.waiting.kinds.values():
+        for line in kind.lanes.values():
+            for _, uid in line:
+                other = state.by_uid(uid)
+                if (other.namespace, other.queue, other.dialect) == (gang.namespace, gang.queue, gang.dialect):
+                    everyone += 1
+                    ahead += state.policy.rank(other, state, now) < mine
+    return ahead + 1, everyone
 
 
 def front(state: State, count: int, now: int) -> list[str]:

@@ -244,27 +244,69 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+Measure = Literal["least", "enough"]
+"""least: it would do, and nothing less of it would. enough: it would do; whether less would, was too costly to find."""
+
+
 class QuotaIncrease(msgspec.Struct, frozen=True):
-    """The least increase of one quota that would admit the gang; at `nodes`, what one more node would have to offer."""
+    """An increase of one quota that would start the gang; at `nodes`, what one more node would have to offer."""
 
     place: str
     amounts: Amounts
+    measure: Measure = "least"
+
+
+class NewNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that would start the gang: so many, each with these labels, no taints, and these amounts free."""
+
+    count: int = 1
+    amounts: Amounts
+    labels: dict[str, str] = {}
+    measure: Measure = "least"
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """Several things that would start the gang, all of them done; none is enough alone."""
+
+    quotas: tuple[QuotaIncrease, ...] = ()
+    nodes: NewNodes | None = None
+    measure: Measure = "least"
+
+
+WaitReason = Literal[
+    "", "quota", "resources", "order", "preempting", "obtaining", "bad-fact", "held", "backing-off", "starting",
+]  # fmt: skip
+"""Why a gang waits, in one word that never changes its meaning. `starting`: nothing is in its way."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a gang waits, good enough to print. `plan` fills what is cheap; `Engine.explain` fills everything."""
 
     message: str
+    reason: WaitReason = ""
     shortfalls: tuple[Shortfall, ...] = ()
     place: str = ""
     position: int = 0
-    """1 is the front of its queue; 0 when not computed."""
+    """1 is the front of its queue (Kueue: of the whole ClusterQueue); 0 when not computed."""
     queue_length: int = 0
+    own_position: int = 0
+    """The same among the gangs of its own LocalQueue (Kueue) or namespace (MCAD); 0 when not computed."""
+    own_queue_length: int = 0
     holders: tuple[str, ...] = ()
-    """Keys of the gangs that hold what is short, largest holder first."""
+    """Keys of the gangs that hold what is short where this gang could use it, largest holder first."""
+    starts_by_itself: bool = False
+    """It starts without anything being done: it is its turn, or all that it waits for is on its way."""
     least_increase: QuotaIncrease | None = None
+    """What one quota would have to grow by; where nodes are what is short, what one more node would have to offer."""
+    new_nodes: NewNodes | None = None
+    together: Together | None = None
+    """Given where no single quota and no node alone would do."""
     release: tuple[str, ...] = ()
-    """The shortest list of running gangs whose end would admit it; empty when no such list exists."""
+    """Running gangs whose end would start it, gangs ahead of it being served first; empty when no list was found."""
+    release_measure: Measure = "enough"
+    """least: no part of the list would do."""
+    explored: bool = True
+    """False: so many gangs matter to it that what would help was not worked out."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,6 +75,10 @@ class Tree:
         """Where something was given back since somebody last looked; also by attempts that were undone."""
         self.warnings: list[str] = []
 
+    def __getstate__(self) -> dict[str, object]:
+        """A copy begins with nothing to take back."""
+        return {**self.__dict__, "journal": []}
+
     # Shape
 
     def rebuild(self, subtrees: Iterable[QuotaSubtree]) -> None:

@@ -1,7 +1,8 @@
 """Why a gang waits: what is short, who holds it, where it stands, and what would help.
 
 Answers `Kueue.explain` for one gang at a time, so it may try things out: quota raised a little, running gangs
-imagined away. Everything tried is put back before it returns; no decision depends on it.
+imagined away. What would help is a first guess, for this gang alone; the engine tries it out with everything that is
+ahead before it is told. Everything tried is put back before it returns; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 
+from msgspec.structs import replace
+
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
+from shoal.engine.supply import few
 
 from .assign import Search
 from .assignment import Assignment, Mode, Outcome, shortfalls_of
@@ -19,7 +23,7 @@ from .facts import FlavorResource, Limits
 from .record import QueueRecord
 from .register import Register
 from .state import State
-from .tree import NO_LIMITS, settle
+from .tree import NO_LIMITS, Node, settle
 
 MOST_HOLDERS = 10
 MOST_IN_PAIRS = 40
@@ -30,10 +34,12 @@ def explain(key: str, state: State, register: Register) -> Explanation | None:
     if member is None or member.holds:
         return None
     if key in register.loose:
-        return Explanation(message=register.loose[key], shortfalls=(_fault(register.loose[key], member.queue),))
+        fault = _fault(register.loose[key], member.queue)
+        return Explanation(message=fault.message, reason="bad-fact", shortfalls=(fault,), place=member.queue)
     record = state.records.get(member.queue)
     if record is None or member.gang.state == "held":
-        return Explanation(message="the gang is not queued: it was asked to be held", place=member.queue)
+        message = "the gang is not queued: it was asked to be held"
+        return Explanation(message=message, reason="held", place=member.queue)
     return _Question(member, record, state, register).answer()
 
 
@@ -49,38 +55,56 @@ class _Question:
 
     def answer(self) -> Explanation:
         record, member = self.record, self.member
-        everyone = record.waiting.everyone()
-        ahead = [other for other in everyone if other.order < member.order]
+        found = self._why()
+        ahead = own_ahead = own = 0
+        for other in record.waiting.members():
+            before = other.order < member.order
+            ahead += before
+            if (other.gang.namespace, other.gang.queue) == (member.gang.namespace, member.gang.queue):
+                own += 1
+                own_ahead += before
+        return replace(
+            found, place=record.name, position=ahead + 1, queue_length=len(record.waiting),
+            own_position=own_ahead + 1, own_queue_length=own,
+        )  # fmt: skip
+
+    def _why(self) -> Explanation:
         fault = self._fault()
         if fault:
-            return Explanation(
-                message=fault,
-                shortfalls=(_fault(fault, record.name),),
-                place=record.name,
-                position=len(ahead) + 1,
-                queue_length=len(everyone),
-            )
+            return Explanation(message=fault, reason="bad-fact", shortfalls=(_fault(fault, self.record.name),))
+        if self.register.is_asleep(self.member):
+            return Explanation(message="it backs off before it is tried again", reason="backing-off")
+        leaving = self._leaving()
+        if leaving:
+            message = f"waits for {few(leaving, ', ')} to stop"
+            return Explanation(message=message, reason="preempting", holders=leaving)
+        if self._would_fit():
+            return self._whose_turn()
         assignment = self._search()
         short = self._short_places(assignment)
-        shortfalls = shortfalls_of(assignment, record.name)
-        message = assignment.message
-        fits = self._would_fit()
-        if fits:
-            first = next((other for other in ahead), None)
-            message = (
-                f"quota is free; it waits behind {first.key}" if first else "quota is free; the next plan starts it"
-            )
-            shortfalls = (Shortfall(kind="order", place=record.name, message=message),) if first else ()
         return Explanation(
-            message=message,
-            shortfalls=shortfalls,
-            place=record.name,
-            position=len(ahead) + 1,
-            queue_length=len(everyone),
-            holders=() if fits else self._holders(short),
-            least_increase=None if fits else self._least_increase(assignment),
-            release=self._release(short) if short and not fits else (),
+            message=assignment.message,
+            reason="quota",
+            shortfalls=shortfalls_of(assignment, self.record.name),
+            holders=self._holders(short),
+            least_increase=self._least_increase(assignment),
+            release=self._release(short) if short else (),
         )
+
+    def _leaving(self) -> tuple[str, ...]:
+        """Those who were asked to leave for it and have not left yet."""
+        room = self.state.rooms.get(self.member.uid)
+        gone = self.state.still_leaving(room) if room is not None else []
+        return tuple(sorted(victim.member.key for victim in gone))
+
+    def _whose_turn(self) -> Explanation:
+        ahead = (other for other in self.record.waiting.members() if other.order < self.member.order)
+        first = min(ahead, key=lambda other: other.order, default=None)
+        if first is None:
+            return Explanation(message="quota is free; the next plan starts it", reason="starting")
+        message = f"quota is free; it waits behind {first.key}"
+        shortfall = Shortfall(kind="order", place=self.record.name, message=message)
+        return Explanation(message=message, reason="order", shortfalls=(shortfall,))
 
     def _fault(self) -> str:
         if self.record.inactive:
@@ -134,15 +158,26 @@ class _Question:
         return sorted({short.at for part in assignment.pod_sets for short in part.shortages})
 
     def _users(self, short: Sequence[FlavorResource]) -> list[Member]:
-        """Gangs of the tree that hold what is short, the largest first."""
+        """Gangs of the tree that hold what is short, where this queue could use it; the largest first."""
         found: list[tuple[int, str, Member]] = []
-        for node in self.record.node.root().queues():
+        own = self.record.node
+        for node in own.root().queues():
             record = self.state.records.get(node.name)
-            for member in record.reserved.values() if record is not None else ():
-                held = sum(member.usage.get(at, 0) for at in short)
+            places = [at for at in short if node is own or (self._may_borrow(at) and _is_seen_by(own, node, at))]
+            for member in record.reserved.values() if record is not None and places else ():
+                held = sum(member.usage.get(at, 0) for at in places)
                 if held:
                     found.append((-held, member.uid, member))
         return [member for _, _, member in sorted(found, key=lambda entry: entry[:2])]
+
+    def _may_borrow(self, at: FlavorResource) -> bool:
+        """Is it what others of the cohort hold that keeps it out, and not the queue's own limit?"""
+        node = self.record.node
+        limits = node.limits.get(at, NO_LIMITS)
+        if limits.borrowing is None:
+            return True
+        wanted = sum(demand.total(demand.count).get(at.resource, 0) for demand in self.member.demands)
+        return node.usage.get(at, 0) + wanted <= node.subtree.get(at, 0) + limits.borrowing
 
     def _holders(self, short: list[FlavorResource]) -> tuple[str, ...]:
         return tuple(member.key for member in self._users(short)[:MOST_HOLDERS])
@@ -236,6 +271,18 @@ class _Question:
             at = FlavorResource(flavor, resource)
             node.limits[at] = _raised(original.get(at, NO_LIMITS), more)
         settle(node.root())
+
+
+def _is_seen_by(own: Node, node: Node, at: FlavorResource) -> bool:
+    """Does what this other queue uses reach beyond the quota that its side of the tree never lends?"""
+    above = {own, *own.ancestors()}
+    while node not in above:
+        if node.usage.get(at, 0) <= node.local.get(at, 0):
+            return False
+        if node.parent is None:
+            return False
+        node = node.parent
+    return True
 
 
 def _raised(limits: Limits, more: int) -> Limits:

@@ -10,7 +10,7 @@ a new answer and brings its shape back. Knows no quota.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from .demand import Member
@@ -304,6 +304,10 @@ class Waiting:
 
     def is_parked(self, member: Member) -> bool:
         return member.uid in self._parked or self._shapes[member.shape].is_aside
+
+    def members(self) -> Iterable[Member]:
+        """Everyone, in no order."""
+        return self._members.values()
 
     def everyone(self) -> list[Member]:
         """In queue order, set aside or not."""
