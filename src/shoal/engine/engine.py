@@ -26,8 +26,11 @@ from shoal.engine.rehearsal import Rehearsal
 from shoal.engine.settings import Settings
 from shoal.engine.state import State
 
-NO_HELP = ("bad-fact", "held")
-BUDGET = 30_000
+NO_HELP = ("bad-fact", "held", "backing-off")
+EFFORT = 30_000
+"""What one explanation may cost: gangs, nodes and pods carried through its trials, about a second in all."""
+FEWEST_TRIALS = 10
+"""An engine of which not even so many copies may be looked at is not copied at all."""
 
 
 class Engine:
@@ -76,8 +79,11 @@ class Engine:
             wake_at=min(wakes, default=0),
         )
 
-    def explain(self, key: str, now: int = 0) -> Explanation | None:
-        """Why this gang waits, in full, as of the last plan. None: it is not waiting or not known. Changes nothing."""
+    def explain(self, key: str, now: int = 0, effort: int = EFFORT) -> Explanation | None:
+        """Why this gang waits, in full, as of the last plan. None: it is not waiting or not known. Changes nothing.
+
+        What would help is tried out before it is said; `effort` bounds that, and where it is spent less is said.
+        """
         gang = self._state.gangs.get(key)
         if gang is not None and gang.dialect == "kueue" and gang.state == "waiting":
             found = self._queues.explain(key)
@@ -85,12 +91,14 @@ class Engine:
             found = explain(self._state, key, now)
         if gang is None or found is None or found.reason in NO_HELP:
             return found
-        return self._with_help(gang, found, now)
+        return self._with_help(gang, found, now, effort)
 
-    def _with_help(self, gang: Gang, found: Explanation, now: int) -> Explanation:
+    def _with_help(self, gang: Gang, found: Explanation, now: int, effort: int) -> Explanation:
         """What would start it, tried out."""
         size = len(self._state.gangs) + len(self._state.ledger.pods) + self._state.ledger.room.node_count
-        rehearsal = Rehearsal(self, gang.key, now, size, BUDGET)
+        if size * FEWEST_TRIALS > effort:
+            return msgspec.structs.replace(found, least_increase=None, release=(), explored=False)
+        rehearsal = Rehearsal(self, gang.key, now, size, effort)
         if by_itself(rehearsal):
             return msgspec.structs.replace(
                 found, starts_by_itself=True, least_increase=None, release=(), release_measure="least"

@@ -1,7 +1,7 @@
-"""What would start a gang that waits: others that end, quotas that grow, nodes that come. Each is tried before it is said.
+"""What would start a gang that waits: others that end, quotas that grow, nodes that come. Tried before it is said.
 
-Called by `Engine.explain` alone. It proposes, the rehearsal judges. What is called `least` was found by trying everything
-less that could make a difference; where that would take too long, or less is not known to fail, it is called `enough`.
+Called by `Engine.explain` alone. It proposes, the rehearsal judges. What is called `least` was found by trying all less
+that could make a difference; where that would take too long, or less is not known to fail, it is called `enough`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What would happen: a copy of the engine in which something is done, planned until nothing moves.
 
 `Engine.explain` asks it before it says that anything would help, so that gangs ahead, evictions and the policy count as
-they will. The copy is made once, at the cost of about one plan, and read back for each trial; the engine itself is never
-touched. Nothing here decides: whatever is tried is thrown away.
+they will. The copy is made once, at the cost of about one plan, and read back for each trial; the engine itself is
+never touched. Nothing here decides: whatever is tried is thrown away.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MOST_ROUNDS = 100
 """Plans after which a trial counts as not come to rest, and so as a no."""
 
 _SHARED = (
-    Gang, NodeFact, NodePool, PodFact, QuotaSubtree, Namespace, ClusterQueue, Cohort, Flavor, LocalQueue, FlavorResource,
+    Gang, NodeFact, NodePool, PodFact, QuotaSubtree, Namespace, ClusterQueue, Cohort, Flavor, LocalQueue,
+    FlavorResource,
 )  # fmt: skip
 """Frozen: copies share them."""
 

@@ -10,7 +10,7 @@ from shoal.engine.model import Explanation, Together
 
 from .deeds_world import DeedsWorld
 
-MOST_ASKED = 3
+MOST_ASKED = 2
 Deed = Callable[[DeedsWorld], None]
 
 

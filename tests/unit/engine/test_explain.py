@@ -1,6 +1,6 @@
 """What a user is told: what is short, where, who holds it, the place in the queue, what would help."""
 
-from shoal.engine.model import QuotaIncrease
+from shoal.engine.model import NewNodes, QuotaIncrease
 
 from .build import admitted, engine, gang, node, pods, quota, subtree
 
@@ -24,8 +24,10 @@ def test_the_shortest_list_of_gangs_whose_end_would_help():
     assert late.message == "4 cpu needed, 0 free"
     assert late.holders[0] == "AppWrapper/default/five"
     assert (late.position, late.queue_length) == (1, 2)
+    assert late.release_measure == "least" and not late.starts_by_itself
     later = explained(judge, "later")
-    assert set(later.release) == {"AppWrapper/default/five", "AppWrapper/default/two"} and later.position == 2
+    assert later.position == 2 and later.release == (), "whatever ends, late is served first and too little is left"
+    assert later.new_nodes == NewNodes(amounts={"cpu": 11000}), "enough for late as well"
 
 
 def test_no_list_is_given_where_none_would_help():

@@ -1,10 +1,14 @@
-"""What would help is true: applied, it admits the gang; a little less does not."""
+"""What would help a gang, were it the only one that waits: applied, it admits the gang; a little less does not.
+
+These guesses are where the search for what would help begins; `test_deeds.py` judges what is told in the end.
+"""
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.engine import Engine
+from shoal.engine.explain import explain as guess
 from shoal.engine.model import Gang, NodeFact, QuotaIncrease, QuotaSubtree
 
 from .build import SECOND, admitted, engine, gang, node, pods, quota, subtree
@@ -54,7 +58,7 @@ def test_the_least_increase_of_a_quota_admits_the_gang_and_no_less_does(seed):
         assert made.supply == "fit"
         world.plan()
     for waiting in [one for one in world.gangs.values() if one.state == "waiting"][:4]:
-        why = world.engine.explain(waiting.key, world.now)
+        why = guess(world.engine._state, waiting.key, world.now)
         increase = why.least_increase
         if increase is None or increase.place == "nodes":
             continue
@@ -73,7 +77,7 @@ def test_those_listed_end_and_the_gang_starts(seed):
         world.submit(labels={"team": world.dice.choice(["a", "b", "default"])})
         world.plan()
     for waiting in [one for one in world.gangs.values() if one.state == "waiting"][:4]:
-        why = world.engine.explain(waiting.key, world.now)
+        why = guess(world.engine._state, waiting.key, world.now)
         if not why.release:
             continue
         assert waiting.key in told_alone(world.engine, waiting, without=frozenset(why.release))

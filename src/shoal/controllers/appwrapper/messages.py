@@ -28,6 +28,8 @@ ROUND = 30.0
 FRONT = 10
 SOON = 1.0
 """So many at the front of the line are looked at again so many seconds after it moved."""
+EFFORT = 2_000
+"""Spent on what would help one gang, for its status; whoever asks gets the whole answer."""
 SHARE_OF_TIME = 0.02
 """How much of the controller's time may go into finding out what would help: in a large cluster that takes long."""
 TRIED_AGAIN = 5.0
@@ -138,7 +140,7 @@ class Messages:
         known, began, now = self._tried.get(hold.uid), clock.monotonic(), clock.now()
         due = known is None or (known.turn != self.turn and began - known.at >= pause)
         if due and began >= self._try_again_at:
-            found = engine.explain(hold.gang, now)
+            found = engine.explain(hold.gang, now, EFFORT)
             self._try_again_at = began + (clock.monotonic() - began) / SHARE_OF_TIME
             if found is not None:
                 holders = () if found.shortfalls else found.holders  # of what is short, they are looked up each time

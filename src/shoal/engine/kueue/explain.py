@@ -13,6 +13,7 @@ from itertools import combinations
 
 from msgspec.structs import replace
 
+from shoal.api.times import micro_text
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.engine.supply import few
 
@@ -20,6 +21,7 @@ from .assign import Search
 from .assignment import Assignment, Mode, Outcome, shortfalls_of
 from .demand import Member
 from .facts import FlavorResource, Limits
+from .places import places
 from .record import QueueRecord
 from .register import Register
 from .state import State
@@ -54,18 +56,13 @@ class _Question:
         state.forest.settled()
 
     def answer(self) -> Explanation:
-        record, member = self.record, self.member
-        found = self._why()
-        ahead = own_ahead = own = 0
-        for other in record.waiting.members():
-            before = other.order < member.order
-            ahead += before
-            if (other.gang.namespace, other.gang.queue) == (member.gang.namespace, member.gang.queue):
-                own += 1
-                own_ahead += before
+        found = replace(self._why(), place=self.record.name)
+        here = places(self.member.key, self.state, self.register)
+        if here is None:
+            return found
         return replace(
-            found, place=record.name, position=ahead + 1, queue_length=len(record.waiting),
-            own_position=own_ahead + 1, own_queue_length=own,
+            found, position=here.position, queue_length=here.length,
+            own_position=here.local_position, own_queue_length=here.local_length,
         )  # fmt: skip
 
     def _why(self) -> Explanation:
@@ -73,7 +70,9 @@ class _Question:
         if fault:
             return Explanation(message=fault, reason="bad-fact", shortfalls=(_fault(fault, self.record.name),))
         if self.register.is_asleep(self.member):
-            return Explanation(message="it backs off before it is tried again", reason="backing-off")
+            until = self.member.terms.requeue_at
+            message = f"backs off until {micro_text(until)}" if until else "backs off; its controller says when it ends"
+            return Explanation(message=message, reason="backing-off")
         leaving = self._leaving()
         if leaving:
             message = f"waits for {few(leaving, ', ')} to stop"

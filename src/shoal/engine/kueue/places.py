@@ -26,13 +26,13 @@ def places(key: str, state: State, register: Register) -> Places | None:
     record = state.records.get(member.queue) if member is not None else None
     if member is None or member.holds or record is None or member.uid not in record.waiting:
         return None
-    everyone = record.waiting.everyone()
+    everyone = record.waiting.members()
     mine = (member.gang.namespace, member.gang.queue)
     local = [other for other in everyone if (other.gang.namespace, other.gang.queue) == mine]
     return Places(
         cluster_queue=record.name,
         position=1 + sum(other.order < member.order for other in everyone),
-        length=len(everyone),
+        length=len(record.waiting),
         local_position=1 + sum(other.order < member.order for other in local),
         local_length=len(local),
     )
