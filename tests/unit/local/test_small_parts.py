@@ -16,7 +16,7 @@ from shoal.local import kubeconfigs
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.load import base_load_pods
-from shoal.local.runtime import rayentry, rayenv
+from shoal.local.runtime import rayentry, rayenv, raylife
 from shoal.local.runtime.environment import command_line, expand
 from shoal.local.runtime.loopback import mapped, real_addresses
 from shoal.local.runtime.names import hosts_text, lookup, service_lines
@@ -424,3 +424,18 @@ def test_a_scratch_directory_that_someone_else_prepared_is_refused(tmp_path: Pat
     ours = tmp_path / "ours"
     claim(ours)
     assert ours.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_drained_raylet_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
+    """By the last session's own log; whatever else lies there, or nothing, means that it is simply gone."""
+    assert not raylife.was_drained(tmp_path)
+    for name, words in (("session_2026-01-01_1", "The node is drained"), ("session_2026-01-02_1", "Raylet started")):
+        (tmp_path / name / "logs").mkdir(parents=True)
+        (tmp_path / name / "logs" / "raylet.out").write_text(f"[I] {words}, continue\n")
+    assert not raylife.was_drained(tmp_path)
+    log = tmp_path / "session_2026-01-02_1" / "logs" / "raylet.out"
+    log.write_text("x" * 100_000 + "The node is drained, continue to shut down raylet...\n")
+    assert raylife.was_drained(tmp_path)
+    log.rename(tmp_path / "elsewhere")
+    log.symlink_to(tmp_path / "elsewhere")
+    assert not raylife.was_drained(tmp_path)

@@ -231,7 +231,15 @@ def group_name(address: Address, container: str) -> str:
 
 def argv_of(process: ContainerProcess) -> list[str]:
     """What a run was told to execute; also for runs that an earlier agent started."""
+    return list(_planned(process).get("argv") or ())
+
+
+def environment_of(process: ContainerProcess) -> dict[str, str]:
+    return dict(_planned(process).get("env") or {})
+
+
+def _planned(process: ContainerProcess) -> Json:
     try:
-        return list(json.loads((process.directory / "plan.json").read_bytes())["argv"])
-    except (OSError, ValueError, KeyError):
-        return []
+        return dict(json.loads((process.directory / "plan.json").read_bytes()))
+    except (OSError, ValueError):
+        return {}

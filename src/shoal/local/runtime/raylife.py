@@ -7,11 +7,17 @@ its being alive says nothing. The node's agent lives and dies with the raylet: i
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 
 from shoal.kube.clock import Clock
 from shoal.local.runtime import rayenv
 from shoal.local.runtime.probes import Prober
 from shoal.local.sandbox import Address, Sandbox
+
+DRAINED = b"The node is drained"
+"""What a raylet logs last when it was asked to drain and has."""
+LAST_WORDS = 64 << 10
 
 MISSES = 3
 """Refused connections in a row until a node counts as gone."""
@@ -39,3 +45,19 @@ async def until_gone(sandbox: Sandbox, address: Address, port: int, clock: Clock
             refused += 1
         except OSError:
             refused = 0
+
+
+def was_drained(temporary: Path) -> bool:
+    """Did the raylet whose files lie in this Ray directory end because it was asked to drain?
+
+    The files are the container's: opened without following a link, and only their end is read.
+    """
+    sessions = sorted(temporary.glob("session_2*"), key=lambda path: path.name)  # named by their time
+    if not sessions:
+        return False
+    with contextlib.suppress(OSError):
+        held = os.open(sessions[-1] / "logs" / "raylet.out", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(held, "rb") as file:
+            file.seek(max(0, os.fstat(held).st_size - LAST_WORDS))
+            return DRAINED in file.read(LAST_WORDS)
+    return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.api.meta import Json
@@ -135,11 +136,21 @@ class Watching:
         await raylife.until_up(self._prober, port, clock)
         self.ray_was_up = True
         await raylife.until_gone(self._host.sandbox, self._container.address, port, clock, self._host.ray_period)
+        if not self._container.stopping and await asyncio.to_thread(raylife.was_drained, self._ray_files()):
+            said = "Ray drained this node, which is no failure: it stays until the autoscaler names it"
+            self._announce("Normal", "Drained", said)
+            self._container.is_ready(False)
+            return
         if not self._container.stopping:  # else it was asked to go: a preStop hook may well be `ray stop`
             said = f"Ray is gone: nothing answers on port {port} any more, although `ray start` still runs"
             self._announce("Warning", "Unhealthy", said)
         self._container.is_ready(False)
         self._process.stop(self._container.grace)
+
+    def _ray_files(self) -> Path:
+        """Ray's own directory as the machine sees it, where the manifest leaves it at /tmp/ray."""
+        scratch = planning.environment_of(self._process).get("SHOAL_SCRATCH")
+        return Path(scratch) if scratch else self._process.directory / "tmp" / "ray"
 
     def _hold_cpu(self) -> None:
         if milli := planning.cpu_limit(self._spec):
