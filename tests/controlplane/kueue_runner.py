@@ -68,8 +68,12 @@ def baseline() -> Path:
 
 
 def small(folder: Path) -> Path:
-    """Two queues in a cohort that take quota back from each other, 70 Workloads."""
-    sets = [("small", 25, 40, 100, 50, 1), ("medium", 7, 120, 200, 100, 5), ("large", 3, 300, 300, 200, 8)]
+    """Two queues in a cohort that take quota back from each other, 70 Workloads.
+
+    They come for ten seconds: the runner takes queues for done that have nothing pending once the last was created, and
+    the subject may take a while to begin.
+    """
+    sets = [("small", 25, 400, 800, 50, 1), ("medium", 7, 1400, 1500, 100, 5), ("large", 3, 3300, 2000, 200, 8)]
     queue = {
         "className": "cq",
         "count": 2,
