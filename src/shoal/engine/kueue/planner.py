@@ -191,9 +191,16 @@ class Planner:
                     record.waiting.sticky = member.uid  # whatever the strategy: its room must not wait long
                 else:
                     state.give_up_room(member.uid)
+            self._make_way(record, member)
             if entry.back == back.PENDING_PREEMPTION and not state.settings.exact:
                 record.stalled_at = self._generation(record.name)  # before somebody leaves it has nothing new to say
         return decisions, judged
+
+    def _make_way(self, record: QueueRecord, member: Member) -> None:
+        """Nobody leaves for it any more: in a strict queue, whoever is first is the head again."""
+        waiting, state = record.waiting, self.state
+        if waiting.strict and waiting.sticky == member.uid not in state.rooms and not state.settings.exact:
+            waiting.sticky = ""
 
     def _note_idle(self, judged: list[Entry], generations: dict[str, int], idle: dict[str, int]) -> None:
         """Queues of a tree in which a whole cycle moved nothing need not be asked again before something does."""

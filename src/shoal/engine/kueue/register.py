@@ -73,7 +73,7 @@ class Register:
             member.memory_cycle = old.memory_cycle
         sticky = False
         if old is not None:
-            sticky = self._is_sticky(old) and old.uid == member.uid and old.shape == member.shape
+            sticky = self._is_sticky(old) and _asks_the_same(old, member)
             self._take_out(old)
         if not sticky:
             self.state.give_up_room(member.uid)
@@ -397,6 +397,11 @@ class Register:
                 return at
             heapq.heappop(self._sleepers)
         return None
+
+
+def _asks_the_same(old: Member, member: Member) -> bool:
+    """Is the room that others leave for it still what it needs, where it needs it?"""
+    return old.uid == member.uid and old.shape == member.shape and old.queue == member.queue
 
 
 def _discard(index: dict[Index, set[str]], at: Index, key: str) -> None:

@@ -101,6 +101,8 @@ class Waiting:
         shape.size -= 1
         if not shape.size:
             self._forget(member.shape)
+        elif shape.heap and shape.heap[0] == member.order:
+            self._offer(member.shape, shape)  # it may come back in another shape, with the same place in line
 
     def pop(self, survey: Survey | None = None) -> Member | None:
         """Take the head: the sticky preemptor, else the first of those not set aside for whom there could be enough."""
@@ -193,7 +195,7 @@ class Waiting:
         while shape.heap:
             order = shape.heap[0]
             member = self._members.get(order[2])
-            if member is not None and member.order == order and order[2] not in self._parked:
+            if member is not None and _stands_there(member, shape, order) and order[2] not in self._parked:
                 return member
             heapq.heappop(shape.heap)
         return None
@@ -231,6 +233,7 @@ class Waiting:
                 shelf = self._shelves[place] = Shelf(*place)
                 self._ranks = None
             shape.shelf = shelf
+            self._first(shape)
             shelf.put(shape, needs)
         return shape.shelf
 
@@ -261,6 +264,7 @@ class Waiting:
 
     def _offer(self, key: str, shape: Shape) -> None:
         """Its first gang is another one, or may be tried again."""
+        self._first(shape)
         if shape.shelf is not None:
             shape.shelf.list_again(shape)
         elif shape.heap and not shape.parked:
@@ -316,3 +320,8 @@ class Waiting:
 
 def _order(member: Member) -> Order:
     return member.order
+
+
+def _stands_there(member: Member, shape: Shape, order: Order) -> bool:
+    """An entry may be of a gang that has another place by now, or the same one in another shape."""
+    return member.order == order and member.shape == shape.key

@@ -1,0 +1,115 @@
+"""Preemptors and waiting gangs that are edited, moved or overtaken while others leave for them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from shoal.engine.kueue import Flavor, Settings, register, waiting
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
+from shoal.engine.kueue.planner import Planner
+from shoal.engine.kueue.wish import Frame, Wish
+from tests.faults import proven
+from tests.unit.engine.kueue.world import CPU, World, cohort, gang, queue
+
+GROUPS = {"cpu": ResourceGroup(("cpu",), (FlavorQuota("default", {"cpu": Limits(100 * CPU)}),))}
+
+
+def keeps_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever once evicted others stays the head of a strict queue."""
+    monkeypatch.setattr(Planner, "_make_way", lambda self, record, member: None)
+
+
+@proven(without=keeps_the_front)
+def test_f147_a_preemptor_for_which_nobody_leaves_any_more_makes_way_in_a_strict_queue() -> None:
+    """F147: the quota of a strict queue is cut while a victim leaves for a preemptor that then no longer fits. Holds:
+    whoever is first by priority is the head again, and starts."""
+    world = World(
+        queue("q", 4, within="LowerPriority", strategy="StrictFIFO"),
+        gang("victim", "q", 4),
+    )
+    world.settle()
+    world.tell(gang("large", "q", 4, priority=1))
+    world.plan()
+    assert world.evictions == [("large", "victim")]
+    world.tell(queue("q", 2, within="LowerPriority", strategy="StrictFIFO"), gang("first", "q", 1, priority=9))
+    world.settle()
+    assert world.running() == {"first"}
+
+
+class Survey:
+    """There is enough for everybody. Nobody needs to ask it often."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.frames: dict[object, Frame] = {}
+
+    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+        return None
+
+    def may_fit(self, wish: Wish, priority: int) -> bool:
+        return True
+
+    def wish(self, member: Member) -> Wish:
+        self.asked += 1
+        assert self.asked < 100, "it asks for ever"
+        return Wish(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.frames)
+
+
+def goes_by_its_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry of a gang counts as long as the gang has that place in line, whatever it asks for now."""
+    monkeypatch.setattr(waiting, "_stands_there", lambda member, shape, order: member.order == order)
+    monkeypatch.setattr(waiting.Waiting, "discard", _discard)
+
+
+def _discard(self: waiting.Waiting, uid: str) -> None:
+    member = self._members.pop(uid)
+    self._parked.discard(uid)
+    shape = self._shapes[member.shape]
+    shape.size -= 1
+    if not shape.size:
+        self._forget(member.shape)
+
+
+@proven(without=goes_by_its_place_alone)
+def test_f148_a_waiting_gang_is_edited_beside_others_of_its_former_shape() -> None:
+    """F148: one of several equal waiting gangs is edited and keeps its place. Holds: the plan ends, and each is tried
+    once, in order."""
+    line, survey = waiting.Waiting(strict=False), Survey()
+    for name in ("one", "two"):
+        line.push(Member(gang(name, "q", 2), "q"))
+    line.discard("uid-one")
+    line.push(Member(gang("one", "q", 3), "q"))
+    heads = [line.pop(survey), line.pop(survey), line.pop(survey)]
+    assert [head.gang.name for head in heads if head is not None] == ["one", "two"]
+
+
+def goes_by_its_shape_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room that others leave for a gang stays kept when it moves to another queue."""
+    monkeypatch.setattr(register, "_asks_the_same", lambda old, member: old.shape == member.shape)
+
+
+@proven(without=goes_by_its_shape_alone)
+def test_f149_a_preemptor_moves_to_another_queue_while_its_victim_leaves() -> None:
+    """F149: a gang for which another leaves is moved to another queue. Holds: nothing is kept for it where it was, and
+    every queue is charged what its gangs have."""
+    world = World(
+        cohort("team"),
+        queue("here", 4, "team", within="LowerPriority"),
+        queue("there", 4, "team"),
+        gang("victim", "here", 4),
+        gang("guest", "there", 4),
+    )
+    world.settle()
+    mover = gang("mover", "here", 4, priority=1)
+    world.tell(mover)
+    world.plan()
+    assert world.evictions == [("mover", "victim")]
+    world.tell(msgspec.structs.replace(mover, queue="there"))
+    world.plan()
+    assert (world.used("here"), world.used("there")) == (4, 4)
+    world.finish("guest")
+    world.settle()
+    assert world.running() == {"mover", "victim"}
+    assert (world.used("here"), world.used("there")) == (4, 4)
