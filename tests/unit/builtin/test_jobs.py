@@ -6,6 +6,8 @@ import pytest
 
 from shoal.api import kinds
 from shoal.local.builtin import job_rules as rules
+from shoal.local.builtin.jobs import Jobs
+from tests.faults import proven
 from tests.unit.builtin.objects import job, pods_of, report, template
 
 
@@ -119,6 +121,53 @@ async def test_a_job_takes_back_its_pod_and_lets_a_stranger_go(cluster):
     await cluster.client.patch(kinds.POD, name, "default", {"metadata": {"labels": labels}})
     gone = await cluster.until(kinds.POD, name, lambda o: not o["metadata"].get("ownerReferences"))
     assert not gone["metadata"].get("finalizers")
+
+
+def sees_no_strays(monkeypatch):
+    monkeypatch.setattr(Jobs, "_is_stray", lambda self, pod: False)
+
+
+@proven(without=sees_no_strays)
+async def test_f154_orphaned_pods_of_a_deleted_job_can_be_deleted(cluster):
+    """F154: a Job is deleted and leaves its pods behind, with the finalizer by which it counted them. Holds: pods without
+    a Job lose that finalizer, and go when they are deleted."""
+    await cluster.create(kinds.JOB, job(completions=2, parallelism=2))
+    await active(cluster, 2)
+    await cluster.client.delete(kinds.JOB, "j", "default", propagation="Orphan")
+    for pod in await pods_of(cluster, **{"job-name": "j"}):
+        name = pod["metadata"]["name"]
+        left = await cluster.until(kinds.POD, name, lambda o: not o["metadata"].get("finalizers"))
+        assert not left["metadata"].get("ownerReferences")
+        await cluster.client.delete(kinds.POD, name, "default", grace_seconds=0)
+        await cluster.until_gone(kinds.POD, name)
+
+
+async def test_pods_of_a_deleted_job_go_though_another_of_its_name_is_there(cluster):
+    await cluster.create(kinds.JOB, job(completions=2, parallelism=2))
+    await active(cluster, 2)
+    before = [pod["metadata"]["name"] for pod in await pods_of(cluster, **{"job-name": "j"})]
+    await cluster.client.delete(kinds.JOB, "j", "default", propagation="Background")
+    await cluster.create(kinds.JOB, job(suspend=True))
+    for name in before:
+        await cluster.until_gone(kinds.POD, name)
+
+
+async def test_a_job_that_adopts_an_orphan_counts_it(cluster):
+    labels = {"task": "train"}
+    wanted = job(selector={"matchLabels": labels}, manualSelector=True)
+    wanted["spec"]["template"].setdefault("metadata", {})["labels"] = labels
+    await cluster.create(kinds.JOB, wanted)
+    await active(cluster, 1)
+    [pod] = await pods_of(cluster, **labels)
+    await cluster.client.delete(kinds.JOB, "j", "default", propagation="Orphan")
+    await cluster.until(kinds.POD, pod["metadata"]["name"], lambda o: not o["metadata"].get("finalizers"))
+    await cluster.create(kinds.JOB, wanted)
+    await active(cluster, 1)
+    [adopted] = await pods_of(cluster, **labels)
+    assert adopted["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert adopted["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    await report(cluster, adopted, "Succeeded")
+    assert (await ended(cluster, "Complete"))["status"]["succeeded"] == 1
 
 
 async def test_suspend_and_resume(cluster):

@@ -13,6 +13,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
+from shoal.kube.cache import Change
 from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import job_rules as rules
@@ -38,17 +39,22 @@ class Jobs:
         self._bench = bench
         self._jobs = bench.cache(kinds.JOB)
         self.controller: Controller[Key] = Controller("jobs", self.reconcile, workers=8, clock=bench.clock)
+        self.strays: Controller[Key] = Controller("job-strays", self._let_go, workers=4, clock=bench.clock)
+        """Pods with our finalizer that no Job is there to count."""
 
     async def run(self) -> None:
         watch_own(self.controller, self._jobs)
         watch_owned(self.controller, self._bench.pods, kinds.JOB)
         watch_orphans(self.controller, self._bench.pods, self._jobs, pods.matches)
+        self._jobs.subscribe(self._job_changed)
+        self._bench.pods.subscribe(self._pod_changed)
         await self._bench.census.ready.wait()
-        await self.controller.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.controller.run())
+            tasks.create_task(self.strays.run())
 
     async def reconcile(self, key: Key) -> float | None:
         job = self._jobs.get(key)
-        await self._let_strays_go(key, job)
         if job is None or job["spec"].get("managedBy", CONTROLLER) != CONTROLLER:
             return None
         if rules.finished(job) is not None:
@@ -144,7 +150,8 @@ class Jobs:
     async def _untrack(self, ended: list[Json]) -> None:
         await asyncio.gather(*(self._untrack_one(pod) for pod in ended if rules.is_tracked(pod)))
 
-    async def _untrack_one(self, pod: Json) -> None:
+    async def _untrack_one(self, pod: Json, *, overtaken: bool = True) -> None:
+        """`overtaken`: also where the pod has changed since it was looked at."""
         kept = [name for name in pod["metadata"]["finalizers"] if name != rules.TRACKING]
         try:
             patched = await self._bench.client.patch(
@@ -153,6 +160,8 @@ class Jobs:
                               "resourceVersion": pod["metadata"]["resourceVersion"]}},
             )  # fmt: skip
         except Conflict:
+            if not overtaken:
+                return  # the change brings another look
             await remove_finalizer(self._bench.client, kinds.POD, key_of(pod), pod["metadata"]["uid"], rules.TRACKING)
             return
         except NotFound:
@@ -160,17 +169,34 @@ class Jobs:
         if kept or not pods.is_deleting(pod):
             self._bench.pods.note_write(patched)
 
-    async def _let_strays_go(self, key: Key, job: Json | None) -> None:
-        """Pods of a Job that is gone have nobody to count them."""
-        uid = job["metadata"]["uid"] if job is not None else ""
-        if uid:
-            return
-        strays = []
-        for pod in self._bench.pods.by_index("namespace", key.namespace):
-            owner = controller_of(pod)
-            if owner and owner["name"] == key.name and owner["kind"] == "Job" and in_group(owner, kinds.JOB):
-                strays.append(pod)
-        await self._untrack(strays)
+    # --- pods without a Job
+
+    def _job_changed(self, change: Change) -> None:
+        if change.new is None and change.old is not None:
+            for pod in self._bench.owned_pods(change.old):
+                self.strays.enqueue(key_of(pod))
+
+    def _pod_changed(self, change: Change) -> None:
+        if change.new is not None and self._is_stray(change.new):
+            self.strays.enqueue(change.key)
+
+    def _is_stray(self, pod: Json) -> bool:
+        """Orphaned, or of a Job that is gone, be there another of its name."""
+        if not rules.is_tracked(pod):
+            return False
+        owner = controller_of(pod)
+        if owner is None:
+            return True
+        if owner.get("kind") != kinds.JOB.kind or not in_group(owner, kinds.JOB):
+            return False  # its finalizer is its own affair
+        job = self._jobs.get(Key(pod["metadata"]["namespace"], owner["name"]))
+        return job is None or job["metadata"]["uid"] != owner.get("uid")
+
+    async def _let_go(self, key: Key) -> None:
+        """A Job that adopts it later gives it a finalizer again."""
+        pod = self._bench.pods.get(key)
+        if pod is not None and self._is_stray(pod):
+            await self._untrack_one(pod, overtaken=False)
 
     # --- pods
 

@@ -130,8 +130,11 @@ async def _adopt(bench: Workbench, kind: Kind, owner: Json, what: Kind, one: Jso
         current = await bench.client.get(kind, owner["metadata"]["name"], owner["metadata"]["namespace"])
         if current["metadata"]["uid"] != owner["metadata"]["uid"] or is_deleting(current):
             return None
-        owners = [*(one["metadata"].get("ownerReferences") or ()), reference_to(kind, owner)]
-        return await bench.patch(what, one, {"metadata": {"ownerReferences": owners}})
+        change: Json = {"ownerReferences": [*(one["metadata"].get("ownerReferences") or ()), reference_to(kind, owner)]}
+        held = one["metadata"].get("finalizers") or []
+        if kind == kinds.JOB and TRACKING not in held:
+            change["finalizers"] = [*held, TRACKING]  # its Job waits to count it
+        return await bench.patch(what, one, {"metadata": change})
     except (Conflict, NotFound):
         return None
 
