@@ -129,7 +129,7 @@ def sees_no_strays(monkeypatch):
 
 @proven(without=sees_no_strays)
 async def test_f154_orphaned_pods_of_a_deleted_job_can_be_deleted(cluster):
-    """F154: a Job is deleted and leaves its pods behind, with the finalizer by which it counted them. Holds: pods without
+    """F154: a Job is deleted and leaves its pods behind, with the finalizer that let it count them. Holds: pods without
     a Job lose that finalizer, and go when they are deleted."""
     await cluster.create(kinds.JOB, job(completions=2, parallelism=2))
     await active(cluster, 2)
