@@ -123,6 +123,18 @@ async def test_a_job_takes_back_its_pod_and_lets_a_stranger_go(cluster):
     assert not gone["metadata"].get("finalizers")
 
 
+async def test_pods_that_go_by_suspension_have_not_failed(cluster):
+    """However often: a Job that gives way to others is not ended by that."""
+    await cluster.create(kinds.JOB, job(completions=5, parallelism=5, backoffLimit=1))
+    for _ in range(3):
+        await active(cluster, 5)
+        await cluster.client.patch(kinds.JOB, "j", "default", {"spec": {"suspend": True}})
+        await cluster.until(kinds.JOB, "j", lambda o: condition(o, "Suspended"))
+        await cluster.client.patch(kinds.JOB, "j", "default", {"spec": {"suspend": False}})
+    running = await active(cluster, 5)
+    assert "failed" not in running["status"]
+
+
 def sees_no_strays(monkeypatch):
     monkeypatch.setattr(Jobs, "_is_stray", lambda self, pod: False)
 

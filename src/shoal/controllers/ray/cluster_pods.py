@@ -50,10 +50,10 @@ class ClusterPods:
     async def bring_about(self, cluster: Json) -> float | None:
         """One pass over the pods. Returns seconds until it is worth looking again; raises PodTrouble."""
         members = self._caches.pods_of(cluster)
-        if self._is_suspending(cluster):
+        if self._is_suspending(cluster, members):
             await self._delete_all(cluster, members, "DeletedPod", "the cluster is suspended")
             return None
-        if status.condition_status(cluster, status.SUSPENDED) == "True" and view.suspended(cluster):
+        if view.suspended(cluster):
             return None
         heads = [pod for pod in members if view.labels(pod).get(names.NODE_TYPE) == names.HEAD]
         if upgrade.recreates(cluster) and await self._recreate(cluster, heads, members):
@@ -63,10 +63,11 @@ class ClusterPods:
             return wait
         return sooner(wait, await self._workers(cluster, members))
 
-    def _is_suspending(self, cluster: Json) -> bool:
+    def _is_suspending(self, cluster: Json, members: list[Json]) -> bool:
+        """Also where it was suspended, resumed and suspended again before its status could say so: pods decide."""
         if status.condition_status(cluster, status.SUSPENDING) == "True":
             return True
-        return status.starts_suspending(cluster)
+        return status.starts_suspending(cluster) or (view.suspended(cluster) and bool(members))
 
     async def _recreate(self, cluster: Json, heads: list[Json], members: list[Json]) -> bool:
         """Replace everything when the spec changed under strategy Recreate. True when the pass ends here.

@@ -236,12 +236,10 @@ def _head_ready(heads: list[Json]) -> tuple[str, str, str]:
 def _suspension(conditions: _Conditions, cluster: Json, pods: list[Json]) -> None:
     """The two conditions of the machine: a suspension that has begun always finishes."""
     suspending, suspended = conditions.status(SUSPENDING) == "True", conditions.status(SUSPENDED) == "True"
-    if suspending:
+    if suspending or view.suspended(cluster):
         suspending, suspended = bool(pods), not pods
-    elif suspended:
-        suspended = view.suspended(cluster)
-    elif view.suspended(cluster):
-        suspending, suspended = bool(pods), not pods
+    else:
+        suspended = False
     conditions.put(SUSPENDING, str(suspending), SUSPENDING)
     conditions.put(SUSPENDED, str(suspended), SUSPENDED)
 

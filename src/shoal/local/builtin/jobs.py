@@ -75,7 +75,7 @@ class Jobs:
         if decision is not None:
             return await self._finish(key, job, mine, decision)
         if job["spec"].get("suspend"):
-            await self._bench.delete_pods(job, [pod for pod in mine if pods.is_active(pod)])
+            await self._remove(job, [pod for pod in mine if pods.is_active(pod)])
             await self._publish(key)
             return None
         if not (job.get("status") or {}).get("startTime"):
@@ -209,7 +209,7 @@ class Jobs:
             active.sort(key=pods.least_wanted)
             doomed += active[: len(active) - wanted]
         if doomed:
-            await self._bench.delete_pods(job, doomed)
+            await self._remove(job, doomed)
         held = active
         if job["spec"].get("podReplacementPolicy") == "Failed":
             held = held + [pod for pod in mine if pods.is_deleting(pod) and rules.outcome(job, pod) == "running"]
@@ -221,6 +221,11 @@ class Jobs:
             return wait
         await self._bench.create_pods(job, self._bodies(job, mine, held, tally, missing))
         return None
+
+    async def _remove(self, job: Json, unwanted: list[Json]) -> None:
+        """Pods that are not wanted now have not failed: they are let go first, and so never counted."""
+        await self._untrack(unwanted)
+        await self._bench.delete_pods(job, unwanted)
 
     def _surplus(self, job: Json, active: list[Json], tally: Tally) -> list[Json]:
         """Pods of an index that is done, given up, out of range, or already has a pod."""

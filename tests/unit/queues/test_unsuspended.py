@@ -1,0 +1,91 @@
+"""A job that is started by hand, past its queue: stopped to the last pod, whatever kind it is of."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.ray import Settings
+from shoal.controllers.ray.cluster_pods import ClusterPods
+from shoal.controllers.ray.operator import Operator
+from shoal.controllers.ray.status import starts_suspending
+from tests.cluster import Cluster
+from tests.faults import proven
+from tests.unit.queues.build import QUEUE, cluster_queue, flavor, job, local_queue, make, name_of, ray_job, said
+from tests.unit.queues.conftest import decide
+
+
+def ray_cluster(name: str, workers: int) -> Json:
+    made = ray_job(name, workers)
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": made["metadata"],
+        "spec": {"suspend": True, **made["spec"]["rayClusterSpec"]},
+    }
+
+
+def app_wrapper(name: str, pods: int) -> Json:
+    wrapped = job("wrapped", pods)
+    wrapped["metadata"]["labels"] = {}
+    wrapped["spec"]["suspend"] = False
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": name, "namespace": "default", "labels": {QUEUE: "user-queue"}},
+        "spec": {"suspend": True, "components": [{"template": wrapped}]},
+    }
+
+
+KINDS: dict[str, Kind] = {
+    "RayCluster": kinds.RAY_CLUSTER,
+    "RayJob": kinds.RAY_JOB,
+    "Job": kinds.JOB,
+    "AppWrapper": kinds.APP_WRAPPER_V1BETA2,
+}
+
+
+@pytest.fixture
+async def small(quiet: Cluster) -> Cluster:
+    """A queue of two cores with our Ray operator beside it: nothing here can be admitted."""
+    decide(quiet)
+    operator = Operator(quiet.client, Settings())
+    quiet.start(operator.run_until_cancelled())
+    await make(quiet, flavor(), cluster_queue(quota={"cpu": "2", "memory": "64Gi"}), local_queue())
+    return quiet
+
+
+async def comes_to_nothing(cluster: Cluster, made: Json) -> None:
+    """Unsuspended by hand, again and again: each time it stands still again, without a pod."""
+    kind = KINDS[made["kind"]]
+    stored = await cluster.create(kind, made)
+    name = name_of(stored, kind.kind, kind.group)
+    await cluster.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    for _ in range(3):
+        await cluster.client.patch(kind, "train", "default", {"spec": {"suspend": False}})
+        await cluster.until(kind, "train", lambda one: one["spec"]["suspend"] is True)
+        await cluster.settled()
+        for pod in await cluster.names(kinds.POD):
+            await cluster.until_gone(kinds.POD, pod)
+    assert await cluster.names(kinds.POD) == []
+    assert said(await cluster.get(kinds.WORKLOAD, name), "QuotaReserved")[0] == "False"
+
+
+def believes_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterPods, "_is_suspending", lambda self, cluster, members: starts_suspending(cluster))
+
+
+@proven(without=believes_its_status)
+async def test_f151_a_cluster_that_is_started_past_its_queue_is_stopped_to_the_last_pod(small: Cluster) -> None:
+    """F151: a user unsuspends a RayCluster that waits for quota. Holds: I5, it is suspended again and no pod of it is
+    left, though its status never said that it ran."""
+    await comes_to_nothing(small, ray_cluster("train", 4))
+
+
+@pytest.mark.parametrize(
+    "made", [ray_job("train", 4), job("train", 5), app_wrapper("train", 5)], ids=["RayJob", "Job", "AppWrapper"]
+)
+async def test_what_is_started_past_its_queue_is_stopped_to_the_last_pod(small: Cluster, made: Json) -> None:
+    await comes_to_nothing(small, made)
