@@ -27,7 +27,7 @@ from shoal.local.apiserver import Server
 from tests.checker import assert_holds, from_audit
 from tests.checker.at_rest import Rules
 from tests.patience import PATIENCE, patiently
-from tests.resting import hold_at_rest, objects_of
+from tests.resting import hold_at_rest, hold_remote, objects_of
 from tests.stocked import start_with
 
 
@@ -152,6 +152,10 @@ class RemoteCluster(Cluster):
 
     async def _revision(self) -> str:
         return (await self.client.list_raw(kinds.NAMESPACE, limit=1)).metadata.resource_version
+
+    async def hold_at_rest(self) -> None:
+        if self.rules is not None:
+            await hold_remote(self.client, self.rules)
 
 
 @cache

@@ -138,3 +138,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def _switch(item: pytest.Item) -> object:
     return getattr(getattr(item, "function", None), "shoal_without", None) if FAULT_NAME.match(item.name) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """A cluster of `shoal up` is judged at rest before anything that the test made is removed."""
+    result = yield
+    machine = getattr(item, "funcargs", {}).get("machine")
+    if hasattr(machine, "hold_at_rest") and item.get_closest_marker("not_at_rest") is None:
+        machine.hold_at_rest()
+    return result

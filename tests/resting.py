@@ -9,16 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from shoal.api import kinds
+from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+from shoal.kube.kubeconfig import load
 from tests.checker.at_rest import TALLY, Rules, Verdict, judge_rest
 from tests.patience import PIECE
 
+MOMENT = 0.1
 STAYS = 12.0
 """Seconds for which a violation must stay: reasons may be five seconds old, and a machine slow."""
 
@@ -31,7 +40,8 @@ def judged_or_marked(request: Any) -> Iterator[None]:
     from shoal.controllers.appwrapper import AppWrapperController
     from shoal.controllers.ray import Operator
 
-    before, begun = TALLY.worlds, []
+    before = TALLY.worlds
+    begun: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         for kind in (AppWrapperController, Operator):
             patch.setattr(kind, "__init__", _noting(kind.__init__, begun))
@@ -62,6 +72,29 @@ def objects_of(server: Any) -> dict[str, list[Json]]:
     return found
 
 
+LISTED: tuple[Kind, ...] = (
+    kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.JOB, kinds.LIMIT_RANGE, kinds.RUNTIME_CLASS, kinds.EVENT,
+    kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY,
+    kinds.RAY_CLUSTER, kinds.RAY_JOB, kinds.PROVISIONING_REQUEST,
+    kinds.WORKLOAD, kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK,
+)  # fmt: skip
+"""What the judge reads, of a server that is elsewhere."""
+
+
+async def stored_by(client: Client) -> dict[str, list[Json]]:
+    """The same from any server; kinds that it does not serve have no objects."""
+
+    async def listed(kind: Kind) -> list[Json]:
+        with suppress(NotFound):
+            return [{**one, "kind": kind.kind} for one in await client.list(kind)]
+        return []
+
+    found: dict[str, list[Json]] = {}
+    for kind, objects in zip(LISTED, await asyncio.gather(*map(listed, LISTED)), strict=True):
+        found.setdefault(kind.plural, []).extend(objects)
+    return found
+
+
 def rules_of(wrappers: Any = None, queues: Any = None, *, ray: bool = False, jobs: bool = True) -> Rules:
     """What the settings of the controllers at work mean for the judge; None: that one does not run."""
     rules = Rules(queues=queues is not None, wrappers=wrappers is not None, ray=ray, jobs=jobs)
@@ -82,11 +115,7 @@ def rules_of(wrappers: Any = None, queues: Any = None, *, ray: bool = False, job
 
 def look(objects: Objects, rules: Rules) -> Verdict:
     """One look, without counting it."""
-    began = time.perf_counter()
-    now = rules.now or time.time_ns() // 1000
-    verdict = judge_rest(objects, replace(rules, now=now))
-    TALLY.seconds += time.perf_counter() - began
-    return verdict
+    return judge_rest(objects, replace(rules, now=rules.now or time.time_ns() // 1000))
 
 
 def count(verdict: Verdict) -> None:
@@ -102,10 +131,50 @@ def looked_at(server: Any, rules: Rules, now: int) -> list[str]:
     return verdict.found
 
 
+async def hold_remote(client: Client, rules: Rules) -> None:
+    """The same for a server that is elsewhere. Rest is what two looks agree on, a moment apart."""
+    seen: list[dict[str, list[Json]]] = []
+
+    async def settled() -> None:
+        before: dict[str, list[Json]] = {}
+        now, left = await stored_by(client), STAYS
+        while left > 0 and _revisions(now) != _revisions(before):
+            await asyncio.sleep(MOMENT)
+            left -= MOMENT
+            before, now = now, await stored_by(client)
+        seen.append(now)
+
+    async def stored() -> Objects:
+        return seen.pop() if seen else await stored_by(client)
+
+    await hold_at_rest(stored, settled, rules)
+
+
+def hold_by(kubeconfig: Path, rules: Rules) -> None:
+    """The same, from where no loop runs or one that is not to be disturbed."""
+
+    async def hold() -> None:
+        transport = load(kubeconfig)
+        try:
+            await hold_remote(Client(transport), rules)
+        finally:
+            await transport.close()
+
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(asyncio.run, hold()).result()
+
+
+def _revisions(objects: Objects) -> frozenset[str]:
+    """Without what changes for ever: nodes tell that they live, and events that something was said again."""
+    kept = [found for plural, found in objects.items() if plural not in ("events", "nodes")]
+    return frozenset(str(one["metadata"].get("resourceVersion")) for found in kept for one in found)
+
+
 async def hold_at_rest(
     stored: Callable[[], Awaitable[Objects]], settled: Callable[[], Awaitable[None]], rules: Rules
 ) -> None:
     """Fail with what is not as it must be once nothing changes."""
+    began = time.perf_counter()
     await settled()
     verdict = look(await stored(), rules)
     left = STAYS
@@ -113,5 +182,6 @@ async def hold_at_rest(
         await asyncio.sleep(PIECE)
         left -= PIECE
         verdict = look(await stored(), rules)
+    TALLY.seconds += time.perf_counter() - began
     count(verdict)
     assert not verdict.found, f"{len(verdict.found)} at rest:\n" + "\n".join(verdict.found[:20])

@@ -20,9 +20,11 @@ from shoal.local.agent import NodeShape
 from shoal.local.home import Home
 from shoal.local.runtime.shim import kernel
 from shoal.local.settings import Settings
+from tests.checker.at_rest import Rules
 from tests.e2e import invariants
 from tests.e2e.machine import judge
 from tests.patience import PATIENCE
+from tests.resting import hold_remote
 
 READY_SECONDS = 300.0
 
@@ -190,6 +192,7 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield found
         started = invariants.whole_tree(home)
         await invariants.hold_in_process(home, found.pods_and_nodes)
+        await hold_remote(found.client, Rules())
         await cluster.stop(5)
     invariants.hold_afterwards(home, started)
     judge(audit_log)

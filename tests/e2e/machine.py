@@ -7,13 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from shoal.local.home import Home
 from tests.checker import assert_holds, from_audit
+from tests.checker.at_rest import Rules
 from tests.controlplane import build
 from tests.e2e import invariants
+from tests.resting import hold_by
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 
@@ -29,9 +32,16 @@ class Machine:
         self.environment = {**os.environ, "XDG_STATE_HOME": str(home), "KUBECONFIG": str(home / "kubeconfig")}
         self.environment["KUBECACHEDIR"] = str(home / "kubectl-cache")  # another server may have had its port
         self._audit = home / "audit.log"
+        self.rules = Rules()
         self.kubectl_path = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
 
     def up(self, *arguments: str) -> str:
+        chosen = dict(pairwise(arguments))
+        self.rules = Rules(
+            wrapper_supply=chosen.get("--supply", "fit"),
+            policy=chosen.get("--policy", "priority"),
+            preemption="--preemption" in arguments,
+        )
         return self.shoal("up", "--name", self.name, "--detach", "--audit-log", str(self._audit), *arguments)
 
     def down(self, *arguments: str) -> str:
@@ -44,6 +54,12 @@ class Machine:
         invariants.hold_afterwards(home, started)
         judge(self._audit)
         return said
+
+    def hold_at_rest(self) -> None:
+        """Judge what is stored once nothing changes, where a cluster runs that decides."""
+        home = Home(self.name, self.home / "shoal")
+        if home.running() is not None:
+            hold_by(home.kubeconfig, self.rules)
 
     def shoal(self, *arguments: str, fails: bool = False) -> str:
         """What the command printed; `fails` expects it to refuse and returns its complaint."""

@@ -24,9 +24,11 @@ import yaml
 from shoal.local.home import Home
 from shoal.local.runtime.identity import start_time
 from shoal.local.runtime.ownership import memory_directory
+from tests.checker.at_rest import Rules
 from tests.e2e import as_user, invariants
 from tests.e2e.machine import judge
 from tests.patience import PATIENCE
+from tests.resting import hold_by
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -117,6 +119,7 @@ def _used(found: Shell) -> Iterator[Shell]:
         try:
             if home.running() is not None:
                 invariants.hold_while_running(home, partial(found.pods_and_nodes, home))
+                hold_by(home.kubeconfig, Rules())
         finally:  # what one test leaves running, the next would count as its own
             found.shoal("down", "--name", name)
         invariants.hold_afterwards(home, started)

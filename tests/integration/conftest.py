@@ -8,6 +8,13 @@ import pytest
 
 from tests.checker import assert_holds, from_audit
 from tests.controlplane.plane import ControlPlane
+from tests.resting import judged_or_marked
+
+
+@pytest.fixture(autouse=True)
+def _at_rest(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wherever controllers that decide were at work, what they left is judged at rest."""
+    yield from judged_or_marked(request)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from tests.checker import assert_holds
 from tests.cluster import RemoteCluster
 from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
+from tests.resting import rules_of
 
 NODE = "kind-control-plane"
 
@@ -79,10 +80,13 @@ async def remote(plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
     own, transport = load(plane.kubeconfig), load(plane.kubeconfig)
     cluster = RemoteCluster(Client(transport))
     watched = Client(RecordingTransport(own, history, replica="controller"))
-    cluster.start(appwrapper.run(watched, appwrapper.AppWrapperSettings(trust_unstamped=True)))
+    settings = appwrapper.AppWrapperSettings(trust_unstamped=True)
+    cluster.start(appwrapper.run(watched, settings))
     cluster.start(ray.run(Client(own), ray.Settings()))
+    cluster.rules = rules_of(settings, ray=True)
     try:
         yield cluster
+        await cluster.hold_at_rest()
     finally:
         for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.QUOTA_SUBTREE):
             for obj in await cluster.client.list(kind, "default"):

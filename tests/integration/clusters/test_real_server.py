@@ -57,6 +57,7 @@ async def real(plane: ControlPlane) -> AsyncIterator[Cluster]:
     cluster = RemoteCluster(Client(transport))
     try:
         yield cluster
+        await cluster.hold_at_rest()
     finally:
         await cluster.stop()
         await transport.close()

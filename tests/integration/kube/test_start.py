@@ -55,6 +55,7 @@ def _objects_are_read_few_at_a_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(feed.Feed, "_load_by_stream", by_pages)
 
 
+@pytest.mark.not_at_rest("50,000 pods without a life of their own: it ends with the first decision")
 @pytest.mark.timeout(150)
 @proven(without=_objects_are_read_few_at_a_time)
 async def test_f047_the_first_decision_of_a_start_among_50000_pods_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from shoal.kube.kubeconfig import load
 from shoal.local.apiserver import Server
 from tests.conformance.kuberay_doubles import ScriptedDashboard
 from tests.patience import PATIENCE
+from tests.resting import hold_remote, rules_of
 
 Json = dict[str, Any]
 GROUPS = ("ray.io", "ray.k8s.io")
@@ -134,6 +135,7 @@ async def _running(client: Client) -> AsyncIterator[Site]:
     task = asyncio.create_task(site.operator.run())
     await site.operator.caches.synced()
     yield site
+    await hold_remote(client, rules_of(ray=True, jobs=False))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     for recorder in site.operator.recorders.values():
