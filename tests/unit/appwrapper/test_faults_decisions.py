@@ -259,3 +259,35 @@ def test_a_seat_that_moves_before_the_admission_is_stored_is_not_forgotten() -> 
         gang("g", pods(2), labels={"team": "default"}, state="admitted", assignment=admit.assignment, seats=admit.seats)
     )
     assert planner.reseat(key, uid) is None
+
+
+def test_an_eviction_that_overtakes_an_admission_waits_for_its_write() -> None:
+    """The admission may be under way: so long its room is taken, however often the gang is told as it is stored."""
+    planner = Planner(Engine(Settings(preemption=True)))
+    planner.engine.update(node("n", cpu=4))
+    low, high = gang("low", pods(3)), gang("high", pods(3), priority=5)
+    planner.tell(low)
+    assert [one.gang for one in planner.plan(1).admits] == [low.key]
+    planner.tell(high)
+    assert [one.gang for one in planner.plan(2).preempts] == [low.key]
+    planner.tell(low)
+    assert planner.plan(3).admits == (), "the room is not free before its writer says so"
+    assert planner.call_off(low.key, low.uid)
+    planner.tell(low)
+    assert [one.gang for one in planner.plan(4).admits] == [high.key]
+    assert planner.preempt(low.key, low.uid) is None and planner.admit(low.key, low.uid) is None
+
+
+def test_an_admission_that_was_stored_unseen_is_evicted_and_not_called_off() -> None:
+    planner = Planner(Engine(Settings(preemption=True)))
+    planner.engine.update(node("n", cpu=4))
+    low, high = gang("low", pods(3)), gang("high", pods(3), priority=5)
+    planner.tell(low)
+    (admit,) = planner.plan(1).admits
+    planner.doubt(low.key)
+    planner.tell(high)
+    planner.plan(2)
+    assert not planner.call_off(low.key, low.uid)
+    planner.tell(gang("low", pods(3), state="admitted", assignment=admit.assignment))
+    assert planner.preempt(low.key, low.uid) is not None
+    assert planner.plan(3).admits == ()

@@ -26,7 +26,7 @@ from shoal.controllers.appwrapper.node_health import flagged
 from shoal.controllers.appwrapper.world import Followed
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.errors import BadInput
-from shoal.kube.errors import Conflict, NotFound
+from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
 
 RETRY = 1.0
 LOOK_AGAIN = 5.0
@@ -84,7 +84,10 @@ class Components:
             creator = house.facts.creator(wrapper)
             return await self._start(kind, wrapper, Admission(by=creator.user if creator else ""))
         told = house.planner.engine.gang(key)
-        if told is not None and told.state in ("held", "stopping"):
+        if house.planner.call_off(key, uid):
+            house.intake.tell(wrapper)
+            house.intake.look_at_admitted()
+        elif told is not None and told.state in ("held", "stopping"):
             house.intake.tell(wrapper)
         admit = house.planner.admit(key, uid)
         if admit is not None:
@@ -117,6 +120,9 @@ class Components:
             if fresh is not None:
                 house.intake.tell(fresh)
             return 0.0
+        except (Unknown, ServerError):
+            house.planner.doubt(gang_key(wrapper))
+            raise
         return 0.0
 
     async def _resume(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:

@@ -1,7 +1,9 @@
 """Decisions between the moment they are made and the moment they are stored.
 
 The engine assumes its own plans; whatever is told about a gang meanwhile must not make it forget. A decision stays
-pending here until the stored status shows it, or until it is withdrawn because it could not be stored.
+pending here until the stored status shows it, or until it is withdrawn because it could not be stored. An eviction that
+overtakes an admission which is not stored yet stands beside it, because that write may be under way: whoever writes
+knows, and calls both off or stores both.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class Planner:
         """The demand that a pending admission was decided on."""
         self._preempts: dict[str, Preempt] = {}
         self._reseats: dict[str, Reseat] = {}
+        self._in_doubt: set[str] = set()
+        """Keys of gangs whose admission was written without an answer."""
         self._decided: dict[str, int] = {}
         """When a gang's pending admission or eviction was decided."""
         self._warned: frozenset[str] = frozenset()
@@ -50,6 +54,7 @@ class Planner:
         self.engine.remove(key)
         for pending in (self.holds, self._admits, self._judged, self._preempts, self._reseats, self._decided):
             pending.pop(key, None)
+        self._in_doubt.discard(key)
 
     def _settle(self, gang: Gang) -> None:
         """Forget decisions that are stored, or that what is stored has overtaken."""
@@ -57,10 +62,11 @@ class Planner:
             self.withdraw(gang.key)
         if gang.state != "waiting":
             self.holds.pop(gang.key, None)
-        if gang.state != "admitted":
+        if gang.state != "waiting":
+            self._in_doubt.discard(gang.key)
+        if gang.state != "admitted" and gang.key not in self._admits:
             self._preempts.pop(gang.key, None)
-            if gang.key not in self._admits:  # else it moved before its admission is stored, and must be told there
-                self._reseats.pop(gang.key, None)
+            self._reseats.pop(gang.key, None)  # else it moved before its admission is stored, and must be told there
         reseat = self._reseats.get(gang.key)
         if reseat is not None and reseat.seats == gang.seats:
             del self._reseats[gang.key]
@@ -87,12 +93,12 @@ class Planner:
         for admit in filter(self._is_ours, plan.admits):
             judged = self.engine.gang(admit.gang)
             self._admits[admit.gang] = admit
+            self._preempts.pop(admit.gang, None)
             self._decided[admit.gang] = now
             self._judged[admit.gang] = judged.pod_sets if judged is not None else ()
             self.holds.pop(admit.gang, None)
         for preempt in filter(self._is_ours, plan.preempts):
             self._preempts[preempt.gang] = preempt
-            self.withdraw(preempt.gang)
             self._decided[preempt.gang] = now
         for hold in filter(self._is_ours, plan.holds):
             self.holds[hold.gang] = hold
@@ -126,6 +132,7 @@ class Planner:
             one.preemptor_uid == uid
             or (self._decided.get(victim, 0) <= decided and now < self._decided.get(victim, 0) + VICTIMS_DEADLINE)
             for victim, one in self._preempts.items()
+            if victim != key
         )
 
     @property
@@ -138,6 +145,19 @@ class Planner:
 
     def hold(self, key: str, uid: str) -> Hold | None:
         return about(self.holds, key, uid)
+
+    def doubt(self, key: str) -> None:
+        """The admission was written, and no answer came."""
+        self._in_doubt.add(key)
+
+    def call_off(self, key: str, uid: str) -> bool:
+        """It waits as far as is stored, and was to start and to stop again: neither happens, unless the first may have
+        been stored unseen. True: the caller tells what is stored now."""
+        if self.admit(key, uid) is None or self.preempt(key, uid) is None or key in self._in_doubt:
+            return False
+        self.withdraw(key)
+        del self._preempts[key]
+        return True
 
     def withdraw(self, key: str) -> None:
         """The admission could not be stored and certainly was not: the caller tells what is stored now."""

@@ -27,7 +27,7 @@ from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
 from shoal.controllers.templates import templates
 from shoal.engine.model import Admit
 from shoal.errors import BadInput, ShoalError
-from shoal.kube.errors import Conflict, NotFound
+from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
 
 CREATE_AGAIN = 0.5
 REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0, 1.0, 2.0, 5.0)
@@ -109,7 +109,10 @@ class Reconciler:
             await house.objects.remove_these(wrapper, strays)
             return CREATE_AGAIN
         told = house.planner.engine.gang(key)
-        if told is not None and told.state in ("held", "stopping"):
+        if house.planner.call_off(key, uid):
+            house.intake.tell(wrapper)
+            house.intake.look_at_admitted()
+        elif told is not None and told.state in ("held", "stopping"):
             house.intake.tell(wrapper)
         labels = missing_labels(wrapper, house.planner.engine.trees)
         if labels:
@@ -141,6 +144,9 @@ class Reconciler:
         except (Conflict, NotFound):
             await self._withdraw(kind, wrapper)
             return None
+        except (Unknown, ServerError):
+            house.planner.doubt(gang_key(wrapper))
+            raise
         if not stored.status.admission:
             house.planner.withdraw(gang_key(wrapper))
             raise ShoalError(
