@@ -66,10 +66,29 @@ class AnswerShortfall(Part):
 
 
 class LeastIncrease(Part):
-    """At `nodes`: what one more node would have to offer. Elsewhere: by how much that quota would have to grow."""
+    """At `nodes`: what one more node would have to offer. Elsewhere: by how much that quota would have to grow.
+    `measure`: least, or enough where finding the least was too costly."""
 
     place: str = ""
     amounts: dict[str, str] | None = None
+    measure: str = ""
+
+
+class NewNodes(Part):
+    """So many nodes, each with these labels, no taints, and these amounts free."""
+
+    count: Int32 = 0
+    amounts: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    measure: str = ""
+
+
+class Together(Part):
+    """Several things that would start the gang, all of them done; none is enough alone."""
+
+    quotas: tuple[LeastIncrease, ...] | None = None
+    nodes: NewNodes | None = None
+    measure: str = ""
 
 
 class PendingPod(Part):
@@ -104,7 +123,12 @@ class QuestionStatus(Part):
     release: tuple[str, ...] | None = None
     release_hidden: Int32 = 0
     more_release: Int32 = 0
+    release_measure: str = ""
     least_increase: LeastIncrease | None = None
+    new_nodes: NewNodes | None = None
+    together: Together | None = None
+    starts_by_itself: bool = False
+    not_explored: bool = False
     cluster_too_small: bool = False
     pending_pods: tuple[PendingPod, ...] | None = None
     named_by: Annotated[str, Rule(enum=["Rights", "Namespace", ""])] = ""

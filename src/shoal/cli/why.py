@@ -112,7 +112,11 @@ def _answered(answer: Json) -> dict[str, Any]:
         "release": answer.get("release") or [],
         "releaseNotShown": answer.get("releaseHidden", 0),
         "moreRelease": answer.get("moreRelease", 0),
+        "releaseMeasure": answer.get("releaseMeasure", ""),
         "leastIncrease": answer.get("leastIncrease"),
+        "newNodes": answer.get("newNodes"),
+        "together": answer.get("together"),
+        "startsByItself": answer.get("startsByItself", False),
         "clusterTooSmall": answer.get("clusterTooSmall", False),
         "namedBy": answer.get("namedBy", ""),
         "explainedAt": answer["answeredAt"],
@@ -232,13 +236,8 @@ def _print(told: dict[str, Any]) -> None:
     unreadable = "that you may not read" if told.get("namedBy") != "Namespace" else "of other namespaces"
     _say_gangs("held by", told, "holders", "holdersNotShown", "moreHolders", unreadable)
     _say_gangs("would start if these ended:", told, "release", "releaseNotShown", "moreRelease", unreadable)
-    increase = told.get("leastIncrease")
-    if increase:
-        amounts = ", ".join(f"{value} {name}" for name, value in increase["amounts"].items())
-        if increase["place"] == "nodes":
-            _say(f"  would start with one more node that has free: {amounts}")
-        else:
-            _say(f"  would start with more quota at {increase['place']}: {amounts}")
+    for line in _helps(told):
+        _say(f"  {line}")
     if told.get("clusterTooSmall"):
         _say("  would not start even if everything else ended: the nodes do not suffice; add larger ones, or more")
     if told.get("resumeAt") and parse_time(told["resumeAt"]) > now:
@@ -251,11 +250,46 @@ def _print(told: dict[str, Any]) -> None:
         click.echo(show.harmless(f"this is what is stored{age}: {told['notAnswered']}"), err=True)
 
 
+def _helps(told: dict[str, Any]) -> list[str]:
+    """What would let it start, one line each: at one place, by new nodes, or by several things together."""
+    found = []
+    increase, nodes, together = told.get("leastIncrease"), told.get("newNodes"), told.get("together")
+    if increase and increase["place"] != "nodes":
+        found.append(f"would start with {_quota(increase)}")
+    elif increase and not nodes:
+        found.append(f"would start with one more node that has free: {_amounts(increase)}")
+    if nodes:
+        found.append(f"would start with {_new_nodes(nodes)}")
+    if together:
+        parts = [_quota(one) for one in together.get("quotas") or ()]
+        parts += [_new_nodes(together["nodes"])] if together.get("nodes") else []
+        found.append(f"would start with {' and '.join(parts)}")
+    if told.get("startsByItself"):
+        found.append("starts by itself: all that it waits for is on its way")
+    return found
+
+
+def _quota(increase: dict[str, Any]) -> str:
+    return f"more quota at {increase['place']}: {_amounts(increase)}"
+
+
+def _new_nodes(nodes: dict[str, Any]) -> str:
+    labels = ", ".join(f"{name}={value}" for name, value in (nodes.get("labels") or {}).items())
+    count = nodes.get("count", 1)
+    many = "one more node that has" if count == 1 else f"{count} more nodes that each have"
+    return f"{many} free: {_amounts(nodes)}" + (f" (labels {labels})" if labels else "")
+
+
+def _amounts(increase: dict[str, Any]) -> str:
+    return ", ".join(f"{value} {name}" for name, value in (increase.get("amounts") or {}).items())
+
+
 def _position(told: dict[str, Any]) -> str:
     where = f" in ClusterQueue {told['clusterQueue']}" if told.get("clusterQueue") else ""
     text = f"position {told['position']} of {told['queueLength']}{where}"
     if told.get("localPosition"):
-        text += f", {told['localPosition']} of {told['localQueueLength']} in LocalQueue {told.get('localQueue', '')}"
+        mine = f"LocalQueue {told['localQueue']}" if told.get("localQueue") else "this namespace"
+        text += f", {told['localPosition']} of {told['localQueueLength']} in {mine}"
     return text
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.engine.case import case_of
 from shoal.engine.cycle import Cycle
-from shoal.engine.explain import brief, explain, front
+from shoal.engine.explain import explain, front, plain_reason
 from shoal.engine.helps import by_itself, find_help
 from shoal.engine.holding import strangers
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
@@ -117,15 +117,15 @@ class Engine:
             together=found_help.together,
         )
 
-    def brief(self, key: str, explanation: Explanation, now: int) -> Explanation:
-        """What a plan said of a waiting gang, with its position and the holders: cheap enough for every status."""
-        return brief(self._state, key, explanation, now)
-
     def reason(self, key: str, known: Known) -> Hold | None:
         """Why a gang that waits for quota does so as of now, cheaply: equal gangs share what is `known`. None: what a
         plan said last still holds."""
         found = self._queues.kueue.reason(key, known)
         return hold_of(found) if found is not None else None
+
+    def room_reason(self, key: str, known: dict[object, Explanation], now: int = 0) -> Explanation | None:
+        """The same for a gang that waits for room, or for quota of MCAD's trees."""
+        return plain_reason(self._state, key, known, now)
 
     def places(self, key: str) -> Places | None:
         """Where a gang that waits for quota stands: among all of its ClusterQueue, and in its own LocalQueue."""

@@ -45,17 +45,20 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
     )
 
 
-def brief(state: State, key: str, explanation: Explanation, now: int) -> Explanation:
-    """The given explanation with position and holders; nothing is tried out."""
+def plain_reason(state: State, key: str, known: dict[object, Explanation], now: int) -> Explanation | None:
+    """What keeps a waiting gang as of now, and nothing else: no position, no holders, nothing tried out. Gangs of one
+    kind share what is `known`, for as long as nothing changes. None: it does not wait, or only for its turn."""
     gang = state.gangs.get(key)
-    if gang is None or gang.uid not in state.waiting:
-        return explanation
-    return msgspec.structs.replace(
-        explanation,
-        position=position(state, gang, now),
-        queue_length=len(state.waiting),
-        holders=explanation.holders or holders(state, gang, explanation.shortfalls),
-    )
+    kind = state.waiting.kind_of(gang.uid) if gang is not None else None
+    if gang is None or kind is None or gang.uid in state.problems:
+        return None
+    state.ledger.settle()
+    if gang.uid in state.pools.asked or any(True for _ in state.still_stopping(gang.uid)):
+        return _why(state, gang, now)
+    if kind not in known:
+        known[kind] = _why(state, gang, now)
+    found = known[kind]
+    return found if found.shortfalls else None
 
 
 def _why(state: State, gang: Gang, now: int) -> Explanation:

@@ -151,7 +151,9 @@ def test_only_the_leader_answers_and_the_next_one_does_when_it_is_gone(
     full_control_plane: ControlPlane, replicas: list[tuple[subprocess.Popen[bytes], int]]
 ) -> None:
     plane = full_control_plane
-    for obj in (flavor(), cluster_queue(quota={"cpu": "4"}), local_queue(), job("first", cpu="3")):
+    first = job("first", cpu="3")
+    first["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]  # or it would end at once
+    for obj in (flavor(), cluster_queue(quota={"cpu": "4"}), local_queue(), first):
         apply(plane, obj)
     plane.kubectl("wait", "job/first", "--for=jsonpath={.spec.suspend}=false", "--timeout=60s")
     apply(plane, job("second", cpu="2"))

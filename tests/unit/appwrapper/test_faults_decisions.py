@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, controller
 from shoal.controllers.appwrapper.admission import read
 from shoal.controllers.appwrapper.intake import Intake
@@ -203,8 +204,9 @@ async def test_f023_decisions_of_one_plan_do_not_share_room(quiet: Cluster) -> N
     start(quiet)
     await quiet.until(kinds.APP_WRAPPER, "a", dispatched)
     for name in ("b", "c"):
-        waiting = await quiet.until(kinds.APP_WRAPPER, name, waits)
-        assert "held by AppWrapper/default/a" in waiting["status"]["message"]
+        await quiet.until(kinds.APP_WRAPPER, name, waits)
+        told = await why.explain_to(quiet.client, gangs.KINDS, name, "default")
+        assert told["holders"] == ["AppWrapper/default/a"]
 
 
 def by_age_alone(monkeypatch: pytest.MonkeyPatch) -> None:

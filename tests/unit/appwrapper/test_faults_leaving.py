@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
+from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.kube.transport import Request, Response
@@ -103,8 +104,9 @@ async def test_f031_a_deleted_gang_keeps_its_room_until_its_pods_are_gone() -> N
         await bare.settled()
         await bare.client.delete(kinds.APP_WRAPPER, "gang", "default")
         await bare.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
-        found = await bare.until(kinds.APP_WRAPPER, "next", waits)
-        assert found["status"]["message"].endswith("held by AppWrapper/default/gang (deleted, its pods are ending)")
+        await bare.until(kinds.APP_WRAPPER, "next", waits)
+        told = await why.explain_to(bare.client, gangs.KINDS, "next", "default")
+        assert told["holders"] == ["AppWrapper/default/gang (deleted, its pods are ending)"]
         await bare.client.delete(kinds.POD, "lingers", "default", grace_seconds=0)
         await bare.until(kinds.APP_WRAPPER, "next", dispatched)
 

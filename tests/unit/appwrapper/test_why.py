@@ -11,8 +11,9 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import gangs, why
 from shoal.controllers import appwrapper
-from shoal.controllers.appwrapper import explain, messages, words
+from shoal.controllers.appwrapper import explain, words
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.questions import answers
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.errors import ShoalError
 from tests.cluster import Cluster
@@ -85,15 +86,12 @@ async def test_it_says_how_much_more_quota_would_do(cluster: Cluster) -> None:
     assert told["leastIncrease"] == {"place": "team/red", "amounts": {"cpu": "2"}}
 
 
-async def test_what_is_told_follows_what_changes_though_nothing_can_start(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_told_follows_what_changes_though_nothing_can_start(cluster: Cluster) -> None:
     """A quota that grows so that only room is short, and room that becomes free and does not suffice: both are told."""
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("default", {"cpu": "2"}, True)))
     await cluster.create(kinds.POD, pod("stranger", cpu="1"))
     await set_pod(cluster, "stranger", "Running")
     await cluster.create(kinds.APP_WRAPPER, asks("wide", "4"))
-    monkeypatch.setattr(messages, "TRIED_AGAIN", 0.5)
     limit = "4 cpu needed, 2 left of the hard limit of 2 at team/default"
     assert limit in (await cluster.until(kinds.APP_WRAPPER, "wide", waits))["status"]["message"]
     larger = quota("team", "", ("default", {"cpu": "9"}, True))["spec"]
@@ -125,7 +123,8 @@ def names_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "discreet", lambda text, namespace: text)
     monkeypatch.setattr(explain, "discreet", lambda text, namespace: text)
     monkeypatch.setattr(explain, "_namespace", lambda key: "red")
-    monkeypatch.setattr(messages, "why_waiting", lambda explanation, namespace: ", ".join(explanation.holders))
+    monkeypatch.setattr(answers, "without_names", lambda text, names: text)
+    monkeypatch.setattr(answers.Naming, "names", property(lambda self: lambda key: True))
 
 
 @proven(without=names_everyone)
@@ -134,43 +133,30 @@ async def test_f128_gangs_of_other_namespaces_are_named_to_those_who_may_read_th
     the own namespace, learns how many others there are and never a name; who may read both is told it."""
     for name in ("red", "blue"):
         await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    await grant(cluster, "ann", "red", ("workload.codeflare.dev", "appwrappers"), ("", "configmaps"))
+    asked = ("shoal.dev", "questions")
+    await grant(cluster, "ann", "red", ("workload.codeflare.dev", "appwrappers"), ("", "configmaps"), asked)
     for name, namespace in (("secretive", "blue"), ("open", "red")):
         await cluster.create(kinds.APP_WRAPPER, asks(name, "2", namespace))
         await cluster.until(kinds.APP_WRAPPER, name, dispatched, namespace)
     await as_user(cluster, "ann").create(kinds.APP_WRAPPER, asks("waiting", "4", "red"), "red")
     stored = await cluster.until(kinds.APP_WRAPPER, "waiting", waits, "red")
     assert "secretive" not in str(stored) and "blue" not in str(stored)
-    assert "held by AppWrapper/red/open and 1 more" in stored["status"]["message"]
     hers, everyones = await ask(cluster, "waiting", "red", "ann"), await ask(cluster, "waiting", "red")
     assert (hers["holders"], hers["holdersNotShown"]) == (["AppWrapper/red/open"], 1)
     assert sorted(everyones["holders"]) == ["AppWrapper/blue/secretive", "AppWrapper/red/open"]
     assert everyones["holdersNotShown"] == 0
 
 
-async def test_what_would_help_is_looked_for_only_as_often_as_time_allows(quiet: Cluster) -> None:
-    controller = appwrapper.AppWrapperController(quiet.client, AppWrapperSettings(trust_unstamped=True))
-    controller.reconciler.messages._try_again_at = float("inf")
-    quiet.start(controller.run())
-    await quiet.create(kinds.APP_WRAPPER, asks("holder", "3"))
-    await quiet.until(kinds.APP_WRAPPER, "holder", dispatched)
-    await quiet.create(kinds.APP_WRAPPER, asks("second", "2"))
-    stored = await quiet.until(kinds.APP_WRAPPER, "second", waits)
-    told = explain.read(stored["status"]["explanation"])
-    assert told is not None and not told.in_full and not told.release
-    assert (await ask(quiet, "second"))["release"] == ["AppWrapper/default/holder"], "who asks is told"
-
-
-async def test_who_asks_is_told_what_is_so_now_whatever_is_stored(quiet: Cluster) -> None:
-    """What is stored may be old where very many wait; a question is answered at once."""
-    controller = appwrapper.AppWrapperController(quiet.client, AppWrapperSettings(trust_unstamped=True))
-    quiet.start(controller.run())
+async def test_who_asks_is_told_what_is_so_now_and_more_than_is_stored(quiet: Cluster) -> None:
+    """Positions and what would help change with every arrival: they are not stored, and answered at once."""
+    quiet.start(appwrapper.AppWrapperController(quiet.client, AppWrapperSettings(trust_unstamped=True)).run())
     await quiet.create(kinds.APP_WRAPPER, asks("holder", "3"))
     await quiet.until(kinds.APP_WRAPPER, "holder", dispatched)
     for name in ("first", "second"):
         await quiet.create(kinds.APP_WRAPPER, asks(name, "2"))
         await quiet.until(kinds.APP_WRAPPER, name, waits)
-    controller.reconciler.messages._refreshes.left = -20.0  # no refresh for the next seconds
+    stored = explain.read((await quiet.get(kinds.APP_WRAPPER, "second"))["status"]["explanation"])
+    assert stored is not None and not (stored.position or stored.holders or stored.release) and stored.shortfalls
     await quiet.client.delete(kinds.APP_WRAPPER, "first", "default")
     fresh = await why.explain_to(quiet.client, gangs.KINDS, "second", "default", fresh=True)
     assert (fresh["position"], fresh["queueLength"]) == (1, 1) and fresh["madeFrom"]["at"]

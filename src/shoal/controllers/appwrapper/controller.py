@@ -132,8 +132,7 @@ class AppWrapperController:
                 tasks.create_task(self.desk.run())
                 tasks.create_task(self._plan_on_change())
                 tasks.create_task(self._check_now_and_then())
-                tasks.create_task(self.reconciler.messages.refresh_for_ever())
-                tasks.create_task(self.reconciler.messages.refresh_the_front())
+                tasks.create_task(self.reconciler.messages.keep_true())
                 tasks.create_task(self._publish_quota())
                 tasks.create_task(self._open_gates())
         finally:
@@ -152,7 +151,7 @@ class AppWrapperController:
             address = self.house.intake.addresses.get(key)
             if address is not None:
                 self.queue.enqueue(address)
-        self.reconciler.messages.line_moved()
+        self.reconciler.messages.changed()
         self._quota_due.set()  # an end that starts nobody frees quota too; only differences are written
         self._growth_due.set()
         if self.guest is not None:

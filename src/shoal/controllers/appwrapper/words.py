@@ -10,7 +10,6 @@ from shoal.controllers.naming import KnownAs, discreet, in_plain_words, plain_ke
 from shoal.engine.model import Explanation
 
 LONGEST = 1024
-MOST_NAMED = 3
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
@@ -20,23 +19,13 @@ def printable(text: str, longest: int = LONGEST) -> str:
 
 
 def holder(key: str) -> str:
-    """A gang that holds room; nobody looks in vain for one that was deleted and whose pods are still ending."""
+    """A gang that holds room; one that was deleted and whose pods are still ending says so."""
     return plain_key(key) + (" (deleted, its pods are ending)" if "#" in key else "")
 
 
 def why_waiting(explanation: Explanation, namespace: str, known_as: KnownAs = str) -> str:
-    """What is short, where, whose turn it is, and who holds it: one line, for readers of one namespace."""
-    parts = [discreet(in_plain_words(explanation.message, known_as), namespace)]
-    if explanation.position:
-        parts.append(f"position {explanation.position}")  # not "of so many": that changes with every arrival
-    if explanation.holders:
-        own = [holder(known_as(key)) for key in explanation.holders if key.split("/")[1:2] == [namespace]]
-        more = len(explanation.holders) - len(own[:MOST_NAMED])
-        rest = f"{more} more" if own else f"{more} gang{'s' if more > 1 else ''} of other namespaces"
-        parts.append(
-            "held by " + " and ".join([*filter(None, [", ".join(own[:MOST_NAMED])]), *([rest] if more else [])])
-        )
-    return printable("; ".join(part for part in parts if part))
+    """What is short, and where: one line, for readers of one namespace."""
+    return printable(discreet(in_plain_words(explanation.message, known_as), namespace))
 
 
 def _escaped(char: str) -> str:

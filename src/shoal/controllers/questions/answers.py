@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from shoal.api.quantity import show
-from shoal.api.questions import AnswerShortfall, LeastIncrease, MadeFrom, QuestionStatus
+from shoal.api.questions import AnswerShortfall, LeastIncrease, MadeFrom, NewNodes, QuestionStatus, Together
 from shoal.controllers.naming import KnownAs, in_plain_words, keys_in, plain_key, without_names
 from shoal.controllers.questions.subject import Subject
+from shoal.engine import model
 from shoal.engine.kueue import Places
-from shoal.engine.model import Explanation, Shortfall
+from shoal.engine.model import Amounts, Explanation, QuotaIncrease, Shortfall
 
 MOST_NAMED = 20
 MOST_LOOKED_AT = 100
@@ -22,12 +23,16 @@ MOST_LOOKED_AT = 100
 MOST_SHORTFALLS = 8
 LONGEST = 2000
 NODE_SHORTFALLS = frozenset({"aggregate", "fragmentation", "selector", "taint", "affinity", "ports"})
-_REASONS = {
+_REASONS: dict[str, str] = {
     "quota": "Quota",
+    "resources": "Room",
     "order": "Order",
-    "stopping": "Preempting",
+    "preempting": "Preempting",
     "obtaining": "NodesToCome",
     "bad-fact": "Misconfigured",
+    "held": "Held",
+    "backing-off": "Backoff",
+    "starting": "Starting",
 }
 
 Printable = Callable[[str, int], str]
@@ -41,21 +46,19 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     """Asked with the key that people know."""
     by: str
     printable: Printable
+    called: Callable[[str], str] = plain_key
+    """What stands in a list for a gang that may be named."""
 
     def words(self, text: str, longest: int = LONGEST) -> str:
         return self.printable(without_names(in_plain_words(text, self.known_as), self.names), longest)
 
     def named(self, keys: Iterable[str]) -> tuple[tuple[str, ...], int, int]:
         """Those that may be named, how many may not, and how many more there are."""
-        known = self.known(keys)
+        known = list(dict.fromkeys(self.known_as(key) for key in keys))
         first = known[:MOST_LOOKED_AT]
-        chosen = [key for key in first if self.names(key)]
-        shown = chosen[:MOST_NAMED]
+        chosen = [key for key in first if self.names(plain_key(key))]
+        shown = [self.called(key) for key in chosen[:MOST_NAMED]]
         return tuple(shown), len(first) - len(chosen), len(known) - len(first) + len(chosen) - len(shown)
-
-    def known(self, keys: Iterable[str]) -> list[str]:
-        """As people know them, each once."""
-        return list(dict.fromkeys(plain_key(self.known_as(key)) for key in keys))
 
 
 def keys_of(subject: Subject, explanation: Explanation | None, others: Iterable[str]) -> list[str]:
@@ -102,7 +105,6 @@ def answer(
         return status
     holders, hidden, more = naming.named([*explanation.holders, *others])
     release, release_hidden, more_release = naming.named(explanation.release)
-    increase = explanation.least_increase
     status = msgspec.structs.replace(
         status,
         shortfalls=tuple(_short(one, naming) for one in explanation.shortfalls[:MOST_SHORTFALLS]) or None,
@@ -112,18 +114,25 @@ def answer(
         release=release or None,
         release_hidden=release_hidden,
         more_release=more_release,
-        least_increase=None
-        if increase is None
-        else LeastIncrease(
-            place=increase.place, amounts={name: show(name, value) for name, value in increase.amounts.items()}
-        ),
+        release_measure=explanation.release_measure if explanation.release else "",
+        least_increase=_increase(explanation.least_increase) if explanation.least_increase else None,
+        new_nodes=_nodes(explanation.new_nodes) if explanation.new_nodes else None,
+        together=_together(explanation.together) if explanation.together else None,
+        starts_by_itself=explanation.starts_by_itself,
+        not_explored=not explanation.explored,
         cluster_too_small=_is_hopeless(explanation),
     )
     if subject.settled:
         return status
     if places is None:
         length = max(explanation.position, explanation.queue_length)
-        status = msgspec.structs.replace(status, position=explanation.position, queue_length=length)
+        status = msgspec.structs.replace(
+            status,
+            position=explanation.position,
+            queue_length=length,
+            local_position=explanation.own_position,
+            local_queue_length=explanation.own_queue_length,
+        )
     said = subject.hold.explanation.message if is_preempting(subject) and subject.hold is not None else ""
     return msgspec.structs.replace(
         status,
@@ -138,17 +147,33 @@ def is_preempting(subject: Subject) -> bool:
 
 def reason_of(subject: Subject, explanation: Explanation) -> str:
     """One stable word for what keeps it."""
-    if is_preempting(subject):
-        return "Preempting"
-    if not explanation.shortfalls:
-        return "Preempting" if explanation.holders else "Order"
-    return _REASONS.get(explanation.shortfalls[0].kind, "Room")
+    return "Preempting" if is_preempting(subject) else _REASONS.get(explanation.reason, subject.reason)
 
 
 def _is_hopeless(explanation: Explanation) -> bool:
     """The end of no gang would make room, and no quota is in the way: the nodes themselves do not suffice."""
     kinds = {one.kind for one in explanation.shortfalls}
-    return bool(kinds) and not explanation.release and kinds <= NODE_SHORTFALLS
+    helps = explanation.release or explanation.starts_by_itself or not explanation.explored
+    return bool(kinds) and not helps and kinds <= NODE_SHORTFALLS
+
+
+def _amounts(amounts: Amounts) -> dict[str, str]:
+    return {name: show(name, value) for name, value in amounts.items()}
+
+
+def _increase(found: QuotaIncrease) -> LeastIncrease:
+    return LeastIncrease(place=found.place, amounts=_amounts(found.amounts), measure=found.measure)
+
+
+def _nodes(found: model.NewNodes) -> NewNodes:
+    amounts = _amounts(found.amounts)
+    return NewNodes(count=found.count, amounts=amounts, labels=dict(found.labels) or None, measure=found.measure)
+
+
+def _together(found: model.Together) -> Together:
+    quotas = tuple(_increase(one) for one in found.quotas)
+    nodes = _nodes(found.nodes) if found.nodes is not None else None
+    return Together(quotas=quotas or None, nodes=nodes, measure=found.measure)
 
 
 def _short(shortfall: Shortfall, naming: Naming) -> AnswerShortfall:

@@ -20,7 +20,8 @@ from shoal.api.questions import QUESTIONS, MadeFrom, QuestionSpec, QuestionStatu
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.appwrapper.rights import Creator
 from shoal.controllers.appwrapper.stamps import Stamps
-from shoal.controllers.appwrapper.words import printable
+from shoal.controllers.appwrapper.words import holder, printable
+from shoal.controllers.naming import plain_key
 from shoal.controllers.questions import answers
 from shoal.controllers.questions.readers import Readers, asker_of
 from shoal.controllers.questions.subject import Subject
@@ -197,10 +198,10 @@ class Desk:
 
     async def _naming(self, asker: Creator | None, namespace: str, subject: Subject, told: Told) -> answers.Naming:
         known_as = self._leader.known_as
-        keys = [known_as(key) for key in answers.keys_of(subject, told.explanation, told.others)]
+        keys = [plain_key(known_as(key)) for key in answers.keys_of(subject, told.explanation, told.others)]
         readable = await self._readers.readable(asker, namespace, keys)
         by = "Namespace" if asker is None else "Rights"
-        return answers.Naming(known_as=known_as, names=readable.__contains__, by=by, printable=printable)
+        return answers.Naming(known_as=known_as, names=readable.__contains__, by=by, printable=printable, called=holder)
 
     # --- freshness
 
