@@ -11,6 +11,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues import reasons
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.unit.appwrapper.build import pod, set_pod
 from tests.unit.queues.build import cluster_queue, condition, job, make, name_of, true
 
 
@@ -71,3 +72,16 @@ async def test_f171_a_stored_reason_follows_its_cause_though_nothing_can_start(c
     await cluster.client.patch(kinds.CLUSTER_QUEUE, "cluster-queue", None, cluster_queue(quota={"cpu": "5"}))
     for one in waiting:
         await cluster.until(kinds.WORKLOAD, name_of(one), says("2 more needed"))
+
+
+async def test_a_job_with_quota_is_told_how_much_room_is_missing_now(cluster: Cluster) -> None:
+    await cluster.client.patch(kinds.CLUSTER_QUEUE, "cluster-queue", None, cluster_queue(quota={"cpu": "40"}))
+    (made,) = await make(cluster, job("waits", cpu="17"))
+
+    def lacks(text: str) -> Callable[[Json], bool]:
+        return lambda workload: text in condition(workload, "Admitted").get("message", "")
+
+    await cluster.until(kinds.WORKLOAD, name_of(made), lacks("17 cpu needed, 16 free"))
+    await cluster.create(kinds.POD, pod("stranger", cpu="3"))
+    await set_pod(cluster, "stranger", "Running")
+    await cluster.until(kinds.WORKLOAD, name_of(made), lacks("17 cpu needed, 13 free"))

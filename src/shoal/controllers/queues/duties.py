@@ -222,7 +222,7 @@ class Duties:
             message = in_plain_words(hold.explanation.message, self._world.known_as)
             message = discreet(message, draft.obj["metadata"].get("namespace", ""))
             steps.no_room(draft, message)
-            if before != draft.message("Admitted"):
+            if not is_same_cause(before, draft.message("Admitted")):
                 draft.tell("Warning", "WaitingForRoom", message)
         elif not ready and draft.reason("Admitted") == "WaitingForRoom":
             draft.put("Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")

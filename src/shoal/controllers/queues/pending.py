@@ -128,10 +128,12 @@ class Pending:
         return about(self._holds, key, uid)
 
     def restate(self, hold: Hold) -> bool:
-        """Take over the newer words for why a gang has no quota; False where they are no news, or it gets quota."""
-        if hold.gang in self._reservations or self.hold(hold.gang, hold.uid) == hold:
+        """Take over newer words for why a gang has no quota, or no room (without a term); False where they are no news,
+        or it gets what it waits for."""
+        book, given = (self._holds, self._reservations) if hold.term else (self._no_room, self._admits)
+        if hold.gang in given or about(book, hold.gang, hold.uid) == hold:
             return False
-        self._holds[hold.gang] = hold
+        book[hold.gang] = hold
         return True
 
     def no_room(self, key: str, uid: str) -> Hold | None:

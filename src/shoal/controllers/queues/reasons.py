@@ -1,4 +1,4 @@
-"""Stored reasons that follow their causes: after a change, whoever waits for quota is told what is short now.
+"""Stored reasons that follow their causes: after a change, whoever waits for quota or room is told what is short now.
 
 A plan says why when it refuses, and not again while it knows without a look that nothing became better; the amounts,
 and even what it is that is short, may be others since. After every plan those who wait are gone through, equal ones at
@@ -11,10 +11,12 @@ import asyncio
 import re
 from collections.abc import Callable
 
+import msgspec
+
 from shoal.controllers.queues.pending import Pending
 from shoal.engine import Engine
 from shoal.engine.kueue.unheard import Known
-from shoal.engine.model import Gang
+from shoal.engine.model import Explanation, Gang, Hold
 from shoal.kube.clock import Clock
 
 FIRST = 0.5
@@ -35,7 +37,6 @@ class Reasons:
         self._wake = wake
         self._changed = asyncio.Event()
         self.engine: Engine | None = None
-        self.looks = 0
 
     def changed(self) -> None:
         """A plan was made."""
@@ -46,23 +47,31 @@ class Reasons:
             await self._changed.wait()
             await self._clock.sleep(FIRST)
             self._changed.clear()
-            waiting = [gang for gang in list(self._gangs.values()) if gang.state == "waiting"]
+            waiting = [gang for gang in list(self._gangs.values()) if gang.state in ("waiting", "reserved")]
             await self._look(waiting)
             if waiting:
                 await self._clock.sleep(PER_GANG * len(waiting))
 
     async def _look(self, waiting: list[Gang]) -> None:
-        known = Known()
+        known, room = Known(), dict[object, Explanation]()
         for number, gang in enumerate(waiting, 1):
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
                 if self._changed.is_set():
-                    known = Known()  # planned meanwhile
-            if self._gangs.get(gang.key) is gang and self.engine is not None:
-                hold = self.engine.reason(gang.key, known)
-                self.looks += 1
-                if hold is not None and self._pending.restate(hold):
-                    self._wake(gang)
+                    known, room = Known(), {}  # planned meanwhile
+            if self._gangs.get(gang.key) is not gang or self.engine is None:
+                continue
+            hold = self.engine.reason(gang.key, known) if gang.state == "waiting" else self._without_room(gang, room)
+            if hold is not None and self._pending.restate(hold):
+                self._wake(gang)
+
+    def _without_room(self, gang: Gang, known: dict[object, Explanation]) -> Hold | None:
+        """Why a gang that has quota is not started, where a plan found no room for it and that is still so."""
+        said = self._pending.no_room(gang.key, gang.uid)
+        if said is None or said.reason != "resources" or self.engine is None:
+            return None
+        found = self.engine.room_reason(gang.key, known)
+        return msgspec.structs.replace(said, explanation=found) if found is not None else None
 
 
 def is_same_cause(before: str, after: str) -> bool:
