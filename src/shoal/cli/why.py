@@ -287,7 +287,7 @@ def _amounts(increase: dict[str, Any]) -> str:
 def _position(told: dict[str, Any]) -> str:
     where = f" in ClusterQueue {told['clusterQueue']}" if told.get("clusterQueue") else ""
     text = f"position {told['position']} of {told['queueLength']}{where}"
-    if told.get("localPosition"):
+    if told.get("localPosition") and (told.get("localQueue") or told["localQueueLength"] != told["queueLength"]):
         mine = f"LocalQueue {told['localQueue']}" if told.get("localQueue") else "this namespace"
         text += f", {told['localPosition']} of {told['localQueueLength']} in {mine}"
     return text

@@ -83,7 +83,7 @@ async def test_it_says_how_much_more_quota_would_do(cluster: Cluster) -> None:
     await cluster.create(kinds.APP_WRAPPER, made)
     await cluster.until(kinds.APP_WRAPPER, "wide", waits)
     told = await ask(cluster, "wide")
-    assert told["leastIncrease"] == {"place": "team/red", "amounts": {"cpu": "2"}}
+    assert told["leastIncrease"] == {"place": "team/red", "amounts": {"cpu": "2"}, "measure": "least"}
 
 
 async def test_what_is_told_follows_what_changes_though_nothing_can_start(cluster: Cluster) -> None:
