@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal.api import kinds
+from shoal.controllers.clusters import controller
+from shoal.controllers.ray import Operator, Settings
+from tests.faults import proven
 from tests.unit.clusters.build import MANAGED, condition, is_on, is_placed, our_check, sent_job, town
 from tests.unit.queues.build import QUEUE, complete, job, make, name_of, pods_of, ray_job, said, true
 
@@ -52,6 +57,29 @@ async def test_a_ray_job_goes_where_there_is_room_and_leaves_when_it_is_deleted(
         await t.hub.until_gone(kinds.RAY_JOB, "train")
         await t.hub.until_gone(kinds.WORKLOAD, name)
         assert await t.where(kinds.RAY_JOB, "train") == await t.where(kinds.WORKLOAD, name) == []
+
+
+def abandons_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "abandoned", lambda kind, job: [])
+
+
+@proven(without=abandons_none)
+async def test_f155_a_ray_job_that_the_hubs_operator_marked_first_goes_everywhere() -> None:
+    """F155: the hub's Ray operator puts its finalizer on a RayJob before that is given to another cluster, and ignores
+    it from then on. Holds: deleted at the hub, it goes there and in the cluster where it runs."""
+    async with town("a") as t:
+        t.hub.start(Operator(t.hub.client, Settings()).run_until_cancelled())
+        (made,) = await make(t.hub, ray_job("train", 2))
+        name = name_of(made, "RayJob", "ray.io")
+        finalizer = "ray.io/rayjob-finalizer"
+        await t.hub.until(kinds.RAY_JOB, "train", lambda one: finalizer in (one["metadata"].get("finalizers") or ()))
+        t.start_hub()
+        await t.hub.until(kinds.WORKLOAD, name, true("Admitted"))
+        await t.members["a"].until(kinds.RAY_JOB, "train", lambda one: one["spec"]["suspend"] is False)
+        await t.hub.client.delete(kinds.RAY_JOB, "train", "default")
+        await t.hub.until_gone(kinds.RAY_JOB, "train")
+        await t.members["a"].until_gone(kinds.RAY_JOB, "train")
+        await t.hub.until_gone(kinds.WORKLOAD, name)
 
 
 async def test_a_gang_that_no_cluster_can_hold_waits_and_says_why_cluster_by_cluster() -> None:

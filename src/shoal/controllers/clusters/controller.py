@@ -14,6 +14,7 @@ from random import Random
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
+from shoal.controllers.clusters.abandoned import abandoned
 from shoal.controllers.clusters.credentials import connect as connect_by_kubeconfig
 from shoal.controllers.clusters.dispatcher import Dispatcher
 from shoal.controllers.clusters.hub import Hub, secret_name
@@ -66,6 +67,9 @@ class ClusterController:
         self._dispatcher = Dispatcher(self.hub, self.members, self._writer, self._recorder, self.settings, self.clock)
         self.queue: Controller[Key] = Controller("clusters", self._dispatcher.reconcile, workers=16, clock=self.clock)
         self.keeping: Controller[str] = Controller("members", self.members.reconcile, workers=4, clock=self.clock)
+        self.leaving: Controller[tuple[Kind, Key]] = Controller(
+            "cluster-jobs", lambda address: self._let_go(*address), workers=4, clock=self.clock
+        )
         self.checks: Controller[Key] = Controller("cluster-checks", self._publish_check, workers=2, clock=self.clock)
 
     async def run(self) -> None:
@@ -79,7 +83,7 @@ class ClusterController:
                 await self.clusters.synced.wait()
                 await self.hub.synced()
                 self._subscribe()
-                for loop in (self.queue, self.keeping, self.checks):
+                for loop in (self.queue, self.keeping, self.checks, self.leaving):
                     tasks.create_task(loop.run())
         finally:
             self.members.stop()
@@ -125,6 +129,8 @@ class ClusterController:
 
     def _job_changed(self, kind: Kind, change: Change) -> None:
         job: Json = change.new or change.old
+        if change.new is not None and abandoned(kind, job):
+            self.leaving.enqueue((kind, change.key))
         workload = self.hub.workload_of(str(job["metadata"]["uid"]))
         if workload is not None:
             self.queue.enqueue(key_of(workload))
@@ -147,6 +153,20 @@ class ClusterController:
             self.checks.enqueue(check)
             for workload in self.hub.workloads.by_index("check", check.name):
                 self.queue.enqueue(key_of(workload))
+
+    # --- jobs that are deleted
+
+    async def _let_go(self, kind: Kind, key: Key) -> None:
+        """Its own controller does not look at it any more; its Workload stays until nothing of it is anywhere."""
+        job = self.hub.jobs[kind].get(key)
+        left_behind = abandoned(kind, job) if job is not None else []
+        if job is None or not left_behind:
+            return
+        kept = [one for one in job["metadata"]["finalizers"] if one not in left_behind]
+        try:
+            await self._writer.patch(kind, job, {"metadata": {"finalizers": kept or None}})
+        except NotFound:
+            return
 
     # --- what our checks show of themselves
 
