@@ -76,6 +76,7 @@ class Engine:
             preempts=quota.preempts + room.preempts,
             holds=quota.holds + room.holds,
             warnings=quota.warnings + room.warnings,
+            unfinished=quota.unfinished or room.unfinished,
             wake_at=min(wakes, default=0),
         )
 

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Flavor, FlavorQuota, Limits, LocalQueue, ResourceGroup
+from shoal.engine.kueue import Settings as QueueSettings
 
 from .build import admitted, engine, gang, held, node, pod, pods, why
 
@@ -80,3 +82,13 @@ def test_what_waits_for_quota_is_explained_by_its_queue():
     judge = engine(node("n"), *queues(cpu=1), job("a"), job("b", at=1))
     assert reserved(judge.plan(1)) == ["a"]
     assert "cpu" in judge.explain("Workload/default/b").message
+
+
+def test_a_plan_over_quota_that_was_too_long_asks_for_another():
+    judge = Engine(queues=QueueSettings(step_budget=2))
+    for fact in (node("n", cpu=9), *queues(), *(job(f"j{number}", pods(1), at=number) for number in range(5))):
+        judge.update(fact)
+    found = []
+    while (plan := judge.plan(1)).unfinished:
+        found += reserved(plan)
+    assert [*found, *reserved(plan)] == [f"j{number}" for number in range(5)]

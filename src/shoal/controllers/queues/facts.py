@@ -85,9 +85,14 @@ class Facts:
         self._known.pop(uid, None)
 
     def _is_on_hold(self, workload: Json) -> bool:
-        """Its job can have no pods until somebody changes it: so long it is not considered."""
+        """Its job can have no pods until somebody changes it: so long it is not considered. Nor is one that is deleted
+        and kept by somebody's finalizer."""
         found = self._world.job_of(key_of(workload))
-        return found is not None and found[0].is_on_hold(found[1])
+        if workload["metadata"].get("deletionTimestamp"):
+            return True
+        return found is not None and (
+            found[0].is_on_hold(found[1]) or bool(found[1]["metadata"].get("deletionTimestamp"))
+        )
 
     def _is_counted_by_its_wrapper(self, workload: Json, state: str) -> bool:
         """From its start until its last pod is gone an AppWrapper's own controller tells its pods and its room; only

@@ -6,16 +6,19 @@ from collections.abc import Callable
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.queues.draft import Draft, EventType
+from shoal.controllers.queues.draft import SECOND, Draft, EventType
 from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import LONGEST_EVENT, bounded
 from shoal.controllers.queues.world import World
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
-from shoal.kube.errors import ServerError, Unknown
+from shoal.kube.errors import ApiError, BadRequest, Forbidden, Invalid, ServerError, Unknown
 from shoal.kube.events import Recorder
 from shoal.kube.writes import Writer
+
+RETRY_REFUSED = 60.0
+"""Seconds after which a reservation that the server refused to store is tried again."""
 
 
 class Office:
@@ -46,8 +49,7 @@ class Office:
     def call_off(self, draft: Draft) -> None:
         """It was given quota and told to leave, and neither is stored: then it simply waits on. Where a write may have
         got through unseen, both are stored one after the other instead: the revision tells."""
-        metadata = draft.obj["metadata"]
-        key, uid = f"Workload/{metadata.get('namespace', '')}/{metadata['name']}", metadata["uid"]
+        key, uid = _address(draft)
         if uid in self._in_doubt or draft.is_true("QuotaReserved") or not self.pending.is_overtaken(key, uid):
             return
         self.pending.withdraw(key)
@@ -68,6 +70,9 @@ class Office:
         except (Unknown, ServerError):
             self._in_doubt.add(uid)
             raise
+        except (Invalid, Forbidden, BadRequest) as error:
+            self._refuse(draft, error)
+            raise
         self._in_doubt.discard(uid)
         self.world.workloads.note_write(stored)
         self.stored(draft)
@@ -75,6 +80,20 @@ class Office:
             self.tell(draft.obj, type, reason, message)
         return stored
 
+    def _refuse(self, draft: Draft, error: ApiError) -> None:
+        """Quota that cannot be stored is not kept from others."""
+        key, uid = _address(draft)
+        if draft.is_true("QuotaReserved") and self.pending.reservation(key, uid) is not None:
+            self.pending.refuse(key, draft.now + int(RETRY_REFUSED * SECOND))
+            self.tell(draft.obj, "Warning", "QuotaRefused", f"its quota cannot be stored: {error}")
+            self.tell_again(uid)
+
     def tell(self, obj: Json, type: EventType, reason: str, message: str) -> None:
         if self.settings.events:
             self.recorder.event(obj, type, reason, bounded(message, LONGEST_EVENT))
+
+
+def _address(draft: Draft) -> tuple[str, str]:
+    """Key and UID of its gang."""
+    metadata = draft.obj["metadata"]
+    return f"Workload/{metadata.get('namespace', '')}/{metadata['name']}", metadata["uid"]

@@ -31,6 +31,8 @@ class Pending:
         self._placed: dict[str, tuple[PodSetAssignment, ...]] = {}
         """Where the pods of an admitted gang were planned, by UID; not stored, so lost in a restart."""
         self._judged: dict[str, object] = {}
+        self._refused: dict[str, tuple[object, int]] = {}
+        """By key: what a reservation that the server would not store was decided on, and until when it is not tried."""
 
     def planned(self, plan: Plan, gang_of: dict[str, Gang]) -> list[str]:
         """Take over a plan; returns the keys of gangs it says something about."""
@@ -74,6 +76,8 @@ class Pending:
             self._preempts.pop(key, None)
         if gang.state != "waiting":
             self._holds.pop(key, None)
+        if key in self._refused and (gang.state != "waiting" or self._refused[key][0] != _shape(gang)):
+            del self._refused[key]
         if gang.state != "reserved" and key not in self._reservations:
             self._no_room.pop(key, None)
         if gang.state in ("waiting", "finished", "held") and key not in self._admits:
@@ -92,6 +96,10 @@ class Pending:
                 stopping_for="",
                 details={**gang.details, "kueue": terms},
             )
+        elif key in self._refused and gang.state == "waiting":
+            terms = terms_of(gang)
+            later = replace(terms, requeue_at=max(terms.requeue_at, self._refused[key][1]))
+            gang = replace(gang, details={**gang.details, "kueue": later})
         if admit is not None and gang.state == "reserved":
             gang = replace(gang, state="admitted")
         if gang.state in ("admitted", "stopping") and uid in self._placed:
@@ -104,12 +112,18 @@ class Pending:
     def forget(self, key: str, uid: str) -> None:
         for book in (self._reservations, self._admits, self._preempts, self._holds, self._no_room, self._judged):
             book.pop(key, None)
+        self._refused.pop(key, None)
         self._placed.pop(uid, None)
 
     def withdraw(self, key: str) -> None:
         """What was decided cannot be stored; the caller tells the facts again."""
         for book in (self._reservations, self._admits, self._preempts):
             book.pop(key, None)
+
+    def refuse(self, key: str, until: int) -> None:
+        """The server will not store its reservation: others go first, and it is tried again later. The caller tells."""
+        self._refused[key] = (self._judged.get(key), until)
+        self.withdraw(key)
 
     def is_overtaken(self, key: str, uid: str) -> bool:
         """Was it given quota, and told to leave again, before anything of that was stored?"""

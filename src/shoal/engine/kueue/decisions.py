@@ -70,6 +70,8 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
     skipped_preemptions: dict[str, int] = {}
     """By cluster queue: preemptors passed over because an earlier one took their victims or their room."""
     warnings: tuple[str, ...] = ()
+    unfinished: bool = False
+    """There was more to decide than one plan may take: ask again at once."""
 
     def plan(self) -> Plan:
         """The same in the words that both dialects share."""
@@ -89,6 +91,7 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
             ),
             holds=tuple(hold_of(entry) for entry in self.waiting),
             warnings=self.warnings,
+            unfinished=self.unfinished,
         )
 
 

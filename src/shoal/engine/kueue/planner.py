@@ -76,6 +76,7 @@ class Planner:
             waiting=tuple(waiting.values()),
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
+            unfinished=bool(warnings),
         )
 
     def _take_back(self, evict: Evict, reserved: dict[str, Reserve]) -> bool:

@@ -1,0 +1,83 @@
+"""Nobody keeps quota that cannot be stored, or that it will not use: others go on."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+import pytest
+
+from shoal.api import kinds
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.queues import QueueController, office
+from shoal.kube.client import Client
+from shoal.kube.transport import Request, Response, Stream, Transport
+from tests.cluster import Cluster
+from tests.unit.queues.build import cluster_queue, complete, flavor, job, local_queue, make, name_of, said, true
+from tests.unit.queues.test_overtaken import PRIORITY, priority_class
+
+FIRST = {PRIORITY: "p1"}
+
+
+async def test_a_deleted_job_that_somebody_keeps_is_given_no_quota(cluster: Cluster) -> None:
+    (first,) = await make(cluster, job("one", 4))
+    await cluster.until(kinds.WORKLOAD, name_of(first), true("Admitted"))
+    await make(cluster, priority_class(1))
+    kept = job("two", 4, labels=FIRST)
+    kept["metadata"]["finalizers"] = ["example.com/kept"]
+    (second,) = await make(cluster, kept)
+    (third,) = await make(cluster, job("three", 4))
+    for one in (second, third):
+        await cluster.until(kinds.WORKLOAD, name_of(one), lambda one: said(one, "QuotaReserved")[0] == "False")
+    await cluster.client.delete(kinds.JOB, "two", "default")
+    await complete(cluster, "one", 4)
+    await cluster.until(kinds.WORKLOAD, name_of(third), true("Admitted"))
+    await cluster.client.patch(kinds.JOB, "two", "default", {"metadata": {"finalizers": None}})
+    await cluster.until_gone(kinds.JOB, "two")
+
+
+class Refusing:
+    """A server that refuses the status of one Workload, as a policy of the cluster may."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.refused = "nothing"
+        self.times = 0
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.method == "PATCH" and f"/{self.refused}/status" in request.path:
+            self.times += 1
+            answer = {"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422, "message": "not so"}
+            return Response(422, {"content-type": "application/json"}, msgspec.json.encode(answer))
+        return await self.inner.send(request, timeout=timeout)
+
+    def stream(self, request: Request, *, idle_timeout: float | None = None) -> AbstractAsyncContextManager[Stream]:
+        return self.inner.stream(request, idle_timeout=idle_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_quota_that_the_server_refuses_to_store_is_given_to_others(
+    quiet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(office, "RETRY_REFUSED", 1.0)
+    refusing = Refusing(quiet.server.transport())
+    client = Client(refusing)
+    guest = QueueController(client)
+    host = AppWrapperController(client, AppWrapperSettings(trust_unstamped=True), guest=guest)
+    quiet.start(host.run())
+    await make(quiet, flavor(), cluster_queue(), local_queue(), priority_class(1))
+    (first,) = await make(quiet, job("one", 4))
+    await quiet.until(kinds.WORKLOAD, name_of(first), true("Admitted"))
+    (second,) = await make(quiet, job("two", 4, labels=FIRST))
+    await quiet.until(kinds.WORKLOAD, name_of(second), lambda one: said(one, "QuotaReserved")[0] == "False")
+    (third,) = await make(quiet, job("three", 4))
+    await quiet.until(kinds.WORKLOAD, name_of(third), lambda one: said(one, "QuotaReserved")[0] == "False")
+    refusing.refused = name_of(second)
+    await complete(quiet, "one", 4)
+    await quiet.until(kinds.WORKLOAD, name_of(third), true("Admitted"))
+    assert refusing.times
+    refusing.refused = "nothing"
+    await complete(quiet, "three", 4)
+    await quiet.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
