@@ -106,6 +106,9 @@ def _raised(limits: Limits, more: int) -> Limits:
 
 
 def _quotas(state: State, queues: Queues) -> Iterator[Amounts]:
+    if any(gang.supply == "aggregate" for gang in state.gangs.values()):  # sums over nodes decide, whatever these are
+        yield from (fact.allocatable for fact in state.ledger.room.facts)
+        yield from (pod.requests for pod in state.ledger.pods.values())
     for subtree in state.forest.subtrees:
         for node in subtree.nodes:
             yield node.quota

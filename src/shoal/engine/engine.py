@@ -25,10 +25,13 @@ from shoal.engine.quota_view import NodeUse, quota_use
 from shoal.engine.rehearsal import Rehearsal
 from shoal.engine.settings import Settings
 from shoal.engine.state import State
+from shoal.engine.thinning import thinned
 
 NO_HELP = ("bad-fact", "held", "backing-off")
-EFFORT = 30_000
+EFFORT = 20_000
 """What one explanation may cost: gangs, nodes and pods carried through its trials, about a second in all."""
+MOST_WHOLE = 600
+"""Gangs up to which all are copied; of more, those that matter."""
 FEWEST_TRIALS = 10
 """An engine of which not even so many copies may be looked at is not copied at all."""
 
@@ -96,10 +99,9 @@ class Engine:
 
     def _with_help(self, gang: Gang, found: Explanation, now: int, effort: int) -> Explanation:
         """What would start it, tried out."""
-        size = len(self._state.gangs) + len(self._state.ledger.pods) + self._state.ledger.room.node_count
-        if size * FEWEST_TRIALS > effort:
+        rehearsal = self._rehearsal(gang, now, effort)
+        if rehearsal is None:
             return msgspec.structs.replace(found, least_increase=None, release=(), explored=False)
-        rehearsal = Rehearsal(self, gang.key, now, size, effort)
         if by_itself(rehearsal):
             return msgspec.structs.replace(
                 found, starts_by_itself=True, least_increase=None, release=(), release_measure="least"
@@ -117,6 +119,23 @@ class Engine:
             new_nodes=fresh,
             together=found_help.together,
         )
+
+    def _rehearsal(self, gang: Gang, now: int, effort: int) -> Rehearsal | None:
+        """A copy to try things on, of everything or of what matters; None where even that is too much."""
+        state = self._state
+        fixed = len(state.ledger.pods) + state.ledger.room.node_count
+        if (fixed + len(state.gangs)) * FEWEST_TRIALS <= effort and len(state.gangs) <= MOST_WHOLE:
+            return Rehearsal(self, gang.key, now, fixed + len(state.gangs), effort)
+        if fixed * FEWEST_TRIALS > effort:
+            return None
+        part = thinned(gang, state, self._queues)
+        if part is None or part.size * FEWEST_TRIALS > effort:
+            return None
+        smaller = Engine(state.settings, self._queues.kueue.settings)
+        smaller._state.adopt(state)
+        for fact in part.facts:
+            smaller.update(fact)
+        return Rehearsal(smaller, gang.key, now, part.size, effort, part.kinds)
 
     def reason(self, key: str, known: Known) -> Hold | None:
         """Why a gang that waits for quota does so as of now, cheaply: equal gangs share what is `known`. None: what a

@@ -33,6 +33,7 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
     state.ledger.settle()
     found = _why(state, gang, now)
     own, own_length = own_position(state, gang, now)
+    release = _release(state, gang) if found.shortfalls else ()
     return msgspec.structs.replace(
         found,
         position=position(state, gang, now),
@@ -41,7 +42,8 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
         own_queue_length=own_length,
         holders=found.holders or holders(state, gang, found.shortfalls),
         least_increase=_least_increase(state, gang, found),
-        release=_release(state, gang) if found.shortfalls else (),
+        release=release,
+        too_large=found.reason == "resources" and not release,
     )
 
 

@@ -28,6 +28,7 @@ MOST_LISTED = 4
 """Lists up to this length are called least, when no part of them would do."""
 MOST_NODES = 16
 MOST_PASSES = 4
+LEAPS = (1, 3, 9)
 NODES = ""
 """Stands for nodes where quotas have their name."""
 
@@ -103,7 +104,7 @@ def ends(case: Case, rehearsal: Rehearsal) -> tuple[tuple[str, ...], Measure]:
     for keys in _lists(order, case.suggested):
         if enough(keys):
             chosen, measure = _without_spares(list(keys), enough)
-            return chosen, "enough" if rehearsal.is_spent else measure
+            return chosen, measure if rehearsal.is_complete else "enough"
     return (), "enough"
 
 
@@ -185,7 +186,7 @@ class Trial:
                 break
         else:
             exact = False
-        return more, "least" if exact and not self.torn and not self.rehearsal.is_spent else "enough"
+        return more, "least" if exact and not self.torn and self.rehearsal.is_complete else "enough"
 
     def _least(self, more: More, part: Part) -> tuple[int, bool]:
         """The least of one part that will do, and whether everything less was found not to."""
@@ -222,7 +223,7 @@ def increase(case: Case, rehearsal: Rehearsal) -> QuotaIncrease | None:
     found: list[tuple[int, int, str, Amounts, Measure]] = []
     trial = Trial(case, rehearsal)
     for place in case.places:
-        for amounts in (place.estimate, place.most):
+        for amounts in _growing(place.estimate, place.most):
             more = _parts(place.name, amounts)
             if more and trial.enough(more):
                 more, measure = trial.trimmed(more)
@@ -240,7 +241,7 @@ def nodes(case: Case, rehearsal: Rehearsal) -> NewNodes | None:
     if case.labels is None or case.gang.supply == "off":
         return None
     trial = Trial(case, rehearsal)
-    for amounts in (demand_of(case.gang.pod_sets), case.most):
+    for amounts in _growing(demand_of(case.gang.pod_sets), case.most):
         more = _parts(NODES, amounts)
         if more and trial.enough(more):
             more, measure = trial.trimmed(more)
@@ -251,6 +252,13 @@ def nodes(case: Case, rehearsal: Rehearsal) -> NewNodes | None:
         if Trial(case, rehearsal, count).enough(each):
             return NewNodes(count=count, amounts=_amounts(NODES, each), labels=case.labels, measure="enough")
     return None
+
+
+def _growing(first: Amounts, most: Amounts) -> Iterator[Amounts]:
+    """From what would do for this gang alone to what would do for all, in leaps: those ahead take some of it."""
+    for factor in LEAPS if any(first.values()) else ():
+        yield {resource: min(amount * factor, max(amount, most.get(resource, 0))) for resource, amount in first.items()}
+    yield most
 
 
 def together(case: Case, rehearsal: Rehearsal) -> Together | None:

@@ -305,6 +305,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Running gangs whose end would start it, gangs ahead of it being served first; empty when no list was found."""
     release_measure: Measure = "enough"
     """least: no part of the list would do."""
+    too_large: bool = False
+    """Not even empty nodes have room for it."""
     explored: bool = True
     """False: so many gangs matter to it that what would help was not worked out."""
 

@@ -49,10 +49,16 @@ class Planner(Protocol):
 
 
 class Rehearsal:
-    """Trials on one gang. `work` counts what they cost, in gangs, nodes and pods carried through a trial."""
+    """Trials on one gang. `work` counts what they cost, in gangs, nodes and pods carried through a trial. `kinds`: of
+    those left out of a thinned world, the equals that were kept."""
 
-    def __init__(self, engine: Planner, key: str, now: int, size: int, budget: int) -> None:
+    def __init__(
+        self, engine: Planner, key: str, now: int, size: int, budget: int, kinds: tuple[tuple[str, ...], ...] = ()
+    ) -> None:
         self.key = key
+        self.kinds = kinds
+        self.unsure = False
+        """A trial proved nothing, because equals of those that started were left out."""
         self.now = now
         self.size = max(1, size)
         self.budget = budget
@@ -64,6 +70,11 @@ class Rehearsal:
     @property
     def is_spent(self) -> bool:
         return self.work + self.size > self.budget
+
+    @property
+    def is_complete(self) -> bool:
+        """Was every question answered so far?"""
+        return not (self.is_spent or self.unsure)
 
     def starts(self, deed: Deed) -> bool:
         """Does the gang start, and is it still there when everything has come to rest? Once spent, always no."""
@@ -89,6 +100,10 @@ class Rehearsal:
                 break
         else:
             return False
+        for keys in self.kinds:
+            if all((kept := engine.gang(key)) is None or has_started(kept) for key in keys):
+                self.unsure = True
+                return False
         gang = engine.gang(self.key)
         return gang is not None and has_started(gang)
 

@@ -151,6 +151,14 @@ class State:
             seats = self.forest.seats(gang.uid) if gang.state == "admitted" else {}
             yield msgspec.structs.replace(gang, seats=seats) if seats else gang
 
+    def adopt(self, other: State) -> None:
+        """What no fact tells: for which gang at the front room is kept, since when the front was held up, which gang
+        yielded to which. Before any fact is told."""
+        self.reservation, self.reserved_room = other.reservation, other.reserved_room
+        self.reserved_after, self.first_held = other.reserved_after, dict(other.first_held)
+        self.yielding.to = {uid: set(others) for uid, others in other.yielding.to.items()}
+        self.served = dict(other.served)
+
     def _warn(self, key: str, problem: str) -> None:
         if problem:
             self.warnings[key] = problem
