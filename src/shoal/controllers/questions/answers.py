@@ -22,7 +22,6 @@ MOST_LOOKED_AT = 100
 """Gangs of one list for which it is asked whether they may be named."""
 MOST_SHORTFALLS = 8
 LONGEST = 2000
-NODE_SHORTFALLS = frozenset({"aggregate", "fragmentation", "selector", "taint", "affinity", "ports"})
 _REASONS: dict[str, str] = {
     "quota": "Quota",
     "resources": "Room",
@@ -120,7 +119,7 @@ def answer(
         together=_together(explanation.together) if explanation.together else None,
         starts_by_itself=explanation.starts_by_itself,
         not_explored=not explanation.explored,
-        cluster_too_small=_is_hopeless(explanation),
+        cluster_too_small=explanation.too_large,
     )
     if subject.settled:
         return status
@@ -148,13 +147,6 @@ def is_preempting(subject: Subject) -> bool:
 def reason_of(subject: Subject, explanation: Explanation) -> str:
     """One stable word for what keeps it."""
     return "Preempting" if is_preempting(subject) else _REASONS.get(explanation.reason, subject.reason)
-
-
-def _is_hopeless(explanation: Explanation) -> bool:
-    """The end of no gang would make room, and no quota is in the way: the nodes themselves do not suffice."""
-    kinds = {one.kind for one in explanation.shortfalls}
-    helps = explanation.release or explanation.starts_by_itself or not explanation.explored
-    return bool(kinds) and not helps and kinds <= NODE_SHORTFALLS
 
 
 def _amounts(amounts: Amounts) -> dict[str, str]:
