@@ -14,11 +14,13 @@ import yaml
 
 from shoal.api.meta import Json
 from shoal.local.apiserver import protobuf
-from shoal.local.apiserver.status import bad_request, unsupported_media
+from shoal.local.apiserver.status import Refused, bad_request, unsupported_media
 
 MOST_BYTES = 3 << 20  # as Kubernetes
 MOST_YAML_BYTES = 1 << 20
 MOST_NODES = 300_000
+MOST_YAML_NODES = 100_000
+MOST_YAML_ANSWER = 4 << 20
 DEEPEST = 128
 
 _JSON = "application/json"
@@ -32,6 +34,11 @@ encode = _encoder.encode
 
 def media_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
+
+
+def is_yaml(content_type: str) -> bool:
+    media = media_of(content_type)
+    return media in _YAML or media.endswith("+yaml")
 
 
 def decode_object(data: bytes, content_type: str) -> Json:
@@ -85,7 +92,9 @@ def decode_yaml(data: bytes) -> Any:
 def _check_depth(data: bytes) -> None:
     """Before anything is built: libyaml's composer recurses in C, where too deep a nest ends the process."""
     depth = 0
-    for event in yaml.parse(data, Loader=_Loader):
+    for count, event in enumerate(yaml.parse(data, Loader=_Loader)):
+        if count > MOST_YAML_NODES:
+            raise bad_request(f"the body of the request has more than {MOST_YAML_NODES} values; send JSON")
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
             if depth > DEEPEST:
@@ -157,6 +166,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def to_yaml(raw: bytes) -> bytes:
+    if len(raw) > MOST_YAML_ANSWER:
+        raise Refused(
+            406, "NotAcceptable", f"an answer of more than {MOST_YAML_ANSWER} bytes is not given as YAML; ask for JSON"
+        )
     text: str = yaml.dump(
         _decoder.decode(raw),
         Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),

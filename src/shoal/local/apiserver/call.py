@@ -25,7 +25,19 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}")
 class Call:
     """A resource request."""
 
-    __slots__ = ("asked", "faults", "owned_as", "request", "resource", "route", "user", "version", "view", "warnings")
+    __slots__ = (
+        "asked",
+        "faults",
+        "owned_as",
+        "repeats",
+        "request",
+        "resource",
+        "route",
+        "user",
+        "version",
+        "view",
+        "warnings",
+    )
 
     def __init__(self, request: Request, user: User, route: Route, resource: Resource, version: Version) -> None:
         self.request = request
@@ -35,6 +47,7 @@ class Call:
         self.version = version
         self.warnings: list[str] = []
         self.faults: list[str] = []  # of the body itself: what strict validation refuses and others are warned of
+        self.repeats: list[str] | None = None  # fields given twice, where they were looked for already
         self.owned_as = route.subresource  # the part of the object under which its fields are owned
         self.view: View | None = None  # as what webhooks see the object, where that is not the object itself
         self.asked = False  # webhooks have seen what was sent, before it became a change of the object

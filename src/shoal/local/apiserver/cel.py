@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from shoal.errors import BadInput
+from shoal.local.apiserver.cel_cost import Budget, measure, weigh
 from shoal.local.apiserver.cel_formats import rewritten
 from shoal.local.apiserver.cel_values import Adapt, adapter
 from shoal.local.apiserver.field_errors import FieldError, MapKey, Path, shown, text, tokens
 
 Json = dict[str, Any]
-_Node = Callable[[Any, Any, Path, list[FieldError]], None]
+_Node = Callable[[Any, Any, Path, list[FieldError], Budget], None]
 
 _ABSENT = object()
 _LONGEST_MESSAGE = 5120
@@ -48,7 +49,11 @@ class Rules:
     def check(self, obj: Json, old: Json | None) -> list[FieldError]:
         """Run every rule that applies. A value that did not change since `old` is judged by transition rules only."""
         errors: list[FieldError] = []
-        self._root(obj, _ABSENT if old is None else old, None, errors)
+        budget = Budget()
+        try:
+            self._root(obj, _ABSENT if old is None else old, None, errors, budget)
+        except _Spent as spent:
+            errors.append(FieldError(text(spent.path), "Invalid", f"Invalid value: {spent.words}", tokens(spent.path)))
         return errors
 
 
@@ -73,7 +78,7 @@ def children(schema: Json) -> list[tuple[str, Json]]:
     return [(name, child) for name, child in inner if isinstance(child, dict)]
 
 
-def _nothing(value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
+def _nothing(value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget) -> None:
     return None
 
 
@@ -110,23 +115,24 @@ def _compile(schema: Json, where: str, problems: list[Problem], transitions: lis
     steady = [rule for rule in rules if rule.uses_old]
     kind = "object" if root else str(schema.get("type") or "")
 
-    def check(value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget) -> None:
         if value is None:
             return
         unchanged = old is not _ABSENT and value == old
         run = steady if unchanged else rules
         if run:
-            _run(run, adapt, value, old, path, kind, errors)
+            _run(run, adapt, value, old, path, kind, errors, budget)
         if type(value) is dict:
             for name, node in members.items():
                 if name in value:
-                    node(value[name], _member(old, name), (path, name), errors)
+                    node(value[name], _member(old, name), (path, name), errors, budget)
             if others is not None:
                 for name, item in value.items():
-                    others(item, _member(old, name), (path, MapKey(name)), errors)
+                    others(item, _member(old, name), (path, MapKey(name)), errors, budget)
         elif type(value) is list and each is not None:
+            before = _by_keys(old, keys)
             for index, item in enumerate(value):
-                each(item, _keyed(old, item, keys), (path, index), errors)
+                each(item, before.get(_key(item, keys), _ABSENT), (path, index), errors, budget)
 
     return check
 
@@ -140,14 +146,15 @@ def _member(old: Any, name: str) -> Any:
     return _ABSENT if found is None else found
 
 
-def _keyed(old: Any, item: Any, keys: tuple[str, ...]) -> Any:
-    """The item of the old list that has the same keys. Lists without map keys have no memory."""
-    if not keys or type(old) is not list or type(item) is not dict:
-        return _ABSENT
-    for before in old:
-        if type(before) is dict and all(before.get(key) == item.get(key) for key in keys):
-            return before
-    return _ABSENT
+def _by_keys(old: Any, keys: tuple[str, ...]) -> dict[bytes, Any]:
+    """The items of the old list by their keys. Lists without map keys have no memory."""
+    if not keys or type(old) is not list:
+        return {}
+    return {_key(item, keys): item for item in reversed(old) if type(item) is dict}
+
+
+def _key(item: Any, keys: tuple[str, ...]) -> bytes:
+    return msgspec.json.encode([item.get(key) for key in keys]) if type(item) is dict and keys else b""
 
 
 # --- one rule
@@ -166,6 +173,7 @@ class _Rule:
         self.expression = expression
         self.unset = unset  # the same rule for when there is no old value, where it says that it can do without
         self.message_expression = message
+        self.weight = weigh(f"{self.source} {written.get('messageExpression') or ''}")
 
     @classmethod
     def compiled(cls, written: Json, where: str, problems: list[Problem]) -> _Rule | None:
@@ -210,9 +218,26 @@ def uses_old(source: str) -> bool:
     return re.search(r"\boldSelf\b", _LITERAL.sub("''", source)) is not None
 
 
+class _Spent(Exception):
+    """Nothing is left to run another rule with."""
+
+    def __init__(self, words: str, path: Path) -> None:
+        super().__init__(words)
+        self.words = words
+        self.path = path
+
+
 def _run(
-    rules: list[_Rule], adapt: Adapt | None, value: Any, old: Any, path: Path, kind: str, errors: list[FieldError]
+    rules: list[_Rule],
+    adapt: Adapt | None,
+    value: Any,
+    old: Any,
+    path: Path,
+    kind: str,
+    errors: list[FieldError],
+    budget: Budget,
 ) -> None:
+    size = measure(value if old is _ABSENT else [value, old])
     data: Json = {"self": value if adapt is None else adapt(value)}
     if old is not _ABSENT:
         data["oldSelf"] = data["previous"] = old if adapt is None else adapt(old)
@@ -222,6 +247,9 @@ def _run(
             if rule.unset is None:
                 continue
             expression = rule.unset
+        words = budget.spend(rule.weight, size)
+        if words:
+            raise _Spent(f"{shown(kind)}: {words}: {rule.source}", path)
         try:
             result = expression.eval(data=data)
             outcome, failed = result.value(), result.type().name() == "ERROR"

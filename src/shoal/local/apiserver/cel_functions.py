@@ -18,7 +18,7 @@ from shoal.api.quantity import MAX_UNITS, NANO
 from shoal.api.quantity import parse as parse_quantity
 from shoal.errors import BadInput
 from shoal.local.apiserver import cel_formats
-from shoal.local.apiserver.regex import compiled
+from shoal.local.apiserver.regex import find
 
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?", re.ASCII)
 
@@ -82,15 +82,15 @@ def extension(cel: Any) -> Any:
         ("max", True, anything, [items], lambda values: _extreme(max, values)),
         ("indexOf", True, whole, [items, anything], lambda values, wanted: _place(values, wanted)),
         ("lastIndexOf", True, whole, [items, anything], _last_place),
-        ("distinct", True, items, [items], lambda values: [v for i, v in enumerate(values) if _place(values, v) == i]),
+        ("distinct", True, items, [items], _distinct),
         ("reverse", True, items, [items], lambda values: values[::-1]),
         ("sort", True, items, [items], sorted),
         ("slice", True, items, [items, whole, whole], _slice),
         ("flatten", True, items, [items], _flatten),
         ("lists.range", False, t.List(whole), [whole], lambda size: list(range(min(size, 10_000)))),
-        ("sets.contains", False, truth, [items, items], lambda a, b: all(x in a for x in b)),
+        ("sets.contains", False, truth, [items, items], lambda a, b: _marks(b) <= _marks(a)),
         ("sets.equivalent", False, truth, [items, items], _equivalent),
-        ("sets.intersects", False, truth, [items, items], lambda a, b: any(x in a for x in b)),
+        ("sets.intersects", False, truth, [items, items], lambda a, b: bool(_marks(a) & _marks(b))),
     ]  # fmt: skip
     overloads: dict[str, list[Any]] = {}
     for number, (name, member, result, parameters, act) in enumerate(table):
@@ -235,13 +235,12 @@ def _written(value: dict[str, Any]) -> str:
 
 
 def _find(value: str, pattern: str) -> str:
-    found = compiled(pattern).search(value)
+    found = find(pattern, value)
     return found[0] if found else ""
 
 
 def _find_all(value: str, pattern: str, most: int) -> list[str]:
-    found = [match[0] for match in compiled(pattern).finditer(value)]
-    return found if most < 0 else found[:most]
+    return find(pattern, value, most)
 
 
 def _extreme(choose: Callable[[Any], Any], values: list[Any]) -> Any:
@@ -264,7 +263,24 @@ def _flatten(values: list[Any]) -> list[Any]:
 
 
 def _equivalent(left: list[Any], right: list[Any]) -> bool:
-    return all(item in left for item in right) and all(item in right for item in left)
+    return _marks(left) == _marks(right)
+
+
+def _mark(value: Any) -> Any:
+    """By which equal values are known, in a set: looking for each among all would take the square of their number."""
+    try:
+        hash(value)
+        return value
+    except TypeError:
+        return repr(value)
+
+
+def _marks(values: list[Any]) -> set[Any]:
+    return {_mark(value) for value in values}
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    return list({_mark(value): value for value in reversed(values)}.values())[::-1]
 
 
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:

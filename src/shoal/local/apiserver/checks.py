@@ -27,7 +27,7 @@ class Checks:
     def look_for_repeats(self, call: Call) -> None:
         """Fields that are given twice are told or refused with those that are not known, for clients that ask."""
         if call.request.query.get("fieldValidation") in ("Strict", "Warn"):
-            call.faults += repeated_fields(call.request.body)
+            call.faults += repeated_fields(call.request.body) if call.repeats is None else call.repeats
 
     def check_applied_repeats(self, call: Call) -> None:
         """An applied configuration has words of its own for them."""

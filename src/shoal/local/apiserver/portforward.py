@@ -7,6 +7,7 @@ address unless the node agent registers another way.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,6 +18,12 @@ from shoal.local.apiserver import spdy
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 CHUNK = 32 << 10
+MOST_WAITING = 1 << 20
+"""Bytes that a pod has not taken yet, of one connection."""
+MOST_CONNECTIONS = 256
+"""Of one client to one pod at once."""
+STALLED = 10.0
+"""Seconds that one connection may hold up the others."""
 
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[Json, int], Awaitable[Pipe]]
@@ -31,12 +38,43 @@ async def to_pod_address(pod: Json, port: int) -> Pipe:
 class _Forwarded:
     """One connection of the user's."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, request: str, port: int) -> None:
+        self.request = request
         self.port = port
         self.error_stream = 0
         self.data_stream = 0
-        self.writer: asyncio.StreamWriter | None = None
-        self.waiting: list[bytes | None] = []  # what came before the pod answered; None is the end
+        self.waiting: deque[bytes | None] = deque()  # for the pod; None is the end
+        self.size = 0
+        self.over = False
+        self.came = asyncio.Event()
+        self.room = asyncio.Event()
+        self.room.set()
+
+    def put(self, data: bytes | None) -> None:
+        if self.over:
+            return
+        self.waiting.append(data)
+        self.size += len(data or b"")
+        self.came.set()
+        if self.size > MOST_WAITING:
+            self.room.clear()
+
+    async def take(self) -> bytes | None:
+        while not self.waiting:
+            self.came.clear()
+            await self.came.wait()
+        data = self.waiting.popleft()
+        self.size -= len(data or b"")
+        if self.size <= MOST_WAITING:
+            self.room.set()
+        return data
+
+    def drop(self) -> None:
+        """Nobody takes anything any more."""
+        self.over = True
+        self.waiting.clear()
+        self.size = 0
+        self.room.set()
 
 
 class Session:
@@ -49,7 +87,7 @@ class Session:
         self.wire = spdy.Connection(socket.send_bytes)
         self._forwarded: dict[str, _Forwarded] = {}
         self._by_stream: dict[int, _Forwarded] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], _Forwarded] = {}
 
     async def run(self) -> None:
         try:
@@ -72,57 +110,97 @@ class Session:
             case spdy.PING:
                 await self.wire.pong(frame.data)
             case spdy.RST_STREAM:
-                self._write(frame.stream, None)
+                await self._write(frame.stream, None)
             case 0:
                 if frame.data:
-                    self._write(frame.stream, frame.data)
+                    await self._write(frame.stream, frame.data)
                 if frame.flags & spdy.FIN:
-                    self._write(frame.stream, None)
+                    await self._write(frame.stream, None)
 
     async def _open(self, frame: spdy.Frame) -> None:
         await self.wire.reply(frame.stream)
         port = frame.headers.get("port", "")
         if not port.isdecimal() or not 0 < int(port) < 65536:
             raise spdy.Broken("a stream names no port")
-        one = self._forwarded.setdefault(frame.headers.get("requestid", ""), _Forwarded(int(port)))
+        request = frame.headers.get("requestid", "")
+        if request not in self._forwarded and len(self._forwarded) >= MOST_CONNECTIONS:
+            raise spdy.Broken("too many connections at once")
+        one = self._forwarded.setdefault(request, _Forwarded(request, int(port)))
         if frame.headers.get("streamtype") == "error":
             one.error_stream = frame.stream
             return
+        if one.data_stream:
+            raise spdy.Broken("a connection has two streams of data")
         one.data_stream = frame.stream
         self._by_stream[frame.stream] = one
         task = asyncio.ensure_future(self._forward(one))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = one
+        task.add_done_callback(self._tasks.pop)
 
-    def _write(self, stream: int, data: bytes | None) -> None:
+    async def _write(self, stream: int, data: bytes | None) -> None:
+        """Towards the pod. When a pod does not read, nothing more is read from the client either.
+
+        That holds up the client's other connections to this pod, which share the way; so the one that waits is ended
+        after a while, unless it is alone.
+        """
         one = self._by_stream.get(stream)
         if one is None:
             return
-        if one.writer is None:
-            one.waiting.append(data)
-        elif data is None:
-            if one.writer.can_write_eof() and not one.writer.is_closing():
-                one.writer.write_eof()
-        else:
-            one.writer.write(data)
+        one.put(data)
+        while not one.room.is_set():
+            try:
+                async with asyncio.timeout(STALLED):
+                    await one.room.wait()
+            except TimeoutError:
+                if len(self._tasks) > 1:
+                    self._end(one)
+
+    def _end(self, one: _Forwarded) -> None:
+        for task, whose in self._tasks.items():
+            if whose is one:
+                task.cancel()
+        one.drop()
 
     async def _forward(self, one: _Forwarded) -> None:
+        writer: asyncio.StreamWriter | None = None
+        sending: asyncio.Task[None] | None = None
         try:
-            reader, one.writer = await self.connect(self.pod, one.port)
-            for data in one.waiting:
-                self._write(one.data_stream, data)
+            reader, writer = await self.connect(self.pod, one.port)
+            sending = asyncio.ensure_future(_send(one, writer))
             while chunk := await reader.read(CHUNK):
                 await self.wire.data(one.data_stream, chunk)
         except OSError as error:
             words = f"error forwarding port {one.port} to pod {self.pod['metadata']['name']}: {error}"
             await self.wire.data(one.error_stream, words.encode())
         finally:
-            if one.writer is not None:
-                one.writer.close()
+            self._by_stream.pop(one.data_stream, None)
+            self._forwarded.pop(one.request, None)
+            one.drop()
+            if sending is not None:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+            if writer is not None:
+                writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
             if not self.socket.closed:
                 await self.wire.data(one.data_stream, b"", last=True)
                 await self.wire.data(one.error_stream, b"", last=True)
-            self._by_stream.pop(one.data_stream, None)
+
+
+async def _send(one: _Forwarded, writer: asyncio.StreamWriter) -> None:
+    """What came from the client, as fast as the pod takes it."""
+    try:
+        while True:
+            data = await one.take()
+            if data is None:
+                if writer.can_write_eof() and not writer.is_closing():
+                    writer.write_eof()
+                return
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass  # the pod has closed it, which is heard by whoever reads from it
+    finally:
+        one.drop()
 
 
 async def run(connect: Connect, pod: Json, query: dict[str, str], socket: Any) -> None:

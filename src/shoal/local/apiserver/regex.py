@@ -1,89 +1,98 @@
-"""Patterns written for Go's RE2, matched in Python.
+"""Patterns written for Go's RE2, matched by RE2 itself: in time that grows with the text, whatever the pattern.
 
-Schemas and rules carry RE2 syntax. Most of it means the same to Python's `re`; what does not is rewritten, and what
-cannot be is left to the RE2 inside the CEL library. Callers get one function: does this text match?
+Schemas and CEL rules carry patterns, users send the texts; a matcher that goes back and tries again would let one text
+stop the server. What all matches of one object may cost together is bounded, too: `metered` sets the account.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
 
-from shoal.errors import BadInput
+from shoal.errors import BadInput, ShoalError
 
-_POSIX = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s",
-    "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "word": r"\w", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f",
-    "print": " -~", "graph": "!-~",
-}  # fmt: skip
+MOST_STEPS = 100_000_000
+"""Of one object: instructions of a pattern times letters of a text. About half a second at the very worst."""
+_MOST_KEPT = 1024
+_MOST_MEMORY = 1 << 20
+_left: list[int] = []
 
 
-@cache
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """A function that says whether `pattern` matches anywhere in a text. Raises BadInput for what RE2 refuses too."""
+class TooCostly(ShoalError):
+    """The patterns that apply to one object take more time than any object may."""
+
+
+@contextmanager
+def metered() -> Iterator[None]:
+    """What is matched inside counts together. Not for code that awaits."""
+    _left.append(MOST_STEPS)
     try:
-        found = compiled(pattern).search
-    except (re.error, ValueError, OverflowError):
-        return _by_re2(pattern)
-    return lambda text: found(text) is not None
+        yield
+    finally:
+        _left.pop()
 
 
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(_translated(pattern), re.ASCII)
+def _charge(steps: int) -> None:
+    if _left:
+        _left[-1] -= steps
+        if _left[-1] < 0:
+            raise TooCostly("the patterns take too long to match; send less text")
 
 
-def _translated(pattern: str) -> str:
-    """`$` and `\\z` mean the very end in RE2; POSIX classes and Unicode classes are spelt differently in Python."""
-    out: list[str] = []
-    i, inside = 0, False
-    while i < len(pattern):
-        char = pattern[i]
-        if char == "\\" and i + 1 < len(pattern):
-            following = pattern[i + 1]
-            if following in "pPQCX":
-                raise ValueError("left to RE2")
-            out.append(r"\Z" if following == "z" else char + following)
-            i += 2
-            continue
-        if inside and pattern.startswith("[:", i):
-            end = pattern.find(":]", i)
-            name = pattern[i + 2 : end]
-            if end < 0 or name not in _POSIX:
-                raise ValueError("left to RE2")
-            out.append(_POSIX[name])
-            i = end + 2
-            continue
-        if char == "[" and not inside:
-            inside = True
-            out.append(char)
-            i += 1
-            if pattern[i : i + 1] == "^":
-                out.append("^")
-                i += 1
-            if pattern[i : i + 1] == "]":  # a bracket in first place is itself
-                out.append(r"\]")
-                i += 1
-            continue
-        if inside and char == "[":
-            char = r"\["
-        elif char == "]":
-            inside = False
-        elif char == "$" and not inside:
-            char = r"\Z"
-        out.append(char)
-        i += 1
-    return "".join(out)
+@lru_cache(_MOST_KEPT)
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """A function that says whether `pattern` matches anywhere in a text. Raises BadInput for what RE2 refuses."""
+    try:
+        found = compiled(pattern)
+    except ModuleNotFoundError:
+        return _by_cel(pattern)
+    search, size = found.search, found.programsize
+
+    def match(text: str) -> bool:
+        _charge(size * len(text))
+        return search(text) is not None
+
+    return match
 
 
-def _by_re2(pattern: str) -> Callable[[str], bool]:
-    from cel_expr_python import cel  # only for the rare pattern that Python cannot read
+@lru_cache(_MOST_KEPT)
+def compiled(pattern: str) -> Any:
+    """The pattern itself: `search` and `finditer` as Python's own have them. Raises BadInput."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MOST_MEMORY
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        words = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise BadInput(f"{pattern!r} is not a regular expression that RE2 accepts: {words}") from None
+
+
+def find(pattern: str, text: str, most: int = 1) -> list[str]:
+    """What matches, from the left; all of it when `most` is negative."""
+    found = compiled(pattern)
+    _charge(found.programsize * len(text))
+    matches = []
+    for match in found.finditer(text):
+        if most >= 0 and len(matches) >= most:
+            break
+        matches.append(match[0])
+    return matches
+
+
+def _by_cel(pattern: str) -> Callable[[str], bool]:
+    """The same engine as the CEL library brings it, where its own package is not installed."""
+    from cel_expr_python import cel
 
     environment = cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING})
     expression = environment.compile("text.matches(pattern)")
 
     def match(text: str) -> bool:
+        _charge(len(text) * len(pattern))
         return expression.eval(data={"text": text, "pattern": pattern}).value() is True
 
     if expression.eval(data={"text": "", "pattern": pattern}).type() != cel.Type.BOOL:

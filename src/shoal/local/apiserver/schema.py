@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.local.apiserver import regex
 from shoal.local.apiserver.builtin_types import fields
 from shoal.local.apiserver.cel import Rules, compile_rules
 from shoal.local.apiserver.field_errors import FieldError, Path, text
@@ -72,6 +73,13 @@ class Structural:
         Kubernetes' ratcheting does. `status_only` judges a write to the status subresource.
         """
         errors: list[FieldError] = []
+        try:
+            with regex.metered():
+                return self._validate(obj, old, status_only, errors)
+        except regex.TooCostly as error:
+            return [FieldError("<nil>", "Invalid", f'Invalid value: "": {error}')]
+
+    def _validate(self, obj: Json, old: Json | None, status_only: bool, errors: list[FieldError]) -> list[FieldError]:
         if status_only:
             if self._check_status is not None and "status" in obj:
                 self._check_status(obj["status"], None, errors)

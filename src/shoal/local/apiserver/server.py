@@ -19,7 +19,7 @@ import msgspec
 from shoal.errors import ShoalError
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
-from shoal.local.apiserver import bootstrap, gate, portforward, terminals
+from shoal.local.apiserver import bootstrap, gate, heavy, portforward, terminals
 from shoal.local.apiserver import route as routes
 from shoal.local.apiserver.admission import Admission
 from shoal.local.apiserver.audit import AuditLog
@@ -140,6 +140,7 @@ class Server:
         self.discovery = Discovery(self.registry)
         self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
+        self.beside = heavy.Beside()
         self.set_port_forward(portforward.to_pod_address)
         self._system = system = SystemWrites(self.registry, self.writer, self.deleter)
         self.custom_kinds.empty = system.delete_all
@@ -177,6 +178,7 @@ class Server:
         if hasattr(self, "custom_kinds"):
             await self.custom_kinds.stop()
             await self.hook_caller.close()
+            self.beside.close()
         await self.storage.close()
         if self._audit is not None:
             self._audit.close()
@@ -275,9 +277,13 @@ class Server:
         wanted = negotiate(request.headers.get("accept", ""), kept="get" in resource.verbs)
         call = Call(request, user, route, resource, version)
         gate.check(call)
+        if len(request.body) > heavy.SMALL_YAML:
+            await self.beside.prepare(call)
         answer = await self._dispatch(call)
         if wanted is not PLAIN:
-            answer = self.presenter.present(call, answer, wanted)
+            present = partial(self.presenter.present, call, answer, wanted)
+            large = isinstance(answer, Response) and len(answer.body) > heavy.SMALL
+            answer = await self.beside.run(present) if large else present()
         if version.warning:
             call.warnings.append(version.warning)
         if call.warnings and isinstance(answer, Response):

@@ -63,19 +63,22 @@ class Connection:
 
     def receive(self, data: bytes) -> Iterator[Frame]:
         """The whole frames that are there now."""
-        self._rest += data
-        while len(self._rest) >= 8:
-            first, second = struct.unpack(">II", self._rest[:8])
+        whole, at = self._rest + data, 0
+        self._rest = b""
+        while len(whole) - at >= 8:
+            first, second = struct.unpack_from(">II", whole, at)
             size = second & 0xFFFFFF
             if size > MOST_FRAME:
                 raise Broken("a frame is too large")
-            if len(self._rest) < 8 + size:
-                return
-            body, self._rest = self._rest[8 : 8 + size], self._rest[8 + size :]
+            if len(whole) - at < 8 + size:
+                break
+            body = whole[at + 8 : at + 8 + size]
+            at += 8 + size
             if not first & 0x80000000:
                 yield Frame(0, first & 0x7FFFFFFF, second >> 24, body)
             else:
                 yield self._control(first & 0xFFFF, second >> 24, body)
+        self._rest = whole[at:]
 
     def _control(self, kind: int, flags: int, body: bytes) -> Frame:
         stream = struct.unpack(">I", body[:4])[0] & 0x7FFFFFFF if len(body) >= 4 else 0
