@@ -25,6 +25,7 @@ from shoal.local.apiserver.cel_cost import Budget
 from shoal.local.apiserver.doors import Doors
 from shoal.local.apiserver.fairness import Fairness
 from shoal.local.apiserver.front import Front
+from shoal.local.apiserver.patch import same
 from shoal.local.apiserver.route import User
 from shoal.local.apiserver.status import Refused
 from shoal.local.apiserver.subresources import LogOptions
@@ -149,6 +150,49 @@ async def test_f189_rules_of_a_custom_kind_cost_a_bounded_amount(server: Server,
     assert time.process_time() - start < 5
     good = widget("w", text="z" * 2000, words=["a"] * 100, items=[1] * 1000)
     assert (await send(server, "POST", path, msgspec.json.encode(good))).status == 201
+
+
+def _each_with_all(patch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        """Known only by comparing, as before there were marks."""
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def __hash__(self) -> int:
+            return 0
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Slow) and same(self.value, other.value)
+
+    for module in ("strategic", "objects", "validation_pods"):
+        patch.setattr(f"shoal.local.apiserver.{module}.mark", Slow)
+
+
+@proven(without=_each_with_all)
+async def test_f198_long_lists_are_merged_in_time_that_grows_with_them(server: Server, client: Client) -> None:
+    """F198: a client patches objects with lists of thousands of owners, variables, tolerations. Holds: each takes a
+    fraction of a second, not the square of its length."""
+    count = 3000
+    owners = [{"apiVersion": "v1", "kind": "K", "name": f"n{n}", "uid": f"u{n}"} for n in range(count)]
+    variables = [{"name": f"V{n}", "value": "v"} for n in range(count)]
+    tolerations = [{"key": f"k{n}", "operator": "Exists"} for n in range(count)]
+    spec = {
+        "containers": [{"name": "c", "image": "i", "env": variables}],
+        "tolerations": tolerations,
+        "serviceAccount": "default",
+        "serviceAccountName": "default",
+    }
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "ownerReferences": owners}, "spec": spec}
+    pods = "/api/v1/namespaces/default/pods"
+    start = time.process_time()
+    assert (await send(server, "POST", pods, msgspec.json.encode(manifest))).status == 201
+    manifest["metadata"]["annotations"] = {"a": "b"}
+    body = msgspec.json.encode(manifest)
+    for content in ("application/strategic-merge-patch+json", "application/merge-patch+json"):
+        assert (await send(server, "PATCH", f"{pods}/p", body, content)).status == 200
+    assert (await send(server, "PUT", f"{pods}/p", body)).status == 200
+    assert time.process_time() - start < 8
 
 
 class _Hours:

@@ -341,14 +341,12 @@ def tolerate_extended_resources(spec: Json) -> None:
     if not wanted:
         return
     tolerations = _tolerations(spec)
-    for name in sorted(wanted):
-        new = {"key": name, "operator": "Exists", "effect": ""}
-        if not any(
-            one.get("key") == name and one.get("operator") == "Exists" and not one.get("effect")
-            for one in tolerations
-            if type(one) is dict
-        ):
-            tolerations.append({key: value for key, value in new.items() if value})
+    there = {
+        str(one.get("key"))
+        for one in tolerations
+        if type(one) is dict and one.get("operator") == "Exists" and not one.get("effect")
+    }
+    tolerations += [{"key": name, "operator": "Exists"} for name in sorted(wanted - there)]
 
 
 def is_extended(name: object) -> bool:

@@ -58,10 +58,11 @@ def _woven(live: list[Any], config: list[Any]) -> list[Any]:
     wanted, held = set(right), set(left)
     shared = [key for key in right if key in held]
     woven: list[Any] = []
-    at = to = 0
+    at = to = next_shared = 0
     while at < len(left) or to < len(right):
         both = at < len(left) and to < len(right)
-        if both and left[at] in wanted and left[at] != right[to] and shared and shared[0] != left[at]:
+        due = shared[next_shared] if next_shared < len(shared) else None
+        if both and left[at] in wanted and left[at] != right[to] and due is not None and due != left[at]:
             at += 1  # its turn comes with the configuration's order
             continue
         if at < len(left) and (left[at] not in wanted or (to < len(right) and left[at] == right[to])):
@@ -74,8 +75,7 @@ def _woven(live: list[Any], config: list[Any]) -> list[Any]:
         else:
             break
         woven.append(key)
-        if shared and shared[0] == key:
-            shared.pop(0)
+        next_shared += due is not None and due == key
     return woven
 
 

@@ -8,6 +8,7 @@ set at all. Neither changes what it is given, save that `track` sets `metadata.m
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from shoal.local.apiserver import field_sets
@@ -329,9 +330,9 @@ def _check_fields(shape: Shape, value: Any, path: str, subject: str) -> None:
             assert shape.item is not None
             _check_fields(shape.item, item, f"{path}[{key[2:]}]", subject)
     elif type(value) is list and shape.granularity == "set":
-        values = [field_sets.value_of(item) for item in value]
-        for item in values:
-            if values.count(item) > 1:
+        times = Counter(field_sets.value_of(item) for item in value)
+        for item, count in times.items():
+            if count > 1:
                 raise _untyped(f"{path}: duplicate entries for key [={item[2:]}]")
 
 

@@ -15,6 +15,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.errors import BadInput
+from shoal.local.apiserver.patch import mark
 from shoal.local.apiserver.resources import Resource, Version
 from shoal.local.apiserver.status import MODIFIED, Refused, bad_request, cause, conflict, invalid
 
@@ -109,7 +110,7 @@ def check_metadata(obj: Json, kind: str) -> Json:
             del metadata[name]
     owners = metadata.get("ownerReferences") or ()
     if len(owners) > 1:
-        metadata["ownerReferences"] = [one for index, one in enumerate(owners) if one not in owners[:index]]
+        metadata["ownerReferences"] = list({mark(one): one for one in reversed(owners)}.values())[::-1]
     return metadata
 
 

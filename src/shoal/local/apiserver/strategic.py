@@ -7,12 +7,13 @@ and are refused with 415, as in Kubernetes. Never changes what it is given.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from shoal.api.kind import Kind
 from shoal.local.apiserver import builtin_types
 from shoal.local.apiserver.builtin_types import Field
-from shoal.local.apiserver.patch import PatchError, clone, inapplicable, malformed, same
+from shoal.local.apiserver.patch import PatchError, clone, inapplicable, malformed, mark
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"
@@ -100,27 +101,29 @@ def _merge_list(field: Field, found: list[Any], patch: list[Any]) -> list[Any]:
     if not field.merge_key:
         if any(isinstance(item, (dict, list)) for item in patch):
             raise inapplicable(f"{field.name} is a list of plain values; the patch holds objects")
-        union = found + [item for item in patch if not _holds(found, item)]
-        return _ordered(_distinct(union), patch, found, "")
+        return _ordered(_distinct(found + patch), patch, found, "")
     for item in patch:
         if not isinstance(item, dict):
             raise inapplicable(f"expected {field.name} to hold objects with {field.merge_key}, got {item!r}")
     if any(item.get(_PATCH) == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get(_PATCH) != "replace"]
-    kept = list(found)
     keys = _keys(field, patch)
     entries: list[dict[str, Any]] = []
+    deleted: set[Any] = set()
     for item in patch:
         if field.merge_key not in item:
             raise inapplicable(f"{field.name}: {item!r:.200} does not contain declared merge key: {field.merge_key}")
         if item.get(_PATCH) == "delete":
-            kept = [other for other in kept if not _matches(other, item, keys)]
+            deleted.add(_key(item, keys))
         else:
             entries.append(item)
+    kept = [other for other in found if not isinstance(other, dict) or _key(other, keys) not in deleted]
+    places = _places((_key(other, keys) if isinstance(other, dict) else None for other in kept), None)
     fresh: list[bool] = [False] * len(kept)
     for item in entries:
-        at = next((i for i, other in enumerate(kept) if _matches(other, item, keys)), None)
+        at = places.get(_key(item, keys))
         if at is None:
+            places[_key(item, keys)] = len(kept)
             kept.append(_plain(item))
             fresh.append(True)
         else:
@@ -133,19 +136,22 @@ def _merge_list(field: Field, found: list[Any], patch: list[Any]) -> list[Any]:
 def _keys(field: Field, patch: list[dict[str, Any]]) -> tuple[str, ...]:
     """Kubernetes matches by the one merge key. Where the patch itself names one key twice (a port for TCP and for UDP),
     the entries are told apart by the full key of the list, or one would swallow the other."""
-    values = [item.get(str(field.merge_key)) for item in patch]
-    twice = any(values.count(value) > 1 for value in values)
+    values = {mark(item.get(str(field.merge_key))) for item in patch}
+    twice = len(values) < len(patch)
     return field.keys if twice and len(field.keys) > 1 else (str(field.merge_key),)
 
 
-def _matches(left: Any, right: Any, keys: tuple[str, ...]) -> bool:
-    if not isinstance(left, dict) or not isinstance(right, dict):
-        return False
-    return all(_key_value(left, key) == _key_value(right, key) for key in keys)
+def _key(item: dict[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(mark(item.get(key, "TCP" if key == "protocol" else None)) for key in keys)
 
 
-def _key_value(item: dict[str, Any], key: str) -> Any:
-    return item.get(key, "TCP" if key == "protocol" else None)
+def _places(marks: Iterable[Any], absent: Any) -> dict[Any, int]:
+    """The first place of each; `absent` stands for what has none."""
+    found: dict[Any, int] = {}
+    for index, one in enumerate(marks):
+        if one is not absent:
+            found.setdefault(one, index)
+    return found
 
 
 def _ordered(items: list[Any], order: list[Any], live: list[Any], key: str) -> list[Any]:
@@ -154,28 +160,40 @@ def _ordered(items: list[Any], order: list[Any], live: list[Any], key: str) -> l
     As Kubernetes: an item that is new in the patch comes before those that only the server has.
     """
 
-    def place(item: Any, among: list[Any]) -> int:
-        if key:
-            wanted = item.get(key) if isinstance(item, dict) else item
-            return next((i for i, o in enumerate(among) if isinstance(o, dict) and o.get(key) == wanted), -1)
-        return next((i for i, other in enumerate(among) if same(other, item)), -1)
+    absent = object()
 
-    named = sorted((item for item in items if place(item, order) >= 0), key=lambda item: place(item, order))
-    others = sorted((item for item in items if place(item, order) < 0), key=lambda item: place(item, live))
+    def places(among: list[Any]) -> dict[Any, int]:
+        if not key:
+            return _places(map(mark, among), absent)
+        return _places((mark(one.get(key)) if isinstance(one, dict) else absent for one in among), absent)
+
+    def known(item: Any) -> Any:
+        return mark(item.get(key) if key and isinstance(item, dict) else item)
+
+    ordered, lived = places(order), places(live)
+    named = sorted((item for item in items if known(item) in ordered), key=lambda item: ordered[known(item)])
+    others = sorted((item for item in items if known(item) not in ordered), key=lambda item: lived.get(known(item), -1))
     woven: list[Any] = []
-    while named and others:
-        left, right = place(others[0], live), place(named[0], live)
-        woven.append(others.pop(0) if 0 <= left < right else named.pop(0))
-    return woven + named + others
+    first = second = 0
+    while first < len(named) and second < len(others):
+        left, right = lived.get(known(others[second]), -1), lived.get(known(named[first]), -1)
+        if 0 <= left < right:
+            woven.append(others[second])
+            second += 1
+        else:
+            woven.append(named[first])
+            first += 1
+    return woven + named[first:] + others[second:]
 
 
 def _check_order(patch: Any, order: list[Any], key: str, name: str) -> None:
     """Every item that the patch sets must have its place in the order that it gives."""
+    given = {mark(one.get(key) if isinstance(one, dict) else one) for one in order}
     for item in patch if isinstance(patch, list) else ():
         if isinstance(item, dict) and (item.get(_PATCH) or key not in item):
             continue
         value = item.get(key) if isinstance(item, dict) else item
-        if not any((one.get(key) if isinstance(one, dict) else one) == value for one in order):
+        if mark(value) not in given:
             raise malformed(f"the order in the patch list of {name} doesn't match {_ORDER}{name}")
 
 
@@ -209,16 +227,9 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _without(found: Any, values: list[Any]) -> list[Any]:
-    return [item for item in found if not _holds(values, item)] if isinstance(found, list) else []
-
-
-def _holds(values: list[Any], wanted: Any) -> bool:
-    return any(same(value, wanted) for value in values)
+    gone = set(map(mark, values))
+    return [item for item in found if mark(item) not in gone] if isinstance(found, list) else []
 
 
 def _distinct(values: list[Any]) -> list[Any]:
-    kept: list[Any] = []
-    for value in values:
-        if not _holds(kept, value):
-            kept.append(value)
-    return kept
+    return list({mark(value): value for value in reversed(values)}.values())[::-1]

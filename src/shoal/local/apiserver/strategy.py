@@ -265,9 +265,10 @@ def allocate_addresses(service: Json, services: Collection, chance: random.Rando
     spec.setdefault("ipFamilies", ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "SingleStack")
     if spec.get("type") in ("NodePort", "LoadBalancer"):
+        free = [one for one in NODE_PORTS if one not in ports_taken]
+        chance.shuffle(free)
         for port in spec.get("ports") or ():
             if type(port) is dict and not port.get("nodePort"):
-                free = [one for one in NODE_PORTS if one not in ports_taken]
                 if not free:
                     raise invalid(
                         "",
@@ -275,8 +276,7 @@ def allocate_addresses(service: Json, services: Collection, chance: random.Rando
                         service["metadata"].get("name", ""),
                         [cause("FieldValueInvalid", "Internal error: no node port is free", "spec.ports[0].nodePort")],
                     )
-                port["nodePort"] = chance.choice(free)
-                ports_taken.add(port["nodePort"])
+                port["nodePort"] = free.pop()
 
 
 def _taken(services: Collection, metadata: Json) -> tuple[set[str], set[int]]:

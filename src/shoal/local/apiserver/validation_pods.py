@@ -9,7 +9,7 @@ from shoal.api import quantity
 from shoal.errors import BadInput
 from shoal.local.apiserver import validation_names as names
 from shoal.local.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from shoal.local.apiserver.patch import clone
+from shoal.local.apiserver.patch import clone, mark
 from shoal.local.apiserver.strategy import quality_of_service
 from shoal.local.apiserver.validation_affinity import validate_affinity, validate_spread
 
@@ -314,7 +314,7 @@ def _update(spec: Json, old: Json) -> list[FieldError]:
     if (old.get("terminationGracePeriodSeconds") or 0) < 0 and trial.get("terminationGracePeriodSeconds") == 1:
         _restore(trial, old, "terminationGracePeriodSeconds")
     tolerations = trial.get("tolerations") or []
-    if all(toleration in tolerations for toleration in old.get("tolerations") or ()):
+    if set(map(mark, old.get("tolerations") or ())) <= set(map(mark, tolerations)):
         _restore(trial, old, "tolerations")
     else:
         words = "existing toleration can not be modified except its tolerationSeconds"
