@@ -27,7 +27,7 @@ $(READY): requirements.txt pyproject.toml
 demo: setup ## the main job on this machine: queue two Ray clusters, run one, hand over to the next
 	@$(BIN)/python demo/demo.py
 
-test: lint test-fast test-processes test-chaos test-integration test-e2e ## everything: lint, unit, real processes, deaths and storms, real control plane, real Ray
+test: lint test-fast test-processes test-chaos attacks test-integration test-e2e ## everything: lint, unit, real processes, deaths and storms, real control plane, real Ray
 
 # More workers than cores: some tests wait. The same examples every time; plain pytest explores.
 test-fast: setup ## unit and in-process tests only (about a minute on two cores)
@@ -63,6 +63,13 @@ else
 		timeout 60m $(BIN)/python -m pytest -q --hypothesis-profile=ci tests/long/test_$$part.py; \
 	done
 endif
+
+test-long: setup ## what takes too long for every day: a million requests of any shape as five kinds of user
+	@$(BIN)/python -m tests.attacks.fuzz --requests 1000000
+
+attacks: setup ## attack a cluster as a hostile account and as a stranger; prints what was tried and refused
+	@echo "— attacks"
+	@$(BIN)/python -m tests.attacks
 
 lint: setup ## ruff, mypy strict on api, engine, kube, and the floor plan
 	@$(BIN)/ruff check src tests bench demo tools

@@ -1,0 +1,8 @@
+"""Every room of attacks. Add a module with a `Room` and name it here."""
+
+from __future__ import annotations
+
+from tests.attacks import apiserver
+from tests.attacks.attack import Room
+
+ROOMS: tuple[Room, ...] = (apiserver.ROOM,)
