@@ -9,6 +9,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues import admission, workloads
+from shoal.controllers.queues.jobs.app_wrapper import AppWrappers
 from shoal.kube.webhooks import AdmissionRequest, Verdict
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -27,6 +28,7 @@ from tests.unit.queues.build import (
 )
 from tests.unit.queues.conftest import decide
 from tests.unit.queues.test_leaving import HIGH, priority_class
+from tests.unit.queues.test_unsuspended import app_wrapper
 
 CLASS = "kueue.x-k8s.io/priority-class"
 
@@ -221,3 +223,22 @@ async def test_pod_sets_that_a_workload_cannot_take_over_give_it_up_instead_of_r
     await cluster.client.patch(kinds.RAY_JOB, "train", "default", {"spec": {"rayClusterSpec": spec}})
     await cluster.until_gone(kinds.WORKLOAD, name)
     assert "one worker is too few" in await warning(cluster, made, "CreateWorkloadRefused")
+
+
+def test_a_stored_workload_has_defaults_that_its_job_leaves_out() -> None:
+    wanted = app_wrapper("train", 2)
+    container = wanted["spec"]["components"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container["ports"] = [{"containerPort": 80}]
+    container["env"] = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"key": "k"}}}, {"name": "EMPTY", "value": ""}]
+    pod_sets = AppWrappers().pod_sets(wanted)
+    stored = AppWrappers().pod_sets(wanted)
+    recorded = stored[0]["template"]["spec"]["containers"][0]
+    recorded["ports"][0]["protocol"] = "TCP"
+    recorded["env"][0]["valueFrom"]["secretKeyRef"]["name"] = ""
+    workload = {"spec": {"podSets": stored}}
+    assert workloads.is_same_shape(pod_sets, workload, admitted=False)
+    recorded["ports"][0]["protocol"] = "UDP"
+    assert not workloads.is_same_shape(pod_sets, workload, admitted=False)
+    recorded["ports"][0]["protocol"] = "TCP"
+    recorded["resources"]["requests"]["cpu"] = "2"
+    assert not workloads.is_same_shape(pod_sets, workload, admitted=False)

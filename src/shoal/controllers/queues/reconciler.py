@@ -219,7 +219,14 @@ class Reconciler:
             return False
         if not reserved and kind.is_suspended(job):
             change = {"spec": {"podSets": wanted["podSets"]}}
-            if await self._change_workload(workload, job, change, "pod sets"):
+            changed = await self._change_workload(workload, job, change, "pod sets")
+            if changed is None:
+                message = (
+                    "it stays suspended: the API server drops fields of its pods from the Workload; update Kueue's CRDs"
+                )
+                self._tell_once(job, "UpdateWorkloadRefused", message)
+                return False
+            if changed:
                 name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
                 message = f"Updated not matching Workload for suspended job: {name}"
                 self._office.tell(job, "Normal", "UpdatedWorkload", message)
@@ -244,13 +251,16 @@ class Reconciler:
             self._tell_once(job, "PriorityClassNotApplied", message)
         return not change or not await self._change_workload(workload, job, {"spec": change}, ", ".join(change))
 
-    async def _change_workload(self, workload: Json, job: Json, change: Json, what: str) -> bool:
-        """False where the API server refuses: that is told, and the rest goes on as if the job had not changed."""
+    async def _change_workload(self, workload: Json, job: Json, change: Json, what: str) -> bool | None:
+        """False where the API server refuses: that is told, and the rest goes on as if the job had not changed. None
+        where the server stores the same as before."""
         try:
-            await self._patch(workload, change)
+            stored = await self._patch(workload, change)
         except (Invalid, Forbidden) as error:
             self._tell_once(job, "UpdateWorkloadRefused", f"the Workload cannot take over the job's {what}: {error}")
             return False
+        if stored["metadata"]["resourceVersion"] == workload["metadata"]["resourceVersion"]:
+            return None
         self._told.pop(job["metadata"]["uid"], None)
         return True
 

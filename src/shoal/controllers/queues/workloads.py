@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -172,7 +172,18 @@ def may_follow(spec: Json, wanted: Json) -> bool:
 
 
 def _part(pod_set: Json, name: str) -> list[Any]:
-    return list(((pod_set.get("template") or {}).get("spec") or {}).get(name) or ())
+    return list(_plain(((pod_set.get("template") or {}).get("spec") or {}).get(name) or ()))
+
+
+def _plain(value: Any) -> Any:
+    """Without what says nothing: a stored Workload has defaults that the template in an AppWrapper leaves out."""
+    if isinstance(value, Mapping):
+        kept = {name: _plain(one) for name, one in value.items() if (name, one) not in _DEFAULTS}
+        return {name: one for name, one in kept.items() if one is not None and one != "" and one != {} and one != []}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+_DEFAULTS = (("protocol", "TCP"), ("optional", False))
 
 
 # --- the start
