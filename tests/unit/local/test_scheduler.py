@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shoal.api.kind import Key
 from shoal.api.kinds import EVENT, NODE, POD, POD_GROUP, PRIORITY_CLASS
 from shoal.api.meta import Json
 from shoal.kube.client import Client
@@ -16,6 +17,7 @@ from shoal.kube.transport import Request, Response, Stream
 from shoal.local.scheduler import Scheduler
 from shoal.local.scheduler.families import Families
 from shoal.local.scheduler.groups import Group, order
+from shoal.local.seen import SeenPod
 from tests.faults import proven
 from tests.unit.local.parts import Cluster, phase, waiting_message
 
@@ -202,6 +204,7 @@ async def test_the_first_pods_of_a_gang_wait_for_the_others_without_a_warning(cl
 
 def binds_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "together", property(lambda self: False))
+    monkeypatch.setattr(Families, "line", lambda self, pending, begun: sorted(pending, key=order))
 
 
 @proven(without=binds_one_by_one)
@@ -392,7 +395,6 @@ def queued(name: str) -> Json:
 def in_order_of_age(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Families, "incomplete", lambda self, pending, size: [])
     monkeypatch.setattr(Families, "line", lambda self, pending, begun: sorted(pending, key=order))
-    monkeypatch.setattr(Group, "together", property(lambda self: not self.was_whole))
     monkeypatch.setattr(Scheduler, "_place_kin", lambda self, line, index, done: False)
 
 
@@ -444,7 +446,18 @@ async def test_f158_missing_pods_of_a_gang_go_before_anything_new(cluster: Clust
     assert (await cluster.where())["much-4"] is None
 
 
-@proven(without=in_order_of_age)
+def was_whole_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget = Scheduler._forget
+
+    def remembers(self: Scheduler, key: Key, pod: SeenPod) -> None:
+        whole = set(self._whole)
+        forget(self, key, pod)
+        self._whole |= {one for one in whole if self._members.get(one)}
+
+    monkeypatch.setattr(Scheduler, "_forget", remembers)
+
+
+@proven(without=was_whole_for_ever)
 async def test_f158_a_gang_that_lost_all_its_pods_is_bound_whole_again(cluster: Cluster) -> None:
     """F158: a gang that was whole lost all its pods, and there is room for a part of it. Holds: none is bound before
     all can be."""
