@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from shoal.api.meta import Json
 
+PODS_MISSING = "shoal.dev/PodsMissing"
+"""Condition of an admitted gang of which pods have no node, since which moment, and why."""
+
 
 def told(workload: Json) -> tuple[str, str] | None:
-    """State and reason while a queue holds the job; None once it runs or has ended: then the job tells more."""
+    """State and reason while a queue holds the job, or while it runs and pods of it have no node; None once it runs
+    whole or has ended: then the job tells more."""
+    if is_incomplete(workload):
+        return "Incomplete", message(workload, PODS_MISSING)
     if holds(workload, "Finished") or (holds(workload, "Admitted") and not holds(workload, "Evicted")):
         return None
     if (workload.get("spec") or {}).get("active") is False:
@@ -24,6 +30,12 @@ def told(workload: Json) -> tuple[str, str] | None:
     at = requeue_at(workload)
     reason = message(workload, "QuotaReserved") or "no controller has looked at it yet"
     return "Queued", f"{reason}; not before {at}" if at else reason
+
+
+def is_incomplete(workload: Json) -> bool:
+    """It was started, and some of its pods have no node."""
+    runs = holds(workload, "Admitted") and not holds(workload, "Evicted") and not holds(workload, "Finished")
+    return runs and holds(workload, PODS_MISSING)
 
 
 def open_checks(workload: Json) -> list[Json]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api import kinds
-from shoal.api.kueue_told import status_of, told
+from shoal.api.kueue_told import PODS_MISSING, condition, is_incomplete, status_of, told
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
@@ -58,7 +58,10 @@ async def describe(client: Client, job: Json) -> dict[str, Any] | None:
         return {"cluster": cluster_of(workload), **({"message": silent[0]} if silent else {})}
     state, message = said
     queue = str((workload.get("spec") or {}).get("queueName") or "")
-    return {"state": state.lower(), "message": message, "queue": queue, "storedAt": stored_at(workload)}
+    made = {"state": state.lower(), "message": message, "queue": queue, "storedAt": stored_at(workload)}
+    return (
+        {**made, "since": condition(workload, PODS_MISSING)["lastTransitionTime"]} if is_incomplete(workload) else made
+    )
 
 
 def stored_at(obj: Json) -> str:

@@ -87,7 +87,7 @@ async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any]
     """What the object itself says, and whether there is more to ask: why it does not run."""
     held = await queued.describe(client, obj) if queued.queue_of(obj) else None
     if held is not None and "state" in held:
-        return {**_named(kind, obj), "since": _since(obj), **held}, True
+        return {**_named(kind, obj), "since": _since(obj), **held}, held["state"] != "incomplete"
     if held is not None or not gangs.is_wrapper(kind):
         waits = held is None and not gangs.ended_at(kind, obj) and gangs.told(kind, obj)[0] not in RUNNING
         return {**_plain(kind, obj), **(held or {})}, waits

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.controllers.lacking import Lacking
 from shoal.controllers.questions.subject import Subject
 from shoal.engine import Engine
 from shoal.engine.kueue import Settings as QueueSettings
@@ -46,6 +47,9 @@ class Host(Protocol):
 
     def pods_left(self, gang: str) -> int:
         """How many pods of the gang with this UID have not ended."""
+
+    def lacking(self, gang: str, wanted: int) -> Lacking | None:
+        """Of the gang with this UID, which should have so many pods: those without a node."""
 
     def look_for_pods(self, owner: str) -> None:
         """Ask again whose the pods below this object (a UID) are."""

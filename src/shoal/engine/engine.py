@@ -6,7 +6,7 @@ does no I/O, reads no clock and never raises on a bad fact: what cannot be used 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -22,6 +22,7 @@ from shoal.engine.kueue.unheard import Known
 from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease, Shortfall
 from shoal.engine.queues import QueueFact, Queues
 from shoal.engine.quota_view import NodeUse, quota_use
+from shoal.engine.recovery import Deadline, Recovery, recovery
 from shoal.engine.rehearsal import Rehearsal
 from shoal.engine.settings import Settings
 from shoal.engine.state import State
@@ -155,6 +156,11 @@ class Engine:
         """Pods of no gang that take what this one lacks, on nodes that it could use, as `Pod/namespace/name`."""
         gang = self._state.gangs.get(key)
         return strangers(self._state, gang, explanation.shortfalls) if gang is not None else ()
+
+    def recovery(self, deadlines: Mapping[str, Deadline], now: int) -> Recovery:
+        """Which incomplete gang goes back, of those that may (by UID), because it keeps another from being whole.
+        Changes nothing."""
+        return recovery(self._state, self._queues, deadlines, now)
 
     def front(self, count: int, now: int) -> list[str]:
         """Keys of the waiting gangs that are next in order."""

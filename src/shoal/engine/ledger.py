@@ -204,6 +204,15 @@ class Ledger:
         """What one gang holds on each node, in pods or in plans."""
         return self._held_by([uid])[0]
 
+    def without_place(self) -> dict[str, int]:
+        """Per admitted gang, how many of its pods to come no node can take now."""
+        found = {}
+        for uid, counts in self._unplaced.items():
+            placed = sum(charge.count for (index, _), charge in self._ghosts.get(uid, {}).items() if index >= 0)
+            if sum(counts.values()) > placed:
+                found[uid] = sum(counts.values()) - placed
+        return found
+
     def own_reservation(self, uid: str) -> Amounts:
         """What is kept for this gang itself, and so does not stand in its way."""
         total = dict(self.reserved.get(uid, {}))

@@ -26,6 +26,7 @@ from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.guest import Guest
+from shoal.controllers.lacking import Lacking, lacking
 from shoal.engine import Engine, Settings
 from shoal.engine.model import Amounts, Gang, Plan
 from shoal.kube.client import Client
@@ -182,6 +183,9 @@ class AppWrapperController:
 
     def pods_left(self, gang: str) -> int:
         return sum(pod.is_live for pod in self.house.intake.pods(gang))
+
+    def lacking(self, gang: str, wanted: int) -> Lacking | None:
+        return lacking(self.house.intake.pods(gang), wanted)
 
     def look_for_pods(self, owner: str) -> None:
         self.house.intake.look_for_pods(owner)

@@ -18,7 +18,7 @@ from shoal.controllers.appwrapper.facts import Facts, is_started
 from shoal.controllers.appwrapper.leaving import Leaving
 from shoal.controllers.appwrapper.node_health import as_supply, flagged
 from shoal.controllers.appwrapper.planner import Planner
-from shoal.controllers.appwrapper.pods import GangPod, SeenPod, exit_codes, owner_uid, read_fact, refusals
+from shoal.controllers.appwrapper.pods import GangPod, SeenPod, created_at, exit_codes, owner_uid, read_fact, refusals
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
@@ -268,13 +268,14 @@ class Intake:
             return
         self._gang_of_pod[uid] = gang
         pods = self._pods.setdefault(gang, {})
-        known = pods.get(uid) or GangPod(fact)
-        now = self._clock.now()
+        known, now = pods.get(uid) or GangPod(fact), self._clock.now()
+        # Whoever was made without a node waits since then, also for a controller that comes later.
+        waits_since = now if uid in pods else min(now, created_at(pod) or now)
         pods[uid] = msgspec.structs.replace(
             known,
             fact=fact,
             refusals=refusals(pod),
-            unbound_since=known.unbound_since or (0 if fact.node else now),
+            unbound_since=known.unbound_since or (0 if fact.node or fact.gated else waits_since),
             bound_since=known.bound_since or (now if fact.node else 0),
             deleting_since=known.deleting_since or (now if fact.deleting else 0),
             exit_codes=exit_codes(pod),

@@ -15,6 +15,7 @@ from shoal.api.codec import opened
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key
 from shoal.api.meta import Json, Object, Part
+from shoal.api.times import parse_time
 from shoal.engine.facts import pod_fact
 from shoal.engine.model import PodFact
 from shoal.errors import BadInput
@@ -43,7 +44,8 @@ class SeenPod(Object):
 
 
 class GangPod(msgspec.Struct, frozen=True):
-    """A pod of a gang. Moments are of our own clock: when it was first seen without a node, and first seen on one."""
+    """A pod of a gang. Moments: since when it could have had a node and has none (as a rule, since it was made), and
+    when it was first seen on one, by our own clock."""
 
     fact: PodFact
     refusals: tuple[Json, ...] = ()
@@ -60,6 +62,13 @@ class GangPod(msgspec.Struct, frozen=True):
 
 def key_of(pod: SeenPod) -> Key:
     return Key(pod.metadata.namespace, pod.metadata.name)
+
+
+def created_at(pod: SeenPod) -> int:
+    try:
+        return parse_time(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else 0
+    except BadInput:
+        return 0
 
 
 def owner_uid(pod: Object) -> str:

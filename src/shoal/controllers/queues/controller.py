@@ -28,6 +28,7 @@ from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.queue_status import QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import Reconciler
+from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.subjects import Subjects
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 
 STATUS_PAUSE = 0.1
 """Seconds for which changes of a queue are collected before its status is written."""
+PODS_PAUSE = 0.02
 MANY = 1_000
 """With every thousand Workloads the pause grows by itself once: counting them takes its time."""
 Address = tuple[Kind, Key]
@@ -64,7 +66,8 @@ class QueueController:
         writer = Writes(client, in_flight=64, clock=self.clock).writer("queues")
         self.office = Office(client, self.settings, self.clock, self.world, self.pending, writer, self.recorder)
         self.facts = Facts(self.world, self.settings)
-        self.reconciler = Reconciler(self.office, self.facts, lambda uid: self._host.pods_left(uid))
+        self._incomplete = Incomplete(self.world, self.settings.recovery_seconds, lambda: self._host)
+        self.reconciler = Reconciler(self.office, self.facts, lambda uid: self._host.pods_left(uid), self._incomplete)
         self.queue: Controller[Key] = Controller("queues", self.reconciler.reconcile, workers=64, clock=self.clock)
         self._status = QueueStatus(self.office)
         self.metrics = Metrics(self.world, self._status.problems)
@@ -123,7 +126,7 @@ class QueueController:
     def pods_changed(self, gang: str) -> None:
         key = self._keys.get(gang)
         if key is not None:
-            self.queue.enqueue(key, 0.02)
+            self.queue.enqueue(key, PODS_PAUSE)
 
     def keeps(self, request: Json) -> bool:
         """From the moment its gang may take the room, the engine itself counts it."""
@@ -155,6 +158,8 @@ class QueueController:
     def planned(self, plan: Plan) -> None:
         for key in self.pending.planned(plan, self._gangs):
             self._look_at(self._gangs[key])
+        for uid in self._incomplete.late(self.clock.now()):  # something has changed: one of them may have to go now
+            self.queue.enqueue(self._keys[uid], PODS_PAUSE)
         self.reasons.changed()
 
     def _look_at(self, gang: Gang) -> None:
@@ -169,6 +174,7 @@ class QueueController:
             self.pending.forget(key, uid)
             self._gangs.pop(key, None)
             self._keys.pop(uid, None)
+            self._incomplete.forget(uid)
             self.facts.forget(uid)
             self.office.forget(uid)
             self._host.engine.remove(key)
@@ -188,6 +194,7 @@ class QueueController:
     def _tell(self, workload: Json) -> None:
         """Tell the engine what is stored, with what is decided on top."""
         gang = self.facts.gang(workload)
+        self._incomplete.told(workload)
         before = self._gangs.get(gang.key)
         self._gangs[gang.key] = gang
         self.pending.settle(gang)

@@ -6,14 +6,18 @@ Decides nothing about quota or room: that is in the plan. Reads no clock but the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shoal.api import kinds
+from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.lacking import Lacking
 from shoal.controllers.naming import discreet, in_plain_words
-from shoal.controllers.queues import checks, readiness, steps
+from shoal.controllers.queues import checks, readiness, recovery, steps
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.reasons import is_same_cause
@@ -21,6 +25,7 @@ from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import GATED_BY
 from shoal.controllers.queues.world import World, annotation
 from shoal.engine.model import Gang
+from shoal.engine.recovery import Recovery
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,13 +36,19 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Its job is suspended and none of its pods is left, or nothing of it can have been started."""
     ready: bool | None = None
     """Are all its pods ready? None where nobody asks."""
+    lacking: Lacking | None = None
+    """Its pods without a node, where it runs and some should have one."""
     reclaimable: dict[str, int] | None = None
     """Pod set name to pods that are done and need no quota any more. None where its own controller says so itself."""
 
 
 class Duties:
-    def __init__(self, world: World, pending: Pending, settings: QueueSettings) -> None:
+    def __init__(
+        self, world: World, pending: Pending, settings: QueueSettings, recovers: Callable[[int], Recovery]
+    ) -> None:
+        """`recovers(now)`: which incomplete gang goes back, because it keeps another from being whole."""
         self._world = world
+        self._recovers = recovers
         self._pending = pending
         self._settings = settings
 
@@ -52,6 +63,7 @@ class Duties:
             self._end_stay(draft, now_is)
         if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped:
             steps.give_back(draft)
+            recovery.pause(draft)
             self._sync_checks(draft, cluster_queue)
         if not draft.is_true("QuotaReserved"):
             if checks.in_state(draft, "Retry"):  # about an attempt that is over: the wait is noted, the rest forgotten
@@ -61,9 +73,10 @@ class Duties:
         if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._admit(draft, now_is.gang, cluster_queue)
         self._reclaim(draft, now_is.reclaimable)
+        recovery.note(draft, now_is.lacking)
         if self._settings.pods_ready is not None:
             readiness.note(draft, now_is.ready)
-        return self._next_look(draft)
+        return self._next_look(draft, now_is.lacking)
 
     # --- checks
 
@@ -123,8 +136,21 @@ class Duties:
             draft.put("DeactivationTarget", True, "MaximumExecutionTimeExceeded", message)
             draft.set("accumulatedPastExecutionTimeSeconds", None)
             draft.tell("Warning", "MaximumExecutionTimeExceeded", f"The maximum execution time ({limit}s) exceeded")
+        elif now_is.lacking is not None and (helped := self._goes_back_for(draft)):
+            wait = f"{self._settings.recovery_seconds:g} s"
+            message = f"{now_is.lacking.message}; this for {wait}, and {helped} would be whole without it"
+            self._evict(draft, recovery.REASON, message)
         elif self._settings.pods_ready is not None:
             readiness.enforce(draft, self._settings.pods_ready, self._evict)
+
+    def _goes_back_for(self, draft: Draft) -> str:
+        """Who would be whole without this gang, which has been incomplete for too long; empty: it may stay."""
+        limit = self._settings.recovery_seconds
+        late = limit and draft.is_true(PODS_MISSING) and draft.since(PODS_MISSING) + int(limit * SECOND) <= draft.now
+        found = self._recovers(draft.now) if late else None
+        if found is None or found.uid != draft.obj["metadata"]["uid"]:
+            return ""
+        return discreet(in_plain_words(found.helped, self._world.known_as), draft.obj["metadata"].get("namespace", ""))
 
     def _evict(self, draft: Draft, reason: str, message: str, cause: str = "") -> None:
         steps.evict(draft, reason, message, cause)
@@ -247,8 +273,8 @@ class Duties:
 
     # --- time
 
-    def _next_look(self, draft: Draft) -> float | None:
-        moments = []
+    def _next_look(self, draft: Draft, lacking: Lacking | None) -> float | None:
+        moments = recovery.next_look(draft, lacking, self._settings.recovery_seconds)
         at = (draft.get("requeueState") or {}).get("requeueAt")
         if at and not draft.is_true("QuotaReserved"):
             moments.append(parse_time(at) - draft.now)

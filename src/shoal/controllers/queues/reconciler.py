@@ -22,6 +22,7 @@ from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import Provisioning
+from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.workloads import (
     NoSuchClass,
     infos_of,
@@ -49,12 +50,13 @@ Found = tuple[GangJob, Json] | None
 class Reconciler:
     """`pods_left(uid)` counts the pods of a gang that have not ended."""
 
-    def __init__(self, office: Office, facts: Facts, pods_left: Callable[[str], int]) -> None:
+    def __init__(self, office: Office, facts: Facts, pods_left: Callable[[str], int], incomplete: Incomplete) -> None:
         self._office = office
         self._world = office.world
         self._facts = facts
         self._pods_left = pods_left
-        self._duties = Duties(office.world, office.pending, office.settings)
+        self._incomplete = incomplete
+        self._duties = Duties(office.world, office.pending, office.settings, incomplete.verdict)
         self._provisioning = Provisioning(office)
         self._told: dict[str, tuple[str, str]] = {}
         """The last warning about a job, by UID."""
@@ -101,6 +103,7 @@ class Reconciler:
 
     def _situation(self, workload: Json, found: Found) -> Situation:
         ready = None
+        runs = found is not None and not found[0].is_suspended(found[1])
         if self._office.settings.pods_ready is not None and found is not None:
             kind, job = found
             counts = {
@@ -112,6 +115,7 @@ class Reconciler:
             gang=self._facts.gang(workload),
             stopped=self._has_stopped(workload, found),
             ready=ready,
+            lacking=self._incomplete.lacking(workload) if runs else None,
             reclaimable=found[0].reclaimable(found[1]) if found is not None else None,
         )
 

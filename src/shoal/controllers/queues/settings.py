@@ -32,6 +32,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`fit`: a gang with quota starts once all its pods can be placed; `off`: quota and checks alone decide."""
     pods_ready: PodsReady | None = None
     """None: nobody waits for pods to become ready."""
+    recovery_seconds: Seconds = 300.0
+    """For how long a gang may lack pods that it has lost while it keeps another from being whole; 0: for ever."""
     provisioning_seconds: Seconds | None = None
     """How long a ProvisioningRequest may stay without an answer before it counts as failed; None: for ever."""
     fair_sharing: bool = False

@@ -45,6 +45,16 @@ def explain(key: str, state: State, register: Register) -> Explanation | None:
     return _Question(member, record, state, register).answer()
 
 
+def fits_without(key: str, leaving: str, state: State, register: Register) -> bool:
+    """Would this waiting gang get quota, were the gang `leaving` gone (empty: as things are)? Changes nothing."""
+    member, gone = register.members.get(key), register.members.get(leaving)
+    record = state.records.get(member.queue) if member is not None else None
+    if member is None or record is None or member.holds or member.gang.state == "held" or key in register.loose:
+        return False
+    question = _Question(member, record, state, register)
+    return not question._fault() and question._fits_without((gone,) if gone is not None and gone.holds else ())
+
+
 class _Question:
     """One gang's situation, and the trials that explain it."""
 

@@ -13,7 +13,7 @@ from shoal.engine.model import Explanation, Gang, Namespace
 
 from .decisions import Decisions, Wait, bounded
 from .demand import Member
-from .explain import explain
+from .explain import explain, fits_without
 from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, Settings
 from .places import Places, places
 from .planner import Planner
@@ -87,6 +87,19 @@ class Kueue:
     def explain(self, key: str) -> Explanation | None:
         """Why this gang waits, in full. Changes nothing; None for a gang that is unknown or has quota."""
         return explain(key, self.state, self.register)
+
+    def fits_without(self, key: str, leaving: str) -> bool:
+        """Would this waiting gang get quota if the gang `leaving` were gone? Changes nothing."""
+        return fits_without(key, leaving, self.state, self.register)
+
+    def waiting_beside(self, key: str, most: int) -> list[str]:
+        """Keys of gangs that wait in queues which share quota with this gang's, the first of each queue."""
+        member = self.members.get(key)
+        record = self.state.records.get(member.queue) if member is not None else None
+        if record is None:
+            return []
+        beside = [self.state.records.get(node.name) for node in record.node.root().queues()]
+        return [one.key for other in beside if other is not None for one in other.waiting.everyone()[:most]]
 
     def places(self, key: str) -> Places | None:
         """Where a waiting gang stands; None for one that is in no queue or has quota."""
