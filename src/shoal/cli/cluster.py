@@ -173,9 +173,11 @@ class LocalCluster:
         )
 
     def _nodes(self) -> list[NodeShape]:
-        if self.settings.nodes or self.settings.pools:
-            return list(self.settings.nodes)
-        return [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), runtime=self.settings.runtime)]
+        """As declared, without those that were removed by hand since."""
+        nodes = list(self.settings.nodes)
+        if not nodes and not self.settings.pools:
+            nodes = [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), runtime=self.settings.runtime)]
+        return [one for one in nodes if one.name not in self.settings.removed]
 
     async def _remove_nodes(self, declared: set[str]) -> None:
         """Nodes and pools that an earlier start declared and this one does not, and their pods; added ones stay."""

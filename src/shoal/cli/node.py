@@ -121,7 +121,7 @@ def add(nodes: tuple[str, ...], name: str) -> None:
 @click.argument("nodes", nargs=-1, required=True)
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster.")
 def remove(nodes: tuple[str, ...], name: str) -> None:
-    """Remove nodes; their pods are deleted."""
+    """Remove nodes; their pods are deleted. They stay away until `shoal up` is given --node or --config again."""
     asyncio.run(_remove(_running(name), nodes))
 
 
@@ -180,6 +180,7 @@ async def _remove(home: Home, names: tuple[str, ...]) -> None:
             for pod in await client.list(POD, field_selector=f"spec.nodeName={name}"):
                 metadata = pod["metadata"]
                 await client.delete(POD, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+            home.note_removed(name)
             await client.delete(NODE, name)
             click.echo(f"node/{name} removed")
     finally:

@@ -56,6 +56,6 @@ def lacking(pods: Iterable[SeenPod], wanted: int) -> Lacking | None:
         without_node=missing,
         wanted=wanted,
         since=min(pod.unbound_since for pod in unbound),
-        why=min(said, default="")[:LONGEST_REASON],
+        why=min(said, default="")[:LONGEST_REASON].rstrip("."),
         head_lives=any(fact.labels.get(RAY_ROLE) == "head" for fact in bound),
     )

@@ -102,12 +102,20 @@ class Home:
         return int(str(self.remembered().get("port") or 0))
 
     def remembered_nodes(self) -> list[str]:
-        """Names of the nodes that the last start declared."""
+        """Names of the nodes that the last start declared, without those removed by hand since."""
         settings = self.remembered().get("settings")
         if not isinstance(settings, dict):
             return []
         names = [str(node["name"]) for node in settings.get("nodes") or ()]
-        return names if names or settings.get("pools") else [DEFAULT_NODE]
+        if not names and not settings.get("pools"):
+            names = [DEFAULT_NODE]
+        return [name for name in names if name not in (settings.get("removed") or ())]
+
+    def note_removed(self, name: str) -> None:
+        """This node was removed by hand: a start that does not declare nodes does not bring it back."""
+        settings = self.remembered().get("settings")
+        if isinstance(settings, dict) and name in self.remembered_nodes():
+            self.remember(settings={**settings, "removed": [*(settings.get("removed") or ()), name]})
 
     def remembered_runtime(self) -> RuntimeName:
         """What pods are on this cluster's nodes unless a node says otherwise."""

@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`nodes` empty means one node of this machine's own size."""
 
     nodes: tuple[NodeShape, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Names of declared nodes that were removed by hand: they stay so until nodes are declared again."""
     pools: tuple[Pool, ...] = ()
     base_load: dict[str, str] = {}
     images: dict[str, str] = {}

@@ -6,16 +6,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from shoal.cli import down, up
+from shoal.cli.cluster import LocalCluster
 from shoal.cli.main import shoal
 from shoal.errors import BadInput, ShoalError
 from shoal.local import kubeconfigs
 from shoal.local.apiserver import Server
 from shoal.local.home import Home
 from shoal.local.settings import Settings, read_file
+from tests.faults import proven
 
 
 @pytest.fixture(autouse=True)
@@ -188,3 +191,35 @@ async def test_a_cluster_that_is_starting_is_stopped_when_it_has_started(
             await asyncio.to_thread(shoal, ["down", "--name", "early"], standalone_mode=False)
     finally:
         await first.stop()
+
+
+def comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Home, "note_removed", lambda self, name: None)
+
+
+@proven(without=comes_back)
+@pytest.mark.parametrize("nodes", [("cpu=2,memory=1Gi,name=a", "cpu=2,memory=1Gi,name=b"), ()])
+def test_f161_a_node_that_was_removed_stays_away_until_nodes_are_declared_again(
+    nodes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F161: a declared node is removed by hand, and the cluster is started again without a word about nodes. Holds: it
+    stays removed; it is back once nodes are declared again."""
+    started: list[Settings] = []
+    monkeypatch.setattr(up, "_warn_if_larger", started.append)
+    monkeypatch.setattr(up, "_run", lambda *given, **more: None)
+    monkeypatch.setattr("shoal.cli.up.asyncio.run", lambda work: None)
+    home = Home("again")
+    declared = [part for text in nodes for part in ("--node", text)]
+
+    def start(*words: str) -> list[str]:
+        found = CliRunner().invoke(shoal, ["up", "--name", "again", "--no-kubeconfig", *words])
+        assert found.exit_code == 0, found.output
+        home.remember(settings=msgspec.to_builtins(started[-1]))
+        return [shape.name for shape in LocalCluster(home, started[-1])._nodes()]
+
+    first, *others = start(*declared)
+    home.note_removed(first)
+    home.note_removed("added-later")
+    assert start() == others
+    assert start() == others
+    assert start(*(declared or ["--node", "cpu=2,memory=1Gi,name=node-0"])) == [first, *others]

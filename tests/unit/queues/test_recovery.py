@@ -140,7 +140,7 @@ async def test_get_and_why_say_how_many_pods_are_missing_and_why(hasty: None) ->
         start(cluster, 300.0)
         first, second = await two_with_a_part(cluster)
         waits = (await until_pods(cluster, "second", 4))[-1]
-        text = "0/1 nodes are available: 1 Insufficient cpu."
+        text = "0/1 nodes are available: 1 Insufficient cpu"
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
         unbound = [
             one["metadata"]["name"]
