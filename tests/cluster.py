@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -117,7 +117,7 @@ class Cluster:
     async def hold_at_rest(self) -> None:
         """Fail where something is not as it must be once nothing changes."""
         if self.rules is not None:
-            await hold_at_rest(self.stored, self.settled, self.rules)
+            await hold_at_rest(self.stored, partial(self.settled, 10), self.rules)
 
     async def add_node(self, name: str, *, labels: dict[str, str] | None = None, **sizes: str) -> None:
         """A ready node; sizes as `cpu="8", memory="16Gi"`."""

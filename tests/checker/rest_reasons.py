@@ -23,6 +23,7 @@ from tests.checker.rest_objects import (
     label,
     name_of,
     owner_of,
+    owner_uid,
     sums,
     uid_of,
 )
@@ -35,8 +36,10 @@ MOST = re.compile(r"insufficient quota for (\S+) in flavor (\S+), .*? > maximum 
 STOPPED = re.compile(r"^(ClusterQueue|LocalQueue) (\S+) is stopped$")
 INACTIVE = re.compile(r"^ClusterQueue (\S+) is inactive")
 ABSENT = re.compile(r"^(ClusterQueue|LocalQueue) (\S+) doesn't exist")
+FREE = re.compile(r"(\S+) (\S+) needed, (\S+) free(?=;|$)")
 HELD_BY = re.compile(r"held by ([^;]+)")
 KEY = re.compile(r"\b([A-Z][A-Za-z]*)/([a-z0-9-]+)/([a-z0-9][a-z0-9.-]*)")
+PODS_MISSING = "shoal.dev/PodsMissing"
 PASSING = ("Workload no longer fits after processing another workload", "Bypassed scheduling evaluation")
 """True for one moment of a plan only; nobody can act on them."""
 
@@ -58,9 +61,12 @@ class Reasons:
         if self.rules.wrappers:
             for wrapper in self.stored.all("appwrappers"):
                 text = str((wrapper.get("status") or {}).get("message") or "")
+                yield from self._running(wrapper)
                 if (wrapper.get("status") or {}).get("state") == "Pending" and not is_leaving(wrapper):
                     yield from self._holders(f"AppWrapper {name_of(wrapper)}", wrapper, text)
                     yield from self._nodes_to_come(f"AppWrapper {name_of(wrapper)}", wrapper, text)
+                    if not (wrapper["spec"].get("schedulingSpec") or {}).get("nodeSelector"):
+                        yield from self._free(f"AppWrapper {name_of(wrapper)}", text)
         if self.rules.ray:
             yield from self._ray()
 
@@ -75,8 +81,18 @@ class Reasons:
             said = str(reserved.get("message") or "")
             for why in self._quota_reason(workload, said):
                 yield f"I52: {text} is told {said!r}, and {why}"
+        yield from self._pods_missing(workload)
         if admitted.get("reason") == "WaitingForRoom" and holds_quota(workload):
             yield from self._holders(text, workload, str(admitted.get("message") or ""))
+
+    def _pods_missing(self, workload: Json) -> Iterator[str]:
+        """Pods are said to be missing, and not while all are on nodes."""
+        pods = [pod for pod in self.stored.owned.get(owner_uid(workload), []) if not is_leaving(pod)]
+        admission = (workload.get("status") or {}).get("admission") or {}
+        wanted = sum(int(one.get("count", 1)) for one in admission.get("podSetAssignments") or ())
+        said = str(condition(workload, PODS_MISSING).get("message") or "")
+        if is_true(workload, PODS_MISSING) and len(pods) >= wanted and all(is_bound(pod) for pod in pods):
+            yield f"I52: {describe(workload)} is told {said!r}, and all its {len(pods)} pods are on nodes"
 
     def _is_out(self, workload: Json) -> bool:
         """Switched off, or waiting for a moment: its last reason stands until it is looked at again."""
@@ -139,6 +155,20 @@ class Reasons:
             return self.stored.get("clusterqueues", name)
         return self.stored.get("localqueues", name, workload["metadata"].get("namespace", ""))
 
+    def _free(self, text: str, said: str) -> Iterator[str]:
+        """Amounts that are free in all, where nothing is kept for pods to come and every node may be used."""
+        room = self.waiting.room
+        plain = not any((one.get("spec") or {}).get("taints") or (one.get("spec") or {}).get("unschedulable")
+                        for one in room.nodes)  # fmt: skip
+        if room.promised or not plain or " on the nodes it may use" in said or self.stored.all("provisioningrequests"):
+            return
+        for asked, resource, told in FREE.findall(said):
+            free, needed = room.total(resource), sums({resource: asked})[resource]
+            if sums({resource: told})[resource] != free:
+                yield f"I52: {text} is told {said!r}, and {free} (in base units) of {resource} is free"
+            elif free >= needed:
+                yield f"I52: {text} is told {said!r}, and that is enough"
+
     def _holders(self, text: str, obj: Json, said: str) -> Iterator[str]:
         """Who is said to hold room exists, or its pods do, and it has some."""
         for listed in HELD_BY.findall(said):
@@ -150,6 +180,20 @@ class Reasons:
                     yield f"I52: {text} is told {said!r}, and there is no {kind} {namespace}/{name}"
                 elif holder is not None and not self._holds(holder, plural):
                     yield f"I52: {text} is told {said!r}, and {kind} {namespace}/{name} holds nothing"
+
+    def _running(self, wrapper: Json) -> Iterator[str]:
+        """As many pods run as it says."""
+        status = wrapper.get("status") or {}
+        told = int(status.get("running") or 0)
+        if status.get("state") != "Running" or is_leaving(wrapper) or not told:
+            return
+        below = [*self._marked(uid_of(wrapper)), *self.stored.owned.get(uid_of(wrapper), [])]
+        running = {uid_of(pod) for pod in below if (pod.get("status") or {}).get("phase") == "Running"}
+        if told > len(running):
+            yield f"I52: AppWrapper {name_of(wrapper)} says that {told} pods run, and {len(running)} do"
+
+    def _marked(self, uid: str) -> list[Json]:
+        return [pod for pod in self.stored.all("pods") if annotation(pod, "shoal.dev/gang-uid") == uid]
 
     def _nodes_to_come(self, text: str, obj: Json, said: str) -> Iterator[str]:
         """Nodes are waited for only while somebody was asked for them."""
@@ -174,8 +218,7 @@ class Reasons:
             "Terminating",
         ):
             return True
-        marked = [pod for pod in self.stored.all("pods") if annotation(pod, "shoal.dev/gang-uid") == uid_of(holder)]
-        return any(is_live(pod) for pod in [*marked, *self.stored.owned.get(uid_of(holder), [])])
+        return any(is_live(pod) for pod in [*self._marked(uid_of(holder)), *self.stored.owned.get(uid_of(holder), [])])
 
     # --- jobs that a queue holds
 

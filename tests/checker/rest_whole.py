@@ -13,10 +13,12 @@ from tests.checker.rest_objects import (
     Json,
     Rules,
     Stored,
+    annotation,
     condition,
     is_bound,
     is_leaving,
     is_true,
+    label,
     moment,
     owner_of,
     owner_uid,
@@ -24,6 +26,9 @@ from tests.checker.rest_objects import (
 )
 from tests.checker.rest_quota import describe, holds_quota
 from tests.checker.rest_room import Part, Room
+
+TAKE_BACK = "shoal.dev/take-back-living-heads"
+LATE = 30 * SECOND
 
 
 def without_leave(stored: Stored, rules: Rules) -> Iterator[str]:
@@ -46,19 +51,24 @@ class Partly:
     bound: list[Json]
     missing: list[Part]
     since: int
+    stays: bool
+    """It keeps what it has, whatever that keeps from others."""
 
 
 def in_parts(stored: Stored, rules: Rules) -> Iterator[str]:
     """I4: two gangs each with a part, one of which could be whole if the other gave its part back.
 
-    Both may be so for `recovery_seconds`, in which nodes may come back.
+    Both may be so for `recovery_seconds`, in which nodes may come back; and twice as long where whoever binds pods may
+    only be slow. A Ray cluster whose head lives gives nothing back unless its queue says so.
     """
+    if not rules.recovery_seconds:
+        return
     partly = [one for one in _incomplete(stored, rules) if _is_late(one, rules)]
     told: set[frozenset[str]] = set()
     for one in partly:
         for other in partly:
             pair = frozenset((one.name, other.name))
-            if other is one or pair in told or not other.bound:
+            if other is one or pair in told or not other.bound or other.stays:
                 continue
             gone = {uid_of(pod) for pod in other.bound}
             kept = [pod for pod in stored.all("pods") if uid_of(pod) not in gone]
@@ -77,7 +87,13 @@ def _incomplete(stored: Stored, rules: Rules) -> Iterator[Partly]:
         if loose and len(loose) < len(pods):
             since = max(moment(_scheduled(pod) or pod["metadata"].get("creationTimestamp")) for pod in loose)
             missing = [Part(pod["spec"], stored.requests_of(pod["spec"]), 1) for pod in loose]
-            yield Partly(describe(workload), [pod for pod in pods if is_bound(pod)], missing, since)
+            bound = [pod for pod in pods if is_bound(pod)]
+            yield Partly(describe(workload), bound, missing, since, _keeps(gangs, workload, bound))
+
+
+def _keeps(gangs: Gangs, workload: Json, bound: list[Json]) -> bool:
+    head = any(label(pod, "ray.io/node-type") == "head" for pod in bound)
+    return head and annotation(gangs.cluster_queue(workload) or {"metadata": {}}, TAKE_BACK) != "true"
 
 
 def _scheduled(pod: Json) -> str:
@@ -85,4 +101,4 @@ def _scheduled(pod: Json) -> str:
 
 
 def _is_late(one: Partly, rules: Rules) -> bool:
-    return bool(rules.now) and rules.now - one.since > int(rules.recovery_seconds * SECOND) + 10 * SECOND
+    return bool(rules.now) and rules.now - one.since > int(2 * rules.recovery_seconds * SECOND) + LATE

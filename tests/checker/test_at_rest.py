@@ -188,22 +188,23 @@ def test_a_cluster_with_all_its_pods_is_ready() -> None:
 # --- 6: a deleted AppWrapper whose pods are still ending
 
 
-def _deleted_wrapper(waits_for: str) -> World:
+def _deleted_wrapper(waits_for: str, free: str) -> World:
     world = World()
     world.node(cpu="4")
     gone = wrapper(world, "gone", "2", {"state": "Running", "canrun": True, "queuejobstate": "Dispatched"})
     gone["metadata"]["deletionTimestamp"] = EARLIER
     gone["status"]["admission"] = '{"epoch":1,"sets":{"a":[1,{"cpu":2000},{"node":1}]}}'
     world.pod("gone-0", gone, "node", "2", deletionTimestamp=EARLIER)
-    told = f"{waits_for} cpu needed, 2 free; position 1; held by AppWrapper/default/gone"
+    told = f"{waits_for} cpu needed, {free} free; position 1; held by AppWrapper/default/gone"
     wrapper(world, "waits", waits_for, {"state": "Pending", "queuejobstate": "Backoff", "message": told})
     return world
 
 
 def test_pods_that_are_ending_are_counted_once() -> None:
-    found = _deleted_wrapper("1").found()
-    assert [one.split(" (")[0] for one in found] == ["I18: AppWrapper default/waits waits although it fits"]
+    fits, told = _deleted_wrapper("1", "0").found()
+    assert fits.startswith("I18: AppWrapper default/waits waits although it fits")
+    assert told.endswith("and 2000 (in base units) of cpu is free")
 
 
 def test_pods_that_are_ending_are_counted() -> None:
-    assert _deleted_wrapper("3").found() == []
+    assert _deleted_wrapper("3", "2").found() == []

@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from shoal.controllers import appwrapper
+from shoal.controllers.appwrapper import AppWrapperSettings
 from tests.checker.gang_rules import judge
 from tests.checker.gang_story import changes_of
 from tests.checker.safety import leaks, only_calling
 from tests.cluster import Cluster, running
+from tests.resting import rules_of
 
 
 class Heard(logging.Handler):
@@ -55,6 +57,7 @@ async def quiet(heard: Heard) -> AsyncIterator[Cluster]:
 @pytest.fixture
 async def cluster(quiet: Cluster) -> Cluster:
     quiet.start(appwrapper.run(quiet.client))
+    quiet.rules = rules_of(AppWrapperSettings())
     return quiet
 
 
