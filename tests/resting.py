@@ -27,7 +27,7 @@ from shoal.kube.kubeconfig import load
 from tests.checker.at_rest import TALLY, Rules, Verdict, judge_rest
 from tests.patience import PIECE
 
-MOMENT = 0.1
+MOMENT = 0.05
 STAYS = 12.0
 """Seconds for which a violation must stay: reasons may be five seconds old, and a machine slow."""
 
@@ -177,10 +177,11 @@ async def hold_at_rest(
     began = time.perf_counter()
     await settled()
     verdict = look(await stored(), rules)
-    left = STAYS
+    left, pause = STAYS, MOMENT
     while verdict.found and left > 0:
-        await asyncio.sleep(PIECE)
-        left -= PIECE
+        await asyncio.sleep(pause)
+        left -= pause
+        pause = min(2 * pause, PIECE)
         verdict = look(await stored(), rules)
     TALLY.seconds += time.perf_counter() - began
     count(verdict)
