@@ -42,8 +42,15 @@ class Host(Protocol):
     @property
     def engine(self) -> Engine: ...
 
+    @property
+    def turn(self) -> int:
+        """Counts what the engine was told."""
+
     def replan(self) -> None:
-        """Ask for a plan; requests that come together become one."""
+        """The engine was told something: ask for a plan; requests that come together become one."""
+
+    def plan_again(self) -> None:
+        """Ask for a plan though nothing was told."""
 
     def pods_left(self, gang: str) -> int:
         """How many pods of the gang with this UID have not ended."""

@@ -169,6 +169,14 @@ class AppWrapperController:
     def engine(self) -> Engine:
         return self.planner.engine
 
+    @property
+    def turn(self) -> int:
+        return self.reconciler.messages.turn
+
+    def plan_again(self) -> None:
+        """Ask for a plan though the engine was told nothing."""
+        self._changed.set()
+
     def replan(self) -> None:
         """The engine was told something."""
         self.reconciler.messages.turn += 1

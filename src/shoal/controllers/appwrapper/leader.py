@@ -38,7 +38,7 @@ class Leader:
 
     @property
     def turn(self) -> int:
-        return self._controller.reconciler.messages.turn
+        return self._controller.turn
 
     def replan_now(self) -> int:
         return self._controller.replan_now()

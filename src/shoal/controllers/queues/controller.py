@@ -160,7 +160,7 @@ class QueueController:
             self._look_at(self._gangs[key])
         for uid in self._incomplete.late(self.clock.now()):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
-        self.reasons.changed()
+        self.reasons.changed(self._host.turn)
 
     def _look_at(self, gang: Gang) -> None:
         self.queue.enqueue(Key(gang.namespace, gang.name))
@@ -352,7 +352,7 @@ class QueueController:
                     key = workload_key(BY_KIND[kind], job)
                     if self.world.job_of(key) is not None and self.world.workloads.get(key) is None:
                         self.queue.enqueue(key)
-            self._host.replan()
+            self._host.plan_again()
 
     def _may_be_stuck(self, workload: Json) -> bool:
         """Neither simply waiting nor simply running nor over: something is due that may have been missed."""

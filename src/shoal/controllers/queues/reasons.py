@@ -36,11 +36,14 @@ class Reasons:
         self._clock = clock
         self._wake = wake
         self._changed = asyncio.Event()
+        self._turn = -1
         self.engine: Engine | None = None
 
-    def changed(self) -> None:
-        """A plan was made."""
-        self._changed.set()
+    def changed(self, turn: int) -> None:
+        """A plan was made; `turn` counts what the engine was told before it."""
+        if turn != self._turn:
+            self._turn = turn
+            self._changed.set()
 
     async def run(self) -> None:
         while True:
