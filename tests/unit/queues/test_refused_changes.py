@@ -199,13 +199,17 @@ async def test_f153_a_job_that_names_a_variable_twice_is_queued_as_any_other(clu
     assert len(spec["spec"]["containers"][0]["env"]) == 3
 
 
-async def test_a_workload_that_is_refused_is_told_on_its_job(cluster: Cluster) -> None:
+async def test_a_workload_that_is_refused_is_told_on_its_job(quiet: Cluster) -> None:
+    cluster, controller = quiet, decide(quiet)
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+
     def refuses(request: AdmissionRequest) -> Verdict:
         return Verdict(request.operation != "CREATE", "no more than ten workloads here")
 
     cluster.server.admission.judges[("kueue.x-k8s.io", "workloads")] = refuses
     (made,) = await make(cluster, job("train"))
     assert "no more than ten workloads here" in await warning(cluster, made, "CreateWorkloadRefused")
+    assert "no more than ten workloads here" in controller.reconciler.last_warning(made["metadata"]["uid"])
     assert (await cluster.get(kinds.JOB, "train"))["spec"]["suspend"] is True
 
 

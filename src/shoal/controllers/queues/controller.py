@@ -75,7 +75,8 @@ class QueueController:
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )
-        self._subjects = Subjects(self.world, self.pending, self.settings.copied_labels)
+        refusal_of = self.reconciler.last_warning
+        self._subjects = Subjects(self.world, self.pending, self.settings.copied_labels, refusal_of)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
         self.reasons = Reasons(self.pending, self._gangs, self.clock, self._look_at)

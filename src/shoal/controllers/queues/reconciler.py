@@ -61,6 +61,10 @@ class Reconciler:
         self._told: dict[str, tuple[str, str]] = {}
         """The last warning about a job, by UID."""
 
+    def last_warning(self, uid: str) -> str:
+        """What keeps the job with this UID from being queued as it is written; empty where nothing does."""
+        return self._told.get(uid, ("", ""))[1]
+
     def forget_job(self, uid: str) -> None:
         self._told.pop(uid, None)
 

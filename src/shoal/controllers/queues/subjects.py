@@ -5,6 +5,8 @@ Reads caches and decisions in flight. A job is asked about by its own name, or b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.api import kinds, kueue_told
 from shoal.api.kind import Key
 from shoal.api.meta import Json
@@ -24,7 +26,11 @@ STARTING = "it was given quota and is being started"
 
 
 class Subjects:
-    def __init__(self, world: World, pending: Pending, copied_labels: tuple[str, ...]) -> None:
+    def __init__(
+        self, world: World, pending: Pending, copied_labels: tuple[str, ...], refusal_of: Callable[[str], str]
+    ) -> None:
+        """`refusal_of(uid)`: why the API server took no Workload for this job, as the reconciler heard it last."""
+        self._refusal_of = refusal_of
         self._world = world
         self._pending = pending
         self._copied_labels = copied_labels
@@ -51,6 +57,8 @@ class Subjects:
             new_workload(kind, job, self._world, self._copied_labels)
         except (NoSuchClass, BadInput) as error:
             return Subject(uid=uid, state="Queued", reason="Misconfigured", message=str(error))
+        if refusal := self._refusal_of(uid):
+            return Subject(uid=uid, state="Queued", reason="Misconfigured", message=refusal)
         return Subject(uid=uid, state="Queued", reason="NotSeen", message=NOT_SEEN)
 
     def _of(self, workload: Json, engine: Engine, now: int) -> Subject:
