@@ -264,6 +264,7 @@ async def _run(
     try:
         await cluster.start(port)
         started = True
+        was_shared = kubeconfigs.shared(kubeconfigs.user_file())
         added = kubeconfigs.add(home.kubeconfig, home.context) if not no_kubeconfig else None
         home.remember(kubeconfig=str(added or ""))  # `shoal down` may be typed where KUBECONFIG names another file
         home.remember(settings=msgspec.to_builtins(settings))
@@ -276,6 +277,10 @@ async def _run(
             if not no_kubeconfig
             else f"  kubectl --kubeconfig {home.kubeconfig} get nodes"
         )
+        if added is not None and was_shared:
+            click.echo(
+                f"  others could read {added}; it holds this cluster's credentials now and is yours alone (0600)"
+            )
         await _status_line(cluster, stop)
         click.echo("stopping every pod …", err=True)
     finally:

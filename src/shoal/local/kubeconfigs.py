@@ -91,15 +91,26 @@ def _read(path: Path) -> dict[str, Any]:
     return config
 
 
+def private(mode: int) -> int:
+    """What is left of a file's mode once an administrator's token is in it: nothing for anyone but its owner."""
+    return mode & 0o700 | 0o600
+
+
+def shared(path: Path) -> bool:
+    """Whether others than its owner may read or change a file."""
+    return path.exists() and bool(path.stat().st_mode & 0o077)
+
+
 def _write(path: Path, config: dict[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.shoal")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    partial.unlink(missing_ok=True)  # left by a start that was killed, or put there for us to fill
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.yaml.encode(config))
         file.flush()
         os.fsync(file.fileno())
     if path.exists():
-        os.chmod(partial, path.stat().st_mode & 0o777)
+        os.chmod(partial, private(path.stat().st_mode))
     os.replace(partial, path)
 
 
