@@ -208,3 +208,41 @@ def test_pods_that_are_ending_are_counted_once() -> None:
 
 def test_pods_that_are_ending_are_counted() -> None:
     assert _deleted_wrapper("3", "2").found() == []
+
+
+def _missing(bound: int) -> World:
+    world = _parts(bound, 0)
+    gang = world.objects["workloads"][0]
+    gang["status"]["conditions"].append(condition("shoal.dev/PodsMissing", True, "1 of 4 pods has no node"))
+    world.objects["pods"] = [pod for pod in world.objects["pods"] if pod["metadata"]["name"].startswith("one")]
+    return world
+
+
+def test_pods_are_said_to_be_missing_only_while_they_are() -> None:
+    told = "I52: Job one is told '1 of 4 pods has no node', and all its 4 pods are on nodes"
+    assert _missing(4).found() == [told]
+    assert _missing(3).found() == []
+
+
+def _says_it_runs(pods: int) -> World:
+    world = World()
+    world.node()
+    gang = wrapper(world, "mine", "1", {"state": "Running", "canrun": True, "running": pods})
+    gang["status"]["admission"] = '{"epoch":1,"sets":{"a":[1,{"cpu":1000},{"node":1}]}}'
+    world.pod("mine-0", gang, "node")
+    return world
+
+
+def test_no_more_pods_are_said_to_run_than_do() -> None:
+    assert _says_it_runs(2).found() == ["I52: AppWrapper default/mine says that 2 pods run, and 1 do"]
+    assert _says_it_runs(1).found() == []
+
+
+def test_a_ray_cluster_with_a_living_head_keeps_what_it_has() -> None:
+    world = _parts(3, 1)
+    assert world.found() != []
+    for pod in world.objects["pods"]:
+        pod["metadata"]["labels"] = {"ray.io/node-type": "head"}
+    assert world.found() == []
+    world.objects["clusterqueues"][0]["metadata"]["annotations"] = {"shoal.dev/take-back-living-heads": "true"}
+    assert world.found() != []
