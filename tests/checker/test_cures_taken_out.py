@@ -6,6 +6,7 @@ The fault's own test is run with the switch that its proof uses; it fails, and w
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,15 +14,18 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues.reconciler import Reconciler
+from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster, running
 from tests.resting import look, objects_of, rules_of
 from tests.unit.appwrapper import test_faults_leaving
-from tests.unit.queues import test_overtaken, test_refused_changes, test_wake_ups
-from tests.unit.queues.build import complete, job, make
+from tests.unit.queues import test_overtaken, test_recovery, test_refused_changes, test_unsuspended, test_wake_ups
+from tests.unit.queues.build import complete, job, make, name_of, true
 from tests.unit.queues.conftest import quiet  # noqa: F401 - a fixture
 from tests.unit.queues.test_leaving import HIGH
 from tests.unit.queues.test_refused_changes import crowded  # noqa: F401 - a fixture
+from tests.unit.queues.test_unsuspended import small  # noqa: F401 - a fixture
 
 IN_VAIN = 3.0
 """Seconds that a fault's own test waits for what does not come."""
@@ -112,3 +116,27 @@ async def test_what_is_not_in_use_and_cannot_go(
     )
     found = await found_without(test_wake_ups.wakes_nothing_it_names, lived, quiet, monkeypatch)
     assert any(one.startswith("I37: ResourceFlavor default-flavor is deleted") for one in found), found
+
+
+async def test_a_cluster_that_is_started_past_its_queue(small: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    small.rules = rules_of(AppWrapperSettings(), QueueSettings(), ray=True)
+    made = test_unsuspended.ray_cluster("train", 4)
+    lived = test_unsuspended.comes_to_nothing(small, made)
+    found = await found_without(test_unsuspended.believes_its_status, lived, small, monkeypatch)
+    assert any(one.startswith("I5: RayCluster train has no quota and") for one in found), found
+
+
+async def test_two_gangs_that_each_have_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have one second, and are judged as if a minute had passed."""
+    async with running() as world:
+        monkeypatch.setattr(test_recovery.recovery, "GRACE", 0.1)
+        test_recovery.nobody_goes_back(monkeypatch)
+        test_recovery.start(world, 1.0)
+        for one in await test_recovery.two_with_a_part(world):
+            await world.until(kinds.WORKLOAD, name_of(one), true("shoal.dev/PodsMissing"))
+        await world.settled()
+        queues = QueueSettings(recovery_seconds=1.0)
+        rules = rules_of(AppWrapperSettings(trust_unstamped=True), queues)
+        found = look(objects_of(world.server), replace(rules, now=SystemClock().now() + 60_000_000)).found
+        expected = "I4: Job first and Job second each run in part and keep each other from being whole"
+        assert expected in found, found
