@@ -10,15 +10,14 @@ from shoal.engine.model import Explanation, Together
 
 from .deeds_world import DeedsWorld
 
-MOST_ASKED = 2
 Deed = Callable[[DeedsWorld], None]
 
 
-def waiting_in(world: DeedsWorld) -> list[str]:
+def waiting_in(world: DeedsWorld, most: int) -> list[str]:
     found = sorted(
         key for key, gang in world.gangs.items() if gang.state in ("waiting", "reserved") and not world.has_started(key)
     )
-    return world.dice.sample(found, min(MOST_ASKED, len(found)))
+    return world.dice.sample(found, min(most, len(found)))
 
 
 def comes_of(seed: int, key: str, deed: Deed) -> bool:
@@ -29,10 +28,10 @@ def comes_of(seed: int, key: str, deed: Deed) -> bool:
     return world.has_started(key)
 
 
-def judge(seed: int, seen: Counter[str]) -> Iterator[str]:
-    """Every lie that is told in the world of this seed. `seen` counts what was judged."""
+def judge(seed: int, seen: Counter[str], most: int) -> Iterator[str]:
+    """Every lie that is told to so many gangs in the world of this seed. `seen` counts what was judged."""
     asked = DeedsWorld(seed)
-    for key in waiting_in(asked):
+    for key in waiting_in(asked, most):
         why = asked.engine.explain(key, asked.now)
         if why is None:
             yield f"{seed} {key}: nothing is said of it"

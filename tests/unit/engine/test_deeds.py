@@ -30,7 +30,7 @@ def tries_nothing_less(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("first", range(0, WORLDS, AT_ONCE))
 def test_what_is_said_to_help_helps_and_less_does_not(first):
     seen: Counter[str] = Counter()
-    lies = [lie for seed in range(first, first + AT_ONCE) for lie in judge(seed, seen)]
+    lies = [lie for seed in range(first, first + AT_ONCE) for lie in judge(seed, seen, 1)]
     assert not lies, "\n".join(lies)
     assert seen["asked"]
 
@@ -40,7 +40,7 @@ def test_f173_what_would_help_counts_those_ahead():
     """F173: a gang asks what would help while others wait ahead of it, in random worlds of both dialects with
     preemption, cohorts and fair sharing. Holds: once that is done, it starts, although those ahead are served first."""
     seen: Counter[str] = Counter()
-    lies = [lie for seed in range(1000, 1020) for lie in judge(seed, seen)]
+    lies = [lie for seed in range(1000, 1016) for lie in judge(seed, seen, 2)]
     assert not lies, "\n".join(lies)
     assert seen["ends yes"] and seen["quota yes"] and seen["nodes yes"] and seen["together yes"], seen
 
@@ -50,16 +50,16 @@ def test_f174_least_is_least():
     """F174: an increase of quota or a node is called the least, where others would take a part of it. Holds: with any
     less of it the gang does not start."""
     seen: Counter[str] = Counter()
-    lies = [lie for seed in range(2000, 2020) for lie in judge(seed, seen)]
+    lies = [lie for seed in range(2000, 2016) for lie in judge(seed, seen, 2)]
     assert not lies, "\n".join(lies)
     assert seen["quota, no"] > 10 and seen["nodes, no"] > 10, seen
 
 
 def test_most_who_ask_are_told_something_that_helps():
     helped: Counter[bool] = Counter()
-    for seed in range(3000, 3040):
+    for seed in range(3000, 3030):
         world = DeedsWorld(seed)
-        for key in waiting_in(world):
+        for key in waiting_in(world, 1):
             why = world.engine.explain(key, world.now)
             helped[_helps(why)] += 1
     assert helped[True] > 3 * helped[False], helped
@@ -72,7 +72,7 @@ def _helps(why: Explanation) -> bool:
 
 def test_asking_changes_nothing():
     """An engine that was asked about everything decides as one that was not."""
-    for seed in range(4000, 4012):
+    for seed in range(4000, 4005):
         asked, other = DeedsWorld(seed), DeedsWorld(seed)
         for key in sorted(asked.gangs):
             asked.engine.explain(key, asked.now)
