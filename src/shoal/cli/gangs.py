@@ -51,11 +51,24 @@ def told(kind: Kind, obj: Json) -> tuple[str, str]:
             return state, str(status.get("message") or status.get("reason") or "")
         case "RayCluster":
             state = status.get("state") or ("suspended" if spec.get("suspend") else "starting")
+            if state == "ready" and (lacks := _lacks(spec, status)):
+                return "Incomplete", lacks
             return state, str(status.get("reason") or "")
         case "Job" if status.get("active"):
             return "Running", ""
     conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
     return (str(conditions[-1].get("type")) if conditions else "New"), ""
+
+
+def _lacks(spec: Json, status: Json) -> str:
+    """What a Ray cluster lacks that was ready once: its operator, as KubeRay, says `ready` for ever after. Of one that
+    Ray's autoscaler sizes, workers come and go."""
+    head = next((one for one in status.get("conditions") or () if one.get("type") == "HeadPodReady"), {})
+    wanted, there = (int(status.get(f"{name}WorkerReplicas") or 0) for name in ("desired", "ready"))
+    parts = ["its head is not ready"] if head.get("status") == "False" else []
+    if there < wanted and "readyWorkerReplicas" in status and not spec.get("enableInTreeAutoscaling"):
+        parts.append(f"{wanted - there} of {wanted} workers are not ready")
+    return " and ".join(parts)
 
 
 def ended_at(kind: Kind, obj: Json) -> str:

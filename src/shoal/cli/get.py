@@ -96,7 +96,8 @@ def row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> dict[
     state, reason = held or gangs.told(kind, obj)
     cluster, ended = queued.cluster_of(workload), gangs.ended_at(kind, obj)
     if held is None and not ended:
-        reason = reason or alone.why_pending(pods)
+        pending = alone.why_pending(pods)
+        reason = f"{reason}; {pending}" if pending and state == "Incomplete" else reason or pending
     return {
         "namespace": obj["metadata"].get("namespace", ""),
         "kind": kind.kind,

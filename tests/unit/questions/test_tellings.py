@@ -157,3 +157,28 @@ def test_what_has_ended_says_when(kind: Kind, status: Json, ended: str) -> None:
 def test_the_help_of_why_says_how_it_asks() -> None:
     said = CliRunner().invoke(why.command, ["--help"]).output
     assert "--fresh" in said and "Question" in said
+
+
+def lost(head: bool = True, **counts: int) -> Json:
+    condition = {"type": "HeadPodReady", "status": str(head)}
+    return {"state": "ready", "desiredWorkerReplicas": 3, "conditions": [condition], **counts}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "told"),
+    [
+        ({}, lost(readyWorkerReplicas=3), ("ready", "")),
+        ({}, lost(readyWorkerReplicas=1), ("Incomplete", "2 of 3 workers are not ready")),
+        (
+            {},
+            lost(readyWorkerReplicas=0, head=False),
+            ("Incomplete", "its head is not ready and 3 of 3 workers are not ready"),
+        ),
+        ({"enableInTreeAutoscaling": True}, lost(readyWorkerReplicas=1), ("ready", "")),
+        ({}, lost(), ("ready", "")),  # an operator that does not count them
+        ({}, {"state": "", "desiredWorkerReplicas": 3, "readyWorkerReplicas": 0}, ("starting", "")),
+    ],
+)
+def test_a_ray_cluster_that_lost_pods_is_not_called_ready(spec: Json, status: Json, told: tuple[str, str]) -> None:
+    metadata = {"name": "x", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u"}
+    assert gangs.told(kinds.RAY_CLUSTER, {"metadata": metadata, "spec": spec, "status": status}) == told
