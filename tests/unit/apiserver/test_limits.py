@@ -25,6 +25,7 @@ from shoal.local.apiserver.cel_cost import Budget
 from shoal.local.apiserver.doors import Doors
 from shoal.local.apiserver.fairness import Fairness
 from shoal.local.apiserver.front import Front
+from shoal.local.apiserver.match_conditions import ConditionFailed, matches
 from shoal.local.apiserver.patch import same
 from shoal.local.apiserver.route import User
 from shoal.local.apiserver.status import Refused
@@ -193,6 +194,13 @@ async def test_f198_long_lists_are_merged_in_time_that_grows_with_them(server: S
         assert (await send(server, "PATCH", f"{pods}/p", body, content)).status == 200
     assert (await send(server, "PUT", f"{pods}/p", body)).status == 200
     assert time.process_time() - start < 8
+
+
+def test_conditions_of_webhooks_cost_a_bounded_amount_too() -> None:
+    condition = {"name": "c", "expression": "object.words.all(word, !object.text.contains(word + 'y'))"}
+    assert matches([condition], {"object": {"words": ["a"], "text": "z" * 1000}})
+    with pytest.raises(ConditionFailed, match="cost too much"):
+        matches([condition], {"object": {"words": ["z" * 20] * 9_000, "text": "z" * 200_000}})
 
 
 class _Hours:

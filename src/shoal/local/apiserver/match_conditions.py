@@ -12,6 +12,7 @@ from typing import Any
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.local.apiserver.cel import TAIL, environment
+from shoal.local.apiserver.cel_cost import MOST_CALL, cost, measure, weigh
 
 _MOST_KEPT = 256
 
@@ -23,10 +24,14 @@ class ConditionFailed(ShoalError):
 def matches(conditions: list[Json], request: Json) -> bool:
     """Whether all hold for an admission request (`object`, `oldObject` and `request` are its parts)."""
     seen = {"object": request.get("object"), "oldObject": request.get("oldObject"), "request": request}
+    size = measure([seen["object"], seen["oldObject"]])
     answer, failed = True, ""
     for condition in conditions:
         try:
-            found = _compiled(str(condition.get("expression", ""))).eval(data=seen)
+            source = str(condition.get("expression", ""))
+            if cost(weigh(source), size) > MOST_CALL:
+                raise RuntimeError("it would cost too much for a request of this size")
+            found = _compiled(source).eval(data=seen)
             name = found.type().name()
             if name != "BOOL":
                 raise RuntimeError(f"its value is of type {name.lower()}, not bool")
