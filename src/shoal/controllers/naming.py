@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 _KEY = re.compile(r"\b[A-Z][A-Za-z]*(?:\.[a-z]+)?/([a-z0-9-]+)/[a-z0-9][a-z0-9.-]*(?:#[0-9a-f-]+)?")
+_AMOUNT = re.compile(r"\d+(\.\d+)?[A-Za-z]{0,2}\b")
 STRANGER = "a gang of another namespace"
 
 KnownAs = Callable[[str], str]
@@ -43,3 +44,8 @@ def in_plain_words(text: str, known_as: KnownAs) -> str:
 def plain_key(key: str) -> str:
     """A gang's key for people: one that was deleted and still holds its room carries its UID behind a `#`."""
     return key.partition("#")[0]
+
+
+def is_same_cause(before: str, after: str) -> bool:
+    """Do two reasons differ in amounts alone?"""
+    return _AMOUNT.sub("#", before) == _AMOUNT.sub("#", after)

@@ -118,14 +118,6 @@ def read(text: str) -> Told | None:
         return None
 
 
-def as_brief(found: Told) -> Told:
-    """The part that is known without trying anything out: two of these are equal when nothing happened that concerns
-    it. How many wait behind it does not."""
-    return msgspec.structs.replace(
-        found, queue_length=0, release=(), more_release=0, increase_at="", increase={}, in_full=False, at=0, asked=""
-    )
-
-
 def described(wrapper: AppWrapper, names: dict[str, str]) -> Json:
     """All that is stored about one AppWrapper; `names` are the gangs that the asker may read, by UID."""
     record, status = admissions.read(wrapper.status.admission), wrapper.status

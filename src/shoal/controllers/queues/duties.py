@@ -16,11 +16,10 @@ from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.lacking import Lacking
-from shoal.controllers.naming import discreet, in_plain_words
+from shoal.controllers.naming import discreet, in_plain_words, is_same_cause
 from shoal.controllers.queues import checks, readiness, recovery, steps
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.pending import Pending
-from shoal.controllers.queues.reasons import is_same_cause
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import GATED_BY
 from shoal.controllers.queues.world import World, annotation
