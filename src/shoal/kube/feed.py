@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from random import Random
 from typing import Protocol
 
@@ -234,9 +234,7 @@ class Feed:
                 raise
             self._streaming = False
         finally:
-            follow.cancel()
-            with suppress(asyncio.CancelledError, KubeError, msgspec.MsgspecError):
-                await follow
+            await _ended(follow)
         if not self._loaded:
             log.debug("%s: the list was not streamed to its end; listing by pages", self.kind.resource)
             await self.load()
@@ -426,6 +424,14 @@ class Feed:
             log.warning("%s", trouble.message)
             if self._report is not None:
                 self._report(trouble)
+
+
+async def _ended(follow: asyncio.Future[None]) -> None:
+    """Cancel it and wait for its end, however it ends. Not by awaiting it: our own cancellation would look like its."""
+    follow.cancel()
+    await asyncio.wait({follow})
+    if not follow.cancelled():
+        follow.exception()
 
 
 def _means_no_streaming(error: BaseException) -> bool:

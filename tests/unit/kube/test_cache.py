@@ -278,3 +278,35 @@ async def test_a_server_that_ends_every_watch_at_once_is_asked_less_and_less(
     assert transport.opened == 1
     await clock.advance(30.0)
     assert 2 < transport.opened < 20
+
+
+class Mute(Transport):
+    """A server that accepts every watch and says nothing; leaving one takes a moment."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.send, self.close = inner.send, inner.close
+        self.leaving, self.left = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        try:
+            await asyncio.Event().wait()
+            yield Lines([])
+        finally:
+            self.leaving.set()
+            await self.left.wait()
+
+
+async def test_a_cache_that_is_cancelled_while_it_leaves_a_silent_watch_ends(
+    server: Embedded, clock: VirtualClock, start: Start
+) -> None:
+    """After a pause of the whole process, the silence of a watch and the end of a lease come at the same moment."""
+    transport = Mute(server.transport())
+    cache: Cache[dict] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    running = asyncio.ensure_future(cache.run())
+    await clock.advance(10.0)
+    await transport.leaving.wait()
+    running.cancel()
+    transport.left.set()
+    await clock.settle()
+    assert running.cancelled()
