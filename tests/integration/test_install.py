@@ -24,6 +24,7 @@ from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, free_ports
 from tests.faults import proven
+from tests.integration.queues.rules import assert_rules_hold
 from tests.integration.queues.walk import assert_walk_holds
 from tests.patience import PATIENCE
 
@@ -452,3 +453,7 @@ def test_queues_hold_start_and_stop_jobs_on_a_real_server(
     installed: ControlPlane, controller: subprocess.Popen[bytes]
 ) -> None:
     assert_walk_holds(installed)
+
+
+def test_kueues_rules_hold_on_a_real_server(installed: ControlPlane, controller: subprocess.Popen[bytes]) -> None:
+    assert_rules_hold(installed)

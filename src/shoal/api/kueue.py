@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from shoal.api import kueue_cel
 from shoal.api.core import Taint, Toleration
 from shoal.api.fields import (
     Amount,
@@ -37,7 +38,7 @@ StopPolicy = Annotated[str, Rule(enum=["None", "Hold", "HoldAndDrain"], default=
 class FairSharing(Part):
     """`weight` against which shares are compared; absent is 1, zero never borrows ahead of anyone."""
 
-    weight: Amount = "1"
+    weight: Annotated[Amount, Rule(default=1)] = "1"
 
 
 class FairSharingStatus(Part):
@@ -121,6 +122,9 @@ class FlavorFungibility(Part):
     )
     preference: Annotated[str, Rule(enum=["BorrowingOverPreemption", "PreemptionOverBorrowing"])] | None = None
 
+    rules: ClassVar = kueue_cel.PREFERENCE
+    union_rules: ClassVar = kueue_cel.PREFERENCE
+
 
 class BorrowWithinCohort(Part):
     policy: Annotated[str, Rule(enum=["Never", "LowerPriority"], default="Never")] = "Never"
@@ -140,7 +144,7 @@ class Preemption(Part):
     within_cluster_queue: Annotated[
         str, Rule(enum=["Never", "LowerPriority", "LowerOrNewerEqualPriority"], default="Never")
     ] = "Never"
-    borrow_within_cohort: BorrowWithinCohort | None = None
+    borrow_within_cohort: Annotated[BorrowWithinCohort, Rule(default={})] | None = None
 
 
 class AdmissionCheckRule(Part):
@@ -180,13 +184,8 @@ class ConcurrentAdmissionPolicy(Part):
 
 
 class ClusterQueueSpec(Part):
-    rules: ClassVar = (
-        (
-            "!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, "
-            "f.resources.all(r, !has(r.borrowingLimit)))) : true",
-            "borrowingLimit must be nil when cohort is empty",
-        ),
-    )
+    rules: ClassVar = kueue_cel.COHORT
+    union_rules: ClassVar = kueue_cel.ANY_COHORT
 
     resource_groups: ResourceGroups | None = None
     cohort_name: Reference = ""
@@ -237,13 +236,21 @@ class LocalQueueFairSharingStatus(Part):
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 
+MOST_FLAVORS = 64
+"""As many flavors as the status of a LocalQueue tells of; a ClusterQueue may have more."""
+LocalFlavorUsages = Annotated[
+    tuple[FlavorUsage, ...],
+    Rule(max_items=MOST_FLAVORS, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+]
+
+
 class LocalQueueStatus(Part):
     conditions: Conditions | None = None
     pending_workloads: Int32 = 0
     reserving_workloads: Int32 = 0
     admitted_workloads: Int32 = 0
-    flavors_reservation: FlavorUsages | None = None
-    flavors_usage: FlavorUsages | None = None
+    flavors_reservation: LocalFlavorUsages | None = None
+    flavors_usage: LocalFlavorUsages | None = None
     fair_sharing: LocalQueueFairSharingStatus | None = None
 
 
@@ -292,17 +299,15 @@ class ResourceFlavorSpec(Part):
             Rule(
                 max_items=8,
                 x_kubernetes_list_type="atomic",
-                cel=(
-                    (
-                        "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
-                        "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
-                    ),
-                ),
+                cel=kueue_cel.TAINTS,
             ),
         ]
         | None
     ) = None
-    tolerations: Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic")] | None = None
+    tolerations: (
+        Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic", cel=kueue_cel.TOLERATIONS)]
+        | None
+    ) = None
     topology_name: Annotated[Reference, Rule(cel=Immutable)] = ""
 
 

@@ -18,11 +18,11 @@ GROUP = "kueue.x-k8s.io"
 V1BETA1 = f"{GROUP}/v1beta1"
 V1BETA2 = f"{GROUP}/v1beta2"
 
-_SOURCES = {
+PRIORITY_SOURCES = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
     "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
 }
-_SOURCE_OF = {pair: source for source, pair in _SOURCES.items()}
+_SOURCE_OF = {pair: source for source, pair in PRIORITY_SOURCES.items()}
 _MAY_STOP = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
 
 
@@ -105,8 +105,8 @@ def _upgrade_cohort(obj: Json) -> Json:
 def _upgrade_workload(obj: Json) -> Json:
     spec = dict(obj.get("spec") or {})
     name, source = spec.pop("priorityClassName", ""), spec.pop("priorityClassSource", "")
-    if name and source in _SOURCES:
-        group, kind = _SOURCES[source]
+    if name and source in PRIORITY_SOURCES:
+        group, kind = PRIORITY_SOURCES[source]
         spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name}
     return _parts(obj, spec, _workload_status(obj.get("status"), _TIME_V1BETA1, _TIME_V1BETA2, to_slices))
 

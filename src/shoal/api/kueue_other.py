@@ -74,6 +74,13 @@ class ClusterSource(Part):
 
 
 class MultiKueueClusterSpec(Part):
+    union_rules: ClassVar = (
+        (
+            "has(self.clusterSource) || has(self.kubeConfig) || has(self.clusterProfileRef)",
+            "exactly one of kubeConfig or clusterProfileRef must be specified",
+        ),
+    )
+
     cluster_source: Annotated[ClusterSource, Rule(required=True)] = ClusterSource()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from shoal.api import kueue, kueue_workload
+from shoal.api import kueue, kueue_cel, kueue_workload
 from shoal.api.fields import ABSENT, Conditions, Int32, OpaqueList, OpaqueMap, Rule
-from shoal.api.kueue import CheckName, FairSharing, FlavorUsages, Reference, ResourceGroups
+from shoal.api.kueue import CheckName, FairSharing, FlavorUsages, LocalFlavorUsages, Reference, ResourceGroups
 from shoal.api.kueue_other import ClusterProfileReference, KubeConfig, MultiKueueClusterStatus
 from shoal.api.meta import LabelSelector, Object, Part
 
@@ -61,8 +61,8 @@ class LocalQueueStatus(Part):
     pending_workloads: Int32 = 0
     reserving_workloads: Int32 = 0
     admitted_workloads: Int32 = 0
-    flavors_reservation: FlavorUsages | None = None
-    flavor_usage: FlavorUsages | None = None
+    flavors_reservation: LocalFlavorUsages | None = None
+    flavor_usage: LocalFlavorUsages | None = None
     flavors: OpaqueList = ABSENT
     fair_sharing: kueue.LocalQueueFairSharingStatus | None = None
 
@@ -82,6 +82,9 @@ class Cohort(Object):
 
 
 class WorkloadSpec(Part):
+    rules: ClassVar = kueue_cel.OLD_PRIORITY
+    union_rules: ClassVar = kueue_cel.OLD_PRIORITY
+
     pod_sets: kueue_workload.PodSets = ()
     queue_name: Reference = ""
     priority_class_name: Reference = ""
@@ -100,6 +103,9 @@ class WorkloadStatus(kueue_workload.WorkloadStatus):
 
 
 class Workload(Object):
+    rules: ClassVar = (*kueue_cel.RESERVED, *kueue_cel.SOURCE)
+    union_rules: ClassVar = kueue_cel.SOURCE
+
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from shoal.api import kueue_cel
 from shoal.api.core import Toleration
 from shoal.api.fields import (
     ABSENT,
     Conditions,
     Int32,
-    OpaqueMap,
     PodTemplate,
     Resources,
     Rule,
@@ -86,12 +86,8 @@ PodSets = Annotated[
 
 
 class WorkloadSpec(Part):
-    rules: ClassVar = (
-        (
-            "has(self.priorityClassRef) ? has(self.priority) : true",
-            "priority should not be nil when priorityClassRef is set",
-        ),
-    )
+    rules: ClassVar = kueue_cel.PRIORITY
+    union_rules: ClassVar = kueue_cel.PRIORITY
 
     pod_sets: PodSets = ()
     queue_name: Reference = ""
@@ -108,6 +104,90 @@ class WorkloadSpec(Part):
     ) = None
 
 
+_Level = Annotated[str, Rule(max_length=63)]
+
+
+class LevelRoots(Part):
+    """Values that differ only in their middle."""
+
+    prefix: _Level | None = None
+    suffix: _Level | None = None
+    roots: Annotated[
+        tuple[_Level, ...], Rule(required=True, min_items=1, max_items=100_000, x_kubernetes_list_type="atomic")
+    ] = ()
+
+
+class LevelValues(Part):
+    rules: ClassVar = (
+        ("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
+    )
+
+    universal: _Level | None = None
+    individual: LevelRoots | None = None
+
+
+class PodCounts(Part):
+    rules: ClassVar = (
+        ("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
+    )
+
+    universal: Annotated[Int32, Rule(minimum=1)] | None = None
+    individual: (
+        Annotated[
+            tuple[Annotated[Int32, Rule(minimum=1)], ...],
+            Rule(min_items=1, max_items=100_000, x_kubernetes_list_type="atomic"),
+        ]
+        | None
+    ) = None
+
+
+class TopologySlice(Part):
+    rules: ClassVar = (
+        (
+            "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
+            "podCounts.individual must have length equal to domainCount",
+        ),
+        (
+            "self.valuesPerLevel.all(x, !has(x.individual) || size(x.individual.roots) == self.domainCount)",
+            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this "
+            "TopologyAssignmentSlice",
+        ),
+    )
+
+    domain_count: Annotated[Int32, Rule(required=True, minimum=1)] = 1
+    values_per_level: Annotated[
+        tuple[LevelValues, ...], Rule(required=True, min_items=1, max_items=16, x_kubernetes_list_type="atomic")
+    ] = ()
+    pod_counts: Annotated[PodCounts, Rule(required=True)] = PodCounts()
+
+
+class TopologyDomain(Part):
+    """v1beta1's spelling of one domain."""
+
+    values: Annotated[tuple[_Level, ...], Rule(required=True, min_items=1, max_items=16)] = ()
+    count: Annotated[Int32, Rule(required=True, minimum=1)] = 1
+
+
+class TopologyPlace(Part):
+    """Where the pods of a pod set go; v1beta1 has `domains` in the place of `slices`."""
+
+    rules: ClassVar = (
+        (
+            "!has(self.slices) || self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
+            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
+        ),
+    )
+
+    levels: Annotated[
+        tuple[Annotated[str, Rule(max_length=317)], ...],
+        Rule(required=True, min_items=1, max_items=16, x_kubernetes_list_type="atomic"),
+    ] = ()
+    slices: Annotated[tuple[TopologySlice, ...], Rule(max_items=1000, x_kubernetes_list_type="atomic")] | None = None
+    domains: Annotated[tuple[TopologyDomain, ...], Rule(max_items=100_000, x_kubernetes_list_type="atomic")] | None = (
+        None
+    )
+
+
 class PodSetAssignment(Part):
     """What a pod set was given: a flavor per resource, the usage of all its pods, its count."""
 
@@ -115,7 +195,7 @@ class PodSetAssignment(Part):
     flavors: dict[str, Reference] | None = None
     resource_usage: Resources | None = None
     count: Annotated[Int32, Rule(minimum=0)] | None = None
-    topology_assignment: OpaqueMap = ABSENT
+    topology_assignment: TopologyPlace | None = None
     delayed_topology_request: Annotated[str, Rule(enum=["Pending", "Ready"])] | None = None
 
 
@@ -144,7 +224,10 @@ class PodSetUpdate(Part):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     node_selector: dict[str, str] | None = None
-    tolerations: Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic")] | None = None
+    tolerations: (
+        Annotated[tuple[Toleration, ...], Rule(max_items=8, x_kubernetes_list_type="atomic", cel=kueue_cel.TOLERATIONS)]
+        | None
+    ) = None
 
 
 class CheckState(Part):
@@ -190,7 +273,13 @@ class PreemptionGateState(Part):
     last_transition_time: Timestamp | None = None
 
 
+ClusterName = Annotated[str, Rule(max_length=256)]
+
+
 class WorkloadStatus(Part):
+    rules: ClassVar = kueue_cel.CLUSTER
+    union_rules: ClassVar = kueue_cel.CLUSTER
+
     conditions: Conditions | None = None
     admission: Admission | None = None
     requeue_state: RequeueState | None = None
@@ -217,8 +306,10 @@ class WorkloadStatus(Part):
     ) = None
     accumulated_past_execution_time_seconds: Int32 | None = None
     scheduling_stats: SchedulingStats | None = None
-    nominated_cluster_names: Annotated[tuple[str, ...], Rule(max_items=20, x_kubernetes_list_type="set")] | None = None
-    cluster_name: str | None = None
+    nominated_cluster_names: (
+        Annotated[tuple[ClusterName, ...], Rule(max_items=20, x_kubernetes_list_type="set")] | None
+    ) = None
+    cluster_name: ClusterName | None = None
     unhealthy_nodes: (
         Annotated[
             tuple[UnhealthyNode, ...],
@@ -236,5 +327,8 @@ class WorkloadStatus(Part):
 
 
 class Workload(Object):
+    rules: ClassVar = (*kueue_cel.RESERVED, *kueue_cel.REFERENCE)
+    union_rules: ClassVar = (*kueue_cel.RESERVED, *kueue_cel.REFERENCE)
+
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()

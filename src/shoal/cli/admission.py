@@ -29,6 +29,8 @@ from shoal.kube.webhook_certificates import CertificateKeeper, decoded
 from shoal.kube.webhooks import WebhookServer
 
 CONFIGURATION = "shoal"
+ACCOUNT = "shoal-controller"
+"""The service account of the controllers."""
 SERVICE = "shoal-webhook"
 SECRET = "shoal-webhook-certificate"
 PORT = 9443
@@ -196,11 +198,22 @@ def _queue_webhooks(namespace: str, url: str) -> dict[str, list[Json]]:
         "Mutating": [
             one("jobs", queues.PREPARE_PATH, _new(queues.JOB_RULES), _IS_QUEUED),
             one("queues", queues.PREPARE_PATH, _new(queues.QUEUE_RULES)),
+            # Only what comes in v1beta1: the API server must not bring anything else into that shape first.
+            {**one("workloads", queues.PREPARE_PATH, queues.OLD_WORKLOAD_RULES, _NOT_DELETED), "matchPolicy": "Exact"},
         ],
         "Validating": [
             one("jobs", queues.VALIDATE_PATH, queues.JOB_RULES, _IS_OR_WAS_QUEUED),
             one("queues", queues.VALIDATE_PATH, queues.QUEUE_RULES, _NOT_DELETED),
+            one("status", queues.VALIDATE_PATH, queues.STATUS_RULES, [*_NOT_DELETED, _not_ours(namespace)]),
         ],
+    }
+
+
+def _not_ours(namespace: str) -> Json:
+    """What the controllers write as their service account needs no question back to them."""
+    return {
+        "name": "is-written-by-others",
+        "expression": f"request.userInfo.username != 'system:serviceaccount:{namespace}:{ACCOUNT}'",
     }
 
 

@@ -81,7 +81,9 @@ class LocalCluster:
         self.server.admission.judges.update(
             judges(self.client, as_creator=gangs.create_as_creator, supply=gangs.supply)
         )
+        self.server.admission.status_judges.update(status_judges())
         self.server.admission.preparers.update(preparers())
+        self.server.admission.updaters.update(updaters())
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
             self.home.identity,
@@ -302,6 +304,20 @@ def preparers() -> dict[tuple[str, str], Judge]:
     from shoal.controllers.queues import admission as queues
 
     return dict.fromkeys(queues.PREPARED, queues.prepare)
+
+
+def status_judges() -> dict[tuple[str, str], Judge]:
+    """Who refuses a status before it is stored."""
+    from shoal.controllers.queues import admission as queues
+
+    return {("kueue.x-k8s.io", name): queues.validate for name in queues.STATUS_JUDGED}
+
+
+def updaters() -> dict[tuple[str, str], Judge]:
+    """Who completes an update before it is judged."""
+    from shoal.controllers.queues import admission as queues
+
+    return {("kueue.x-k8s.io", "workloads"): queues.prepare}
 
 
 def ray_settings() -> RaySettings:

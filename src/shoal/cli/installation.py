@@ -13,7 +13,7 @@ from shoal.api.crds import load_crds
 from shoal.api.meta import Json
 from shoal.cli import admission
 
-NAME = "shoal-controller"
+NAME = admission.ACCOUNT
 NAMESPACE = "shoal-system"
 ASKING = "shoal-ask"
 """ClusterRole of those who may ask about gangs; bind it to who has neither edit nor admin."""

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from shoal.api.crds.catalogue import DEFINITIONS, Definition
-from shoal.api.crds.schema import object_schema, union
+from shoal.api.crds.schema import object_schema, settled, union
 from shoal.api.meta import Json
 
 DIRECTORY = Path(__file__).parent
@@ -85,6 +85,8 @@ def _versions(definition: Definition, *, own_schemas: bool) -> list[Json]:
         for schema in schemas[1:]:
             whole = union(whole, schema)
         schemas = [whole] * len(schemas)
+    united = definition.converts and not own_schemas
+    schemas = [settled(schema, united=united) for schema in schemas]
     versions = []
     for version, schema in zip(definition.versions, schemas, strict=True):
         entry: Json = {"name": version.name, "served": True, "storage": version.storage}

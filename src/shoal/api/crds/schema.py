@@ -18,6 +18,8 @@ from shoal.api.meta import Json, Object
 
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _OWN_FORM = ("type", "x-kubernetes-int-or-string")
+_UNION = "x-union-validations"
+"""Not of any CRD: `settled` takes it away."""
 
 
 def object_schema(kind: type[Object]) -> Json:
@@ -34,6 +36,7 @@ def union(first: Json, second: Json) -> Json:
     """One schema that takes what either takes: fields of both, limits of neither where they differ.
 
     Used where two versions share storage without conversion; whatever is pruned at one version would be lost at both.
+    A default is the first one's. CEL that both have stays; `union_rules` of a type are for this schema alone.
     """
     if first == second:
         return first
@@ -57,12 +60,30 @@ def union(first: Json, second: Json) -> Json:
 
 def _loosened(first: Json, second: Json) -> Json:
     kept = {name: value for name, value in first.items() if second.get(name) == value}
+    if "default" in first and "default" in second:
+        kept["default"] = first["default"]
+    own = [*first.get(_UNION, ()), *(rule for rule in second.get(_UNION, ()) if rule not in first.get(_UNION, ()))]
+    if own:
+        kept[_UNION] = own
     if "enum" in first and "enum" in second:
         kept["enum"] = [*first["enum"], *(value for value in second["enum"] if value not in first["enum"])]
     for name in ("type", "items", "additionalProperties"):
         if name in first:
             kept[name] = first[name]
     return kept
+
+
+def settled(schema: Any, *, united: bool) -> Any:
+    """The schema as it is written: with the rules that only a union has where it is one, and without the mark."""
+    if isinstance(schema, list):
+        return [settled(item, united=united) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: settled(value, united=united) for name, value in schema.items() if name != _UNION}
+    if united and _UNION in schema:
+        both = schema.get("x-kubernetes-validations", [])
+        made["x-kubernetes-validations"] = [*both, *(rule for rule in schema[_UNION] if rule not in both)]
+    return made
 
 
 def hints(struct: type[msgspec.Struct]) -> list[tuple[msgspec.structs.FieldInfo, Any]]:
@@ -138,6 +159,9 @@ def _struct_schema(struct: type[msgspec.Struct]) -> Json:
     if required:
         schema["required"] = sorted(required)
     _add_rules(schema, list(getattr(struct, "rules", ())))
+    of_union = [{"rule": rule, "message": message} for rule, message in getattr(struct, "union_rules", ())]
+    if of_union:
+        schema[_UNION] = of_union
     return schema
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.api import rules
+from shoal.api.kueue_convert import PRIORITY_SOURCES
 from shoal.api.meta import Json
 from shoal.api.names import check_subdomain
 from shoal.api.problems import joined
-from shoal.controllers.queues import words
+from shoal.controllers.queues import placement, words
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.controllers.queues.world import controller_of, group_of, label
+from shoal.errors import BadInput
 from shoal.kube.webhooks import AdmissionRequest, Verdict
 
 PREPARE_PATH = "/queues/prepare"
@@ -24,6 +26,8 @@ _FINALIZED = ("ClusterQueue", "ResourceFlavor")
 _MAKERS = {*BY_NAME, ("ray.io", "RayService"), ("workload.codeflare.dev", "AppWrapper")}
 
 JUDGED = ("clusterqueues", "cohorts", "resourceflavors", "workloads")
+STATUS_JUDGED = ("workloads",)
+"""Whose status is judged too: what was given to a Workload stays until it is taken back."""
 PREPARED = (
     *((one.kind.group, one.kind.plural) for one in BY_NAME.values()),
     (words.GROUP, "clusterqueues"),
@@ -50,13 +54,33 @@ QUEUE_RULES: list[Json] = [
         "scope": "*",
     }
 ]
+STATUS_RULES: list[Json] = [
+    {
+        "apiGroups": [words.GROUP],
+        "apiVersions": ["v1beta1", "v1beta2"],
+        "resources": [f"{name}/status" for name in STATUS_JUDGED],
+        "operations": ["UPDATE"],
+        "scope": "Namespaced",
+    }
+]
+OLD_WORKLOAD_RULES: list[Json] = [
+    {
+        "apiGroups": [words.GROUP],
+        "apiVersions": ["v1beta1"],
+        "resources": ["workloads"],
+        "operations": ["UPDATE"],
+        "scope": "Namespaced",
+    }
+]
 
 
 def prepare(request: AdmissionRequest) -> Verdict:
     """Suspend a new job that a queue is to start; keep queues and flavors in place while they are in use."""
     obj = request.object
-    if obj is None or request.sub_resource or request.operation != "CREATE":
+    if obj is None or request.sub_resource:
         return Verdict()
+    if request.operation != "CREATE":
+        return _with_kept_reference(obj, request.old_object)
     if request.kind.group == words.GROUP and request.kind.kind in _FINALIZED:
         held = obj["metadata"].get("finalizers") or []
         if words.IN_USE in held:
@@ -68,18 +92,41 @@ def prepare(request: AdmissionRequest) -> Verdict:
     return Verdict(changed=kind.suspended(obj))
 
 
-def validate(request: AdmissionRequest) -> Verdict:
-    obj, old = request.object, request.old_object
-    if obj is None or request.sub_resource or (obj.get("metadata") or {}).get("deletionTimestamp"):
+def _with_kept_reference(obj: Json, old: Json | None) -> Verdict:
+    """A typed client of v1beta1 does not know `priorityClassRef` and would lose it with any update.
+
+    Its own two fields change what was there, each where it is set.
+    """
+    if old is None or obj.get("kind") != "Workload" or not str(obj.get("apiVersion")).endswith("/v1beta1"):
         return Verdict()
+    spec, before = dict(obj.get("spec") or {}), (old.get("spec") or {}).get("priorityClassRef")
+    if not before or spec.get("priorityClassRef"):
+        return Verdict()
+    name, source = spec.pop("priorityClassName", ""), spec.pop("priorityClassSource", "")
+    group, kind = PRIORITY_SOURCES.get(source, (before.get("group"), before.get("kind")))
+    spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name or before.get("name")}
+    return Verdict(changed={**obj, "spec": spec})
+
+
+def validate(request: AdmissionRequest) -> Verdict:
+    """Kueue's webhooks refuse with 403, what a schema says is 422; Ray kinds and AppWrappers are refused with 422."""
+    obj, old = request.object, request.old_object
+    if obj is None or (obj.get("metadata") or {}).get("deletionTimestamp"):
+        return Verdict()
+    if request.sub_resource and (request.sub_resource != "status" or request.kind.kind != "Workload"):
+        return Verdict()
+    warnings: tuple[str, ...] = ()
     if request.kind.group == words.GROUP:
         problems = joined(rules.validate(obj, old))
+        warnings = placement.warnings_of_object(obj) if old is None else ()
     else:
         kind = _job_kind(request)
         problems = "; ".join(problems_of(kind, obj, old)) if kind is not None else ""
+        warnings = warnings_of(kind, obj, old) if kind is not None else ()
     if not problems:
-        return Verdict()
-    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", 422, "Invalid")
+        return Verdict(warnings=warnings)
+    code, reason = (403, "Forbidden") if request.kind.group in (words.GROUP, "batch") else (422, "Invalid")
+    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", code, reason)
 
 
 def first_refusal(*judges: Callable[[AdmissionRequest], Verdict]) -> Callable[[AdmissionRequest], Verdict]:
@@ -133,13 +180,29 @@ def problems_of(kind: GangJob, job: Json, old: Json | None) -> list[str]:
         and not (kind.is_suspended(old) and kind.is_suspended(job))
     ):
         found.append(f"metadata.labels[{words.MAX_EXECUTION}]: field is immutable unless the job is suspended")
-    if running:
-        priority, had = label(job, words.PRIORITY_CLASS), label(old or {"metadata": {}}, words.PRIORITY_CLASS)
-        if bool(priority) != bool(had):
-            found.append(f"metadata.labels[{words.PRIORITY_CLASS}]: may not be added or removed while the job runs")
+    if old is not None:
+        priority, had = label(job, words.PRIORITY_CLASS), label(old, words.PRIORITY_CLASS)
+        if had and not priority:
+            found.append(f"metadata.labels[{words.PRIORITY_CLASS}]: may be changed, not removed")
+        elif running and priority and not had:
+            found.append(f"metadata.labels[{words.PRIORITY_CLASS}]: may not be added while the job runs")
     if old is None or old.get("spec") != job.get("spec"):
-        found += kind.problems(job)
+        found += kind.problems(job) + placement.problems(_templates(kind, job))
     return found
+
+
+def warnings_of(kind: GangJob, job: Json, old: Json | None) -> tuple[str, ...]:
+    """What is asked for and will not be done, although the job can be queued."""
+    if is_child(job) or not label(job, words.QUEUE) or (old is not None and old.get("spec") == job.get("spec")):
+        return ()
+    return placement.warnings(_templates(kind, job))
+
+
+def _templates(kind: GangJob, job: Json) -> list[Json]:
+    try:
+        return [entry.get("template") or {} for entry in kind.pod_sets(job)]
+    except (BadInput, TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return []  # said by those who judge its shape
 
 
 def _job_kind(request: AdmissionRequest) -> GangJob | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
+from shoal.api.kueue import MOST_FLAVORS
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.quantity import amount, show
@@ -108,8 +109,8 @@ class QueueStatus:
         mine = self._in_queue(obj)
         self._count(draft, mine, mine)
         quotas = _quotas(cluster_queue or {})
-        draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(mine)), borrows=False))
-        draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(mine)), borrows=False))
+        draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(mine)), borrows=False)[:MOST_FLAVORS])
+        draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(mine)), borrows=False)[:MOST_FLAVORS])
 
     # --- staying while in use
 

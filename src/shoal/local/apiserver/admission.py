@@ -53,8 +53,12 @@ class Admission:
         self.extended_resource_toleration = extended_resource_toleration
         self.judges: dict[tuple[str, str], Judge] = {}
         """By group and resource: who else may refuse an object, without a webhook in between."""
+        self.status_judges: dict[tuple[str, str], Judge] = {}
+        """The same for writes of its status."""
         self.preparers: dict[tuple[str, str], Judge] = {}
         """By group and resource: who else may change a new object, without a webhook in between."""
+        self.updaters: dict[tuple[str, str], Judge] = {}
+        """The same for updates."""
 
     async def mutate(self, call: Call, obj: Json, old: Json | None) -> Json:
         """The object as it will be judged. May be a new one when webhooks changed it."""
@@ -74,8 +78,8 @@ class Admission:
         elif resource.group == "rbac.authorization.k8s.io" and not resource.custom:
             self._check_escalation(call, obj)
         self._stamp(call, obj, old)
-        preparer = self.preparers.get((resource.group, resource.plural))
-        if preparer is not None and old is None and not call.route.subresource:
+        preparer = (self.preparers if old is None else self.updaters).get((resource.group, resource.plural))
+        if preparer is not None and not call.route.subresource:
             obj = await ask(preparer, call, obj, old) or obj
         if self.webhooks.mutating and not call.asked:
             obj = await self._changed(call, obj, old)
@@ -91,8 +95,10 @@ class Admission:
             obj["metadata"]["annotations"] = {**annotations, CREATED_BY: user_text(call)}  # who asks wrote it last
 
     async def validate(self, call: Call, obj: Json, old: Json | None) -> None:
-        judge = self.judges.get((call.resource.group, call.resource.plural))
-        if judge is not None and not call.route.subresource:
+        subresource = call.route.subresource
+        judges = self.status_judges if subresource == "status" else self.judges
+        judge = judges.get((call.resource.group, call.resource.plural))
+        if judge is not None and subresource in ("", "status"):
             await ask(judge, call, obj, old)
         if self.webhooks.validating and not call.asked:
             if call.view is not None and old is not None:

@@ -21,6 +21,8 @@ from shoal.errors import BadInput
 
 MOST_POD_SETS = 18
 HEAD, SUBMITTER = "head", "submitter"
+SUBMITTER_CONTAINER = "ray-job-submitter"
+"""KubeRay's name of it, also beside the head."""
 _AUTOSCALER = {"cpu": "500m", "memory": "512Mi"}
 _REDIS_CLEANUP = {"cpu": "200m", "memory": "256Mi"}
 _SUBMITTER_RESOURCES: Json = {
@@ -74,7 +76,9 @@ class RayJobs(Suspendable):
         if mode == "K8sJobMode":
             sets.append({"name": SUBMITTER, "count": 1, "template": _kept(_submitter_template(spec))})
         elif mode == "SidecarMode":
-            sets[0]["template"]["spec"]["containers"].append({"name": SUBMITTER, "resources": _SUBMITTER_RESOURCES})
+            sets[0]["template"]["spec"]["containers"].append(
+                {"name": SUBMITTER_CONTAINER, "resources": _SUBMITTER_RESOURCES}
+            )
         return sets
 
     def is_active(self, job: Json) -> bool:
@@ -204,7 +208,7 @@ def _submitter_template(spec: Json) -> Json:
     head = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
     containers = (head.get("spec") or {}).get("containers") or [{}]
     container: Json = {
-        "name": "ray-job-submitter",
+        "name": SUBMITTER_CONTAINER,
         "image": containers[0].get("image", ""),
         "resources": copy.deepcopy(_SUBMITTER_RESOURCES),
     }
