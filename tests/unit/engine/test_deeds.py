@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from shoal.engine import Engine, helps
-from shoal.engine.model import Explanation, HostPort
+from shoal.engine import Engine, helps, thinning
+from shoal.engine import engine as engine_module
+from shoal.engine.model import Explanation, HostPort, NewNodes
 from tests.faults import proven
 
 from .build import admitted, engine, gang, node, pods
@@ -102,3 +103,34 @@ def test_several_equal_nodes_where_one_would_not_do():
     assert admitted(judge_engine.plan(1)) == []
     fresh = judge_engine.explain("AppWrapper/default/ports", 1).new_nodes
     assert (fresh.count, fresh.amounts) == (3, {"cpu": 2000})
+
+
+def test_of_very_many_that_wait_a_few_of_each_kind_stand_for_all(monkeypatch):
+    """What is told of a thinned world is true of the whole one."""
+    monkeypatch.setattr(engine_module, "MOST_WHOLE", 0)
+    monkeypatch.setattr(thinning, "KEPT", 2)
+    seen: Counter[str] = Counter()
+    lies = [lie for seed in range(5000, 5016) for lie in judge(seed, seen, 1)]
+    assert not lies, "\n".join(lies)
+    assert seen["quota yes"] and seen["ends yes"], seen
+
+
+def test_an_explanation_is_bounded_however_many_wait():
+    """The front learns what would help; one behind thousands of equals learns its position alone."""
+    line = [gang(f"w{number:05}", pods(2), at=number) for number in range(5_000)]
+    judge_engine = engine(node("n", cpu=3), *line)
+    judge_engine.plan(6_000)
+    front = judge_engine.explain("AppWrapper/default/w00001", 6_000)
+    assert front.explored and front.release == ("AppWrapper/default/w00000",)
+    assert front.new_nodes == NewNodes(amounts={"cpu": 1000})
+    last = judge_engine.explain("AppWrapper/default/w04999", 6_000)
+    assert (last.explored, last.position, last.release, last.new_nodes) == (False, 4_999, (), None)
+
+
+def test_nothing_is_said_beyond_the_effort():
+    judge_engine = engine(node("n", cpu=4), gang("runs", pods(4)), gang("waits", pods(1), at=1))
+    judge_engine.plan(2)
+    assert judge_engine.explain("AppWrapper/default/waits", 2).release == ("AppWrapper/default/runs",)
+    short = judge_engine.explain("AppWrapper/default/waits", 2, effort=1)
+    assert (short.explored, short.release, short.least_increase) == (False, (), None)
+    assert short.message == "1 cpu needed, 0 free"
