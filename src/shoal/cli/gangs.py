@@ -45,7 +45,7 @@ def told(kind: Kind, obj: Json) -> tuple[str, str]:
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
     match kind.kind:
         case "AppWrapper":
-            return status.get("state") or status.get("phase") or "New", str(status.get("message") or "")
+            return status.get("state") or status.get("phase") or "New", str(status.get("message") or _pending(status))
         case "RayJob":
             state = status.get("jobDeploymentStatus") or ("Suspended" if spec.get("suspend") else "New")
             return state, str(status.get("message") or status.get("reason") or "")
@@ -58,6 +58,16 @@ def told(kind: Kind, obj: Json) -> tuple[str, str]:
             return "Running", ""
     conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
     return (str(conditions[-1].get("type")) if conditions else "New"), ""
+
+
+def _pending(status: Json) -> str:
+    """Which pods of a running AppWrapper have no node, as its controller has listed them."""
+    listed = [one for one in status.get("pendingpodconditions") or () if isinstance(one, dict)]
+    if not listed or status.get("state") != "Running":
+        return ""
+    every = sum(int(status.get(name) or 0) for name in ("pending", "running", "Succeeded", "failed"))
+    said = [str(one.get("message") or "") for one in listed[0].get("conditions") or ()]
+    return f"{len(listed)} of {every} pods have no node: {listed[0].get('podname', '')}: {'; '.join(said)}"
 
 
 def _lacks(spec: Json, status: Json) -> str:

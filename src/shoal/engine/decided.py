@@ -63,7 +63,7 @@ class Decided:
         state.ledger.claim(gang, wanting.here, partly=True)
         self.spoken_for.add(gang.uid)
         if gang.uid in state.fresh:
-            self.hold(gang, "obtaining", obtaining(state.pools.asked[gang.uid]))
+            self.hold(gang, "obtaining", obtaining(state.pools.to_come(gang.uid)))
 
     def hold(self, gang: Gang, reason: HoldReason, explanation: Explanation) -> None:
         self.state.fresh.pop(gang.uid, None)

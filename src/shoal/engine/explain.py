@@ -69,7 +69,7 @@ def _why(state: State, gang: Gang, now: int) -> Explanation:
         message = f"waits for {few(stopping, ', ')} to stop"
         return Explanation(message=message, reason="preempting", place="nodes", holders=tuple(stopping))
     if gang.uid in state.pools.asked:
-        return msgspec.structs.replace(obtaining(state.pools.asked[gang.uid]), reason="obtaining")
+        return msgspec.structs.replace(obtaining(state.pools.to_come(gang.uid)), reason="obtaining")
     if _has_quota(state, gang):
         refused = quota_refusal(state, gang, state.consumer(gang))
         if refused:

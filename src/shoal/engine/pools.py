@@ -60,6 +60,19 @@ class Pools:
             if nodes.pop(name, None) is not None and not nodes:
                 del self.brought[uid]
 
+    def to_come(self, uid: str) -> dict[str, int]:
+        """Of the nodes that were asked for on behalf of a gang, those that have not come."""
+        left = dict(self.asked.get(uid, {}))
+        for fact in self.brought.get(uid, {}).values():
+            came = next((name for name in sorted(left) if left[name] and self._is_of(name, fact)), "")
+            if came:
+                left[came] -= 1
+        return {name: count for name, count in left.items() if count > 0}
+
+    def _is_of(self, name: str, node: NodeFact) -> bool:
+        pool = self.facts.get(name)
+        return pool is not None and pool.labels.items() <= node.labels.items()
+
     def kept_back(self) -> list[NodeFact]:
         return [fact for uid in self.asked for fact in self.brought.get(uid, {}).values()]
 

@@ -105,6 +105,8 @@ class State:
                 self._warn(f"Node/{fact.name}", node_problem(fact))
                 if self.pools.note_node(fact):
                     self.ledger.drop_node(fact.name)
+                    if fact.held_for in self.waiting:
+                        self.fresh[fact.held_for] = None  # fewer are to come than was said
                 else:
                     self.ledger.set_node(fact)
             case NodePool():

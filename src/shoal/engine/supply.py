@@ -79,9 +79,11 @@ def explanation_of(shortfalls: Iterable[Shortfall], place_name: str = "nodes") -
 
 
 def obtaining(nodes: Mapping[str, int]) -> Explanation:
-    """Said of a gang on whose behalf nodes were asked for."""
+    """Said of a gang on whose behalf nodes were asked for, of which these have not come."""
     counts = [f"{count} node(s) of pool {name}" for name, count in sorted(nodes.items())]
     message = f"there is no room for it now; waits for {few(counts, ', ')} to come"
+    if not nodes:
+        message = "the nodes that were asked for on its behalf have come; waits until it has room for all its pods"
     shortfall = Shortfall(kind="obtaining", resource="nodes", missing=sum(nodes.values()), place="nodes",
                           message=message)  # fmt: skip
     return Explanation(message=message, shortfalls=(shortfall,), place="nodes")

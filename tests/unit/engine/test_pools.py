@@ -63,6 +63,22 @@ def test_nothing_starts_before_all_nodes_are_there_and_nobody_else_takes_the_fir
     assert admitted(judge.plan(3 * SECOND)) == ["wide"]
 
 
+def test_nodes_that_came_are_not_waited_for():
+    shape = pool("more", 5, cpu=4, labels={"pool": "more"})
+    judge = engine(shape, gang("wide", pods(3, cpu=3)))
+    plan = judge.plan(1)
+    first, second, third = come(plan.obtains[0], {"more": shape})
+    judge.update(first)
+    waiting = "there is no room for it now; waits for 2 node(s) of pool more to come"
+    assert why(judge.plan(2), "wide") == waiting
+    assert judge.explain("AppWrapper/default/wide", 2).message == waiting
+    judge.update(second)
+    judge.update(msgspec.structs.replace(third, unschedulable=True))
+    assert why(judge.plan(3), "wide").startswith("the nodes that were asked for on its behalf have come")
+    judge.update(third)
+    assert admitted(judge.plan(4)) == ["wide"]
+
+
 def test_room_that_exists_is_kept_for_the_gang_that_asked():
     judge = engine(node("n", cpu=4), pool("more", 1), gang("wide", pods(2, cpu=4), at=1))
     assert asked(judge.plan(SECOND)) == {"wide": {"more": 1}}
