@@ -64,9 +64,6 @@ else
 	done
 endif
 
-test-long: setup ## what takes too long for every day: a million requests of any shape as five kinds of user
-	@$(BIN)/python -m tests.attacks.fuzz --requests 1000000
-
 attacks: setup ## attack a cluster as a hostile account and as a stranger; prints what was tried and refused
 	@echo "— attacks"
 	@$(BIN)/python -m tests.attacks

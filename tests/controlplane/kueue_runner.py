@@ -125,7 +125,6 @@ def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
         *("--generatorConfig", str(generator), "--minimalKueue", str(subject)),
         *("--qps", "1000", "--burst", "2000", "--timeout", f"{limit + 60:.0f}s"),
     ]
-    # A process group of its own: what it starts is ended with it, whatever happens.
     with (folder / "runner.log").open("wb") as said, _ended(command, said, _environment(folder)) as runner:
         started = time.monotonic()
         try:
@@ -133,10 +132,11 @@ def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
         except subprocess.TimeoutExpired:
             ended = False
             runner.send_signal(signal.SIGINT)
-            runner.wait(GENTLE)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                runner.wait(GENTLE)
         wall = time.monotonic() - started
     if not (folder / "wlStates.csv").exists():
-        raise RuntimeError(f"Kueue's runner recorded nothing: {_last_words(folder / 'runner.log')}")
+        raise RuntimeError(f"Kueue's runner ended without a record: {_last_words(folder / 'runner.log')}")
     return _read(folder, subject, generator, ended, wall)
 
 
@@ -158,6 +158,19 @@ def _ended(command: list[str], said: Any, environment: dict[str, str]) -> Any:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        for other in _started_from(Path(environment["KUBEBUILDER_ASSETS"])):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(other, signal.SIGKILL)
+
+
+def _started_from(assets: Path) -> list[int]:
+    """The runner gives its API server and etcd groups of their own; where it was killed, they stay."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if entry.read_bytes().startswith(f"{assets}/".encode()):
+                found.append(int(entry.parent.name))
+    return found
 
 
 def _environment(folder: Path) -> dict[str, str]:
