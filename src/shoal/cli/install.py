@@ -92,6 +92,7 @@ def command(
             queues=not only or "queues" in controller.chosen_parts(only),
             impersonates=choices.wrapper_settings({}, settings).create_as_creator,
             clusters=bool(only) and "clusters" in controller.chosen_parts(only or ""),
+            ray=not only or "ray" in controller.chosen_parts(only),
         )
     )
     if dry_run:

@@ -36,14 +36,19 @@ def objects(
     queues: bool = True,
     impersonates: bool = False,
     clusters: bool = False,
+    ray: bool = True,
 ) -> list[Json]:
     """Everything, in the order it is applied. `impersonates`: wrapped objects are created as the user. Without `queues`
-    their kinds and webhooks are left to the Kueue that is there. `clusters`: it is the hub of several."""
+    their kinds and webhooks are left to the Kueue that is there. `clusters`: the hub of several. `ray`: we run Ray
+    clusters, each of which gets a role."""
     return [
         *(one for one in load_crds(legacy=legacy) if queues or one["spec"]["group"] != QUEUE_GROUP),
         _object("v1", "Namespace", namespace, None),
         _object("v1", "ServiceAccount", NAME, namespace),
-        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": rules(impersonates, clusters)},
+        {
+            **_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None),
+            "rules": rules(impersonates, clusters, ray),
+        },
         _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
         asking_role(),
         {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
@@ -57,7 +62,7 @@ def objects(
     ]
 
 
-def rules(impersonates: bool = False, clusters: bool = False) -> list[Json]:
+def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True) -> list[Json]:
     """What the controllers do, cluster-wide."""
     return [
         *(rule for group in ("workload.codeflare.dev", "mcad.ibm.com") for rule in _wrapper_rules(group)),
@@ -92,10 +97,7 @@ def rules(impersonates: bool = False, clusters: bool = False) -> list[Json]:
         _rule("ray.io", ["rayclusters", "rayjobs", "rayservices"], (*_OWN, "update")),
         _rule("ray.io", ["rayclusters/status", "rayjobs/status"], ("patch", "update")),
         _rule("ray.io", ["rayclusters/finalizers", "rayjobs/finalizers"], ("update",)),
-        _rule("ray.k8s.io", ["rays"], _READ),
-        _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
-        _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
-        _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),
+        *(_ray_rules() if ray else ()),
         *(_impersonation_rules() if impersonates else ()),
         *(_hub_rules() if clusters else ()),
     ]
@@ -125,6 +127,16 @@ def _impersonation_rules() -> list[Json]:
     return [
         _rule("", ["users", "groups", "serviceaccounts"], ("impersonate",)),
         _rule("authentication.k8s.io", ["uids"], ("impersonate",)),
+    ]
+
+
+def _ray_rules() -> list[Json]:
+    """Only where Ray clusters are run by us: who may write roles and bindings is to be watched."""
+    return [
+        _rule("ray.k8s.io", ["rays"], _READ),
+        _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
+        _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
+        _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),  # for the autoscaler of a cluster
     ]
 
 

@@ -38,6 +38,21 @@ def test_controllers_that_do_not_exist_are_refused_before_anything_is_installed(
     assert answer.exit_code == 2 and "there is no controller other; choose from appwrapper" in answer.output
 
 
+def test_without_ray_nobody_may_write_roles() -> None:
+    def written(*arguments: str) -> set[str]:
+        return {
+            part
+            for rule in rules(*arguments)
+            for part in rule["resources"]
+            if part in ("roles", "rolebindings", "rays")
+        }
+
+    for only in ("appwrapper", "queues", "appwrapper,queues", "appwrapper,queues,clusters"):
+        assert written("--only", only) == set(), only
+    for arguments in ((), ("--only", "ray"), ("--only", "appwrapper,ray")):
+        assert written(*arguments) == {"roles", "rolebindings", "rays"}
+
+
 def test_only_who_creates_as_users_may_act_as_them() -> None:
     assert not any("impersonate" in rule["verbs"] for rule in rules())
     acting = [rule["resources"] for rule in rules("--set", "create_as_creator=true") if "impersonate" in rule["verbs"]]
