@@ -16,7 +16,7 @@ from tests.checker import assert_holds, from_audit
 from tests.checker.at_rest import Rules
 from tests.controlplane import build
 from tests.e2e import invariants
-from tests.resting import hold_by
+from tests.resting import Beside
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 
@@ -33,9 +33,11 @@ class Machine:
         self.environment["KUBECACHEDIR"] = str(home / "kubectl-cache")  # another server may have had its port
         self._audit = home / "audit.log"
         self.rules = Rules()
+        self._beside: Beside | None = None
         self.kubectl_path = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
 
     def up(self, *arguments: str) -> str:
+        self._forget()
         chosen = dict(pairwise(arguments))
         self.rules = Rules(
             wrapper_supply=chosen.get("--supply", "fit"),
@@ -50,6 +52,7 @@ class Machine:
         started = invariants.whole_tree(home)
         if home.running() is not None:
             invariants.hold_while_running(home, lambda: (self.get("pods", "-A")["items"], self.get("nodes")["items"]))
+        self._forget()
         said = self.shoal("down", "--name", self.name, *arguments)
         invariants.hold_afterwards(home, started)
         judge(self._audit)
@@ -59,7 +62,14 @@ class Machine:
         """Judge what is stored once nothing changes, where a cluster runs that decides."""
         home = Home(self.name, self.home / "shoal")
         if home.running() is not None:
-            hold_by(home.kubeconfig, self.rules)
+            self._beside = self._beside or Beside(home.kubeconfig)
+            self._beside.hold(self.rules)
+
+    def _forget(self) -> None:
+        """Connections to a cluster that is gone, or comes back elsewhere."""
+        if self._beside is not None:
+            self._beside.close()
+        self._beside = None
 
     def shoal(self, *arguments: str, fails: bool = False) -> str:
         """What the command printed; `fails` expects it to refuse and returns its complaint."""
