@@ -209,7 +209,7 @@ async def test_a_workload_that_is_refused_is_told_on_its_job(quiet: Cluster) -> 
     cluster.server.admission.judges[("kueue.x-k8s.io", "workloads")] = refuses
     (made,) = await make(cluster, job("train"))
     assert "no more than ten workloads here" in await warning(cluster, made, "CreateWorkloadRefused")
-    assert "no more than ten workloads here" in controller.reconciler.last_warning(made["metadata"]["uid"])
+    assert "no more than ten workloads here" in controller.reconciler.warnings.last(made["metadata"]["uid"])
     assert (await cluster.get(kinds.JOB, "train"))["spec"]["suspend"] is True
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from shoal.api import kinds
-from shoal.api.kind import Kind
+from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues import steps
 from shoal.controllers.queues.controller import QueueController
 from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.world import QUEUE_KINDS
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (
+    QUEUE,
     cluster_queue,
     complete,
     counts,
@@ -31,6 +34,7 @@ from tests.unit.queues.build import (
     usage,
 )
 from tests.unit.queues.conftest import decide
+from tests.unit.queues.test_leaving import priority_class
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
 
@@ -217,3 +221,102 @@ async def test_a_workload_of_another_owner_keeps_its_quota_until_that_owner_give
     steps.give_back(draft)  # as that controller does when they have
     await cluster.client.patch(kinds.WORKLOAD, "theirs", "default", {"status": draft.change}, subresource="status")
     await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (0, 0, 0))
+
+
+async def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(quiet: Cluster) -> None:
+    decide(quiet)
+    await make(quiet, flavor(), cluster_queue(quota={"cpu": "64"}), local_queue())
+    (made,) = await make(quiet, job("train", 32))  # quota, and no room
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("QuotaReserved"))
+    await quiet.client.patch(kinds.JOB, "train", "default", {"metadata": {"labels": {QUEUE: None}}})
+    await quiet.until_gone(kinds.WORKLOAD, name_of(made))
+    await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (0, 0, 0))
+    assert (await quiet.get(kinds.JOB, "train"))["spec"]["suspend"] is True
+
+
+# --- who hears of what
+
+WAITING, QUEUE_NAME = "workload", "cluster-queue"
+CHANGES: dict[Kind, tuple[str, Json, set[str]]] = {
+    kinds.CLUSTER_QUEUE: (
+        QUEUE_NAME,
+        {"spec": {"stopPolicy": "Hold"}},
+        {"ClusterQueue", WAITING, "status of LocalQueue", "status of ResourceFlavor", "status of AdmissionCheck"},
+    ),
+    kinds.COHORT: ("all", {"spec": {"fairSharing": {"weight": "2"}}}, {"Cohort"}),
+    kinds.RESOURCE_FLAVOR: (
+        "default-flavor",
+        {"spec": {"nodeLabels": {"zone": "a"}}},
+        {"Flavor", "status of ClusterQueue", "status of LocalQueue"},
+    ),
+    kinds.LOCAL_QUEUE: (
+        "user-queue",
+        {"spec": {"stopPolicy": "Hold"}},
+        {"LocalQueue", WAITING, "status of ClusterQueue"},
+    ),
+    kinds.ADMISSION_CHECK: (
+        "nodes",
+        {"spec": {"parameters": {"name": "other"}}},
+        {"ClusterQueue", WAITING, "status of ClusterQueue", "status of AdmissionCheck"},
+    ),
+    kinds.PROVISIONING_REQUEST_CONFIG: (
+        "nodes-config",
+        {"spec": {"provisioningClassName": "other.example"}},
+        {WAITING, "status of AdmissionCheck"},
+    ),
+    kinds.WORKLOAD_PRIORITY_CLASS: ("high", {"value": 5}, {WAITING}),
+    kinds.PRIORITY_CLASS: ("usual", {"globalDefault": True}, {"job without a class"}),
+    kinds.NAMESPACE: ("default", {"metadata": {"labels": {"team": "a"}}}, {"Namespace"}),
+    kinds.LIMIT_RANGE: ("small", {"spec": {"limits": [{"type": "Container", "max": {"cpu": "9"}}]}}, {"Gang", WAITING}),
+    kinds.RUNTIME_CLASS: ("boxed", {"overhead": {"podFixed": {"cpu": "2"}}}, {"Gang", WAITING}),
+}
+"""What the controller watches beside jobs and Workloads: a change of it, and which facts and loops hear of it."""
+
+
+def test_every_kind_that_is_watched_wakes_something() -> None:
+    assert set(CHANGES) == set(QUEUE_KINDS)
+
+
+@pytest.mark.parametrize("kind", list(CHANGES), ids=lambda kind: kind.kind)
+async def test_a_change_is_heard_by_all_that_depend_on_it(
+    quiet: Cluster, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = decide(quiet)
+    await make(quiet, flavor(), provisioning_config(), provisioning_check(), priority_class("high", 1))
+    await make(quiet, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "all"}})
+    await make(quiet, cluster_queue(quota={"cpu": "1"}, checks=["nodes"]), local_queue())
+    for other, body in (
+        (kinds.PRIORITY_CLASS, {"metadata": {"name": "usual"}, "value": 0}),
+        (kinds.LIMIT_RANGE, {"metadata": {"name": "small"}, "spec": {"limits": []}}),
+        (kinds.RUNTIME_CLASS, {"metadata": {"name": "boxed"}, "handler": "boxed"}),
+    ):
+        await quiet.create(other, {"apiVersion": other.api_version, "kind": other.kind, **body})
+    classed = job("train", 9, labels={"kueue.x-k8s.io/priority-class": "high"})
+    made, plain = await make(quiet, classed, job("plain", 9))
+    for one in (made, plain):
+        await quiet.until(kinds.WORKLOAD, name_of(one), lambda stored: said(stored, "QuotaReserved")[0] == "False")
+    await quiet.settled()
+    heard: set[str] = set()
+    named = {name_of(made): WAITING, name_of(plain): "job without a class"}
+    engine = controller._host.engine
+    look, publish, update = controller.queue.enqueue, controller.statuses.enqueue, engine.update
+
+    def looked(key: Key, after: float = 0.0) -> None:
+        heard.add(named.get(key.name, ""))
+        look(key, after)
+
+    def published(at: tuple[Kind, Key], after: float = 0.0) -> None:
+        heard.add(f"status of {at[0].kind}")
+        publish(at, after)
+
+    def updated(fact: Any) -> None:
+        heard.add(type(fact).__name__)
+        update(fact)
+
+    monkeypatch.setattr(controller.queue, "enqueue", looked)
+    monkeypatch.setattr(controller.statuses, "enqueue", published)
+    monkeypatch.setattr(engine, "update", updated)
+    name, change, wanted = CHANGES[kind]
+    await quiet.client.patch(kind, name, "default" if kind.namespaced else None, change)
+    await quiet.settled()
+    assert wanted <= heard

@@ -75,7 +75,7 @@ class QueueController:
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )
-        refusal_of = self.reconciler.last_warning
+        refusal_of = self.reconciler.warnings.last
         self._subjects = Subjects(self.world, self.pending, self.settings.copied_labels, refusal_of)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
@@ -218,7 +218,7 @@ class QueueController:
     def _job_changed(self, kind: GangJob, change: Change) -> None:
         job: Json = change.new or change.old
         if change.new is None:
-            self.reconciler.forget_job(job["metadata"]["uid"])
+            self.reconciler.warnings.forget(job["metadata"]["uid"])
             self.queue.enqueue(self.world.forget_job(kind, job))
         elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
             key = self.world.note_job(kind, job)
@@ -311,9 +311,8 @@ class QueueController:
         self._note_cluster_queues()
         for queue in self.world.others[kinds.CLUSTER_QUEUE].list():
             self._tell_cluster_queue(queue["metadata"]["name"])
-        for workload in self.world.workloads.list():
-            if (workload.get("status") or {}).get("admissionChecks"):
-                self.queue.enqueue(key_of(workload))
+            if named_by(upgrade(queue), kinds.ADMISSION_CHECK):
+                self._tell_all(self._workloads_of(queue["metadata"]["name"]))
 
     def _workloads_of(self, cluster_queue: str) -> list[Json]:
         found = self.world.workloads.by_index("reserved", cluster_queue)

@@ -14,17 +14,19 @@ from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import elsewhere, requests, steps, words
+from shoal.controllers.queues import elsewhere, ownership, requests, steps, words
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.duties import Duties, Situation, is_active
 from shoal.controllers.queues.facts import Facts
 from shoal.controllers.queues.inject import StartError
-from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import Provisioning
 from shoal.controllers.queues.recovery import Incomplete
+from shoal.controllers.queues.warnings import Warnings
 from shoal.controllers.queues.workloads import (
     NoSuchClass,
+    class_of,
     infos_of,
     is_same_shape,
     new_workload,
@@ -32,7 +34,7 @@ from shoal.controllers.queues.workloads import (
     spec_change,
     spec_of,
 )
-from shoal.controllers.queues.world import annotation, controller_of, group_of, label, prebuilt_name
+from shoal.controllers.queues.world import annotation, controller_of, label, prebuilt_name
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
@@ -58,15 +60,7 @@ class Reconciler:
         self._incomplete = incomplete
         self._duties = Duties(office.world, office.pending, office.settings, incomplete.verdict)
         self._provisioning = Provisioning(office)
-        self._told: dict[str, tuple[str, str]] = {}
-        """The last warning about a job, by UID."""
-
-    def last_warning(self, uid: str) -> str:
-        """What keeps the job with this UID from being queued as it is written; empty where nothing does."""
-        return self._told.get(uid, ("", ""))[1]
-
-    def forget_job(self, uid: str) -> None:
-        self._told.pop(uid, None)
+        self.warnings = Warnings(office)
 
     async def reconcile(self, key: Key) -> float | None:
         found = self._world.job_of(key)
@@ -89,9 +83,12 @@ class Reconciler:
             ended = await self._follow_job(draft, *found)
             if ended:
                 return None
-        elif self._is_orphan(workload):
+        elif ownership.is_orphan(workload):
             steps.finish(draft, "OwnerNotFound", "The owner of the workload was not found")
             await self._office.store(draft)
+            return None
+        elif await ownership.has_left_its_queue(self._office.client, workload):
+            await self._office.writer.delete(kinds.WORKLOAD, workload)
             return None
         if draft.is_true("DeactivationTarget") and is_active(workload):
             await self._patch(workload, {"spec": {"active": False}})
@@ -127,18 +124,11 @@ class Reconciler:
         if self._pods_left(workload["metadata"]["uid"]) or elsewhere.is_held(workload):
             return False
         if found is None:
-            return self._cannot_have_started(workload)
+            return ownership.cannot_have_started(workload)
         kind, job = found
         if elsewhere.is_managed(job):
             return True
         return kind.is_suspended(job) and not kind.is_active(job)
-
-    def _cannot_have_started(self, workload: Json) -> bool:
-        """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
-        owner = controller_of(workload)
-        if owner is not None and (group_of(owner), str(owner.get("kind"))) in BY_NAME:
-            return True
-        return elsewhere.is_copy(workload) or not Draft(workload, 0).is_true("Admitted")
 
     # --- the job
 
@@ -161,19 +151,19 @@ class Reconciler:
         try:
             body = new_workload(kind, job, self._world, self._office.settings.copied_labels)
         except NoSuchClass as error:
-            self._tell_once(job, "WorkloadPriorityClassNotFound", str(error))
+            self.warnings.tell(job, "WorkloadPriorityClassNotFound", str(error))
             return RETRY_CLASS
         except BadInput as error:
-            self._tell_once(job, "InvalidJob", str(error))
+            self.warnings.tell(job, "InvalidJob", str(error))
             return None
         try:
             made = await self._office.writer.create(kinds.WORKLOAD, body)
         except AlreadyExists:
             return 0.5  # ours from before a restart, and the cache has not seen it yet
         except (Invalid, Forbidden) as error:
-            self._tell_once(job, "CreateWorkloadRefused", f"it stays suspended: its Workload is refused: {error}")
+            self.warnings.tell(job, "CreateWorkloadRefused", f"it stays suspended: its Workload is refused: {error}")
             return RETRY_REFUSED
-        self._told.pop(job["metadata"]["uid"], None)
+        self.warnings.forget(job["metadata"]["uid"])
         self._world.workloads.note_write(made)
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         self._office.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
@@ -232,7 +222,7 @@ class Reconciler:
                 message = (
                     "it stays suspended: the API server drops fields of its pods from the Workload; update Kueue's CRDs"
                 )
-                self._tell_once(job, "UpdateWorkloadRefused", message)
+                self.warnings.tell(job, "UpdateWorkloadRefused", message)
                 return False
             if changed:
                 name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
@@ -252,11 +242,11 @@ class Reconciler:
         admitted = draft.is_true("Admitted") or bool(prebuilt_name(job))  # a prebuilt one has a limit of its own
         change = spec_change(workload, wanted, reserved=reserved, admitted=admitted)
         named = label(job, words.PRIORITY_CLASS)
-        if reserved and named and named != _class_of(workload) and "priorityClassRef" not in change:
+        if reserved and named and named != class_of(workload) and "priorityClassRef" not in change:
             message = (
                 f"WorkloadPriorityClass {named} counts from when the job has no quota: until then it cannot change"
             )
-            self._tell_once(job, "PriorityClassNotApplied", message)
+            self.warnings.tell(job, "PriorityClassNotApplied", message)
         return not change or not await self._change_workload(workload, job, {"spec": change}, ", ".join(change))
 
     async def _change_workload(self, workload: Json, job: Json, change: Json, what: str) -> bool | None:
@@ -265,18 +255,12 @@ class Reconciler:
         try:
             stored = await self._patch(workload, change)
         except (Invalid, Forbidden) as error:
-            self._tell_once(job, "UpdateWorkloadRefused", f"the Workload cannot take over the job's {what}: {error}")
+            self.warnings.tell(job, "UpdateWorkloadRefused", f"the Workload cannot take over the job's {what}: {error}")
             return False
         if stored["metadata"]["resourceVersion"] == workload["metadata"]["resourceVersion"]:
             return None
-        self._told.pop(job["metadata"]["uid"], None)
+        self.warnings.forget(job["metadata"]["uid"])
         return True
-
-    def _tell_once(self, job: Json, reason: str, message: str) -> None:
-        """A warning that holds until something changes is not repeated with every look."""
-        if self._told.get(job["metadata"]["uid"]) != (reason, message):
-            self._told[job["metadata"]["uid"]] = (reason, message)
-            self._office.tell(job, "Warning", reason, message)
 
     async def _start_or_stop(self, workload: Json, kind: GangJob, job: Json) -> float | None:
         draft = Draft(workload, self._office.clock.now())
@@ -388,16 +372,8 @@ class Reconciler:
         except NotFound:
             pass
 
-    def _is_orphan(self, workload: Json) -> bool:
-        return not workload["metadata"].get("ownerReferences") and bool(label(workload, words.JOB_UID))
-
     async def _patch(self, workload: Json, change: Json) -> Json:
         stored = await self._office.writer.patch(kinds.WORKLOAD, workload, change)
         if not stored["metadata"].get("deletionTimestamp"):
             self._world.workloads.note_write(stored)
         return stored
-
-
-def _class_of(workload: Json) -> str:
-    reference = (workload.get("spec") or {}).get("priorityClassRef") or {}
-    return str(reference.get("name") or "") if reference.get("kind") == kinds.WORKLOAD_PRIORITY_CLASS.kind else ""

@@ -175,6 +175,12 @@ def _part(pod_set: Json, name: str) -> list[Any]:
     return list(_plain(((pod_set.get("template") or {}).get("spec") or {}).get(name) or ()))
 
 
+def class_of(workload: Json) -> str:
+    """The WorkloadPriorityClass that it names; empty where it names none, or a class of pods."""
+    reference = (workload.get("spec") or {}).get("priorityClassRef") or {}
+    return str(reference.get("name") or "") if reference.get("kind") == kinds.WORKLOAD_PRIORITY_CLASS.kind else ""
+
+
 def _plain(value: Any) -> Any:
     """Without what says nothing: a stored Workload has defaults that the template in an AppWrapper leaves out."""
     if isinstance(value, Mapping):

@@ -1,0 +1,41 @@
+"""Whose a Workload is when no job that we watch stands behind it: an orphan, a copy, one that others made.
+
+Asked by the reconciler before it lets go of quota or of the Workload itself.
+"""
+
+from __future__ import annotations
+
+from shoal.api.meta import Json
+from shoal.controllers.queues import elsewhere, words
+from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.world import controller_of, group_of, label
+from shoal.kube.client import Client
+from shoal.kube.errors import Forbidden, NotFound
+
+
+def is_orphan(workload: Json) -> bool:
+    """Made for a job that has let it go."""
+    return not workload["metadata"].get("ownerReferences") and bool(label(workload, words.JOB_UID))
+
+
+def cannot_have_started(workload: Json) -> bool:
+    """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
+    return _job_kind(workload) is not None or elsewhere.is_copy(workload) or not Draft(workload, 0).is_true("Admitted")
+
+
+async def has_left_its_queue(client: Client, workload: Json) -> bool:
+    """Is its job there, and names no queue any more? Then we do not watch it, and it needs no quota of ours."""
+    owner, kind = controller_of(workload), _job_kind(workload)
+    if owner is None or kind is None:
+        return False
+    try:
+        job = await client.get(kind.kind, owner["name"], workload["metadata"]["namespace"])
+    except (NotFound, Forbidden):
+        return False
+    return bool(job["metadata"]["uid"] == owner.get("uid")) and not label(job, words.QUEUE)
+
+
+def _job_kind(workload: Json) -> GangJob | None:
+    owner = controller_of(workload)
+    return BY_NAME.get((group_of(owner), str(owner.get("kind")))) if owner is not None else None
