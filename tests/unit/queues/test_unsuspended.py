@@ -57,7 +57,7 @@ async def small(quiet: Cluster) -> Cluster:
     return quiet
 
 
-async def comes_to_nothing(cluster: Cluster, made: Json) -> None:
+async def waits_without_a_pod(cluster: Cluster, made: Json) -> None:
     """Unsuspended by hand, again and again: each time it stands still again, without a pod."""
     kind = KINDS[made["kind"]]
     stored = await cluster.create(kind, made)
@@ -81,11 +81,11 @@ def believes_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f151_a_cluster_that_is_started_past_its_queue_is_stopped_to_the_last_pod(small: Cluster) -> None:
     """F151: a user unsuspends a RayCluster that waits for quota. Holds: I5, it is suspended again and no pod of it is
     left, though its status never said that it ran."""
-    await comes_to_nothing(small, ray_cluster("train", 4))
+    await waits_without_a_pod(small, ray_cluster("train", 4))
 
 
 @pytest.mark.parametrize(
     "made", [ray_job("train", 4), job("train", 5), app_wrapper("train", 5)], ids=["RayJob", "Job", "AppWrapper"]
 )
 async def test_what_is_started_past_its_queue_is_stopped_to_the_last_pod(small: Cluster, made: Json) -> None:
-    await comes_to_nothing(small, made)
+    await waits_without_a_pod(small, made)
