@@ -16,8 +16,9 @@ from shoal.controllers.queues.pending import Pending
 from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Cohort, LocalQueue, Settings, Terms
 from shoal.engine.kueue.facts import terms_of
-from shoal.engine.model import Gang, Namespace, Plan
+from shoal.engine.model import Gang, Namespace, NodeFact, Plan, Supply
 from tests.unit.engine.kueue.random_world import random_facts, random_gang
+from tests.unit.engine.kueue.world import CPU
 
 replace = msgspec.structs.replace
 SECOND = 1_000_000
@@ -30,6 +31,11 @@ class Town:
         self.settings = Settings(fair_sharing=self.chance.random() < 0.4, step_budget=5_000)
         self.now = SECOND
         self.facts: dict[str, Any] = {"namespace": Namespace(name="default")}
+        self.supply: Supply = self.chance.choice(("off", "off", "fit"))
+        if self.supply == "fit":  # then some have quota and wait for room
+            for name in ("north", "south"):
+                cpu = self.chance.randint(2, 12) * CPU
+                self.facts[name] = NodeFact(name=name, allocatable={"cpu": cpu})
         for fact in random_facts(self.chance):
             self._note(fact)
         self.queues = [fact.name for fact in self.facts.values() if isinstance(fact, ClusterQueue)]
@@ -163,6 +169,9 @@ class Town:
                 self._remove(chance.choice(running))
             case 6 if keys:
                 self._remove(chance.choice(keys))
+            case 7 if keys and chance.random() < 0.3:
+                gang = self.stored[chance.choice(keys)][1]
+                self._say("checks", replace(gang, checks_done=True))
             case 7 if keys:
                 gang = self.stored[chance.choice(keys)][1]
                 self._say("priority", replace(gang, priority=chance.choice((0, 10, 100))))
@@ -190,7 +199,7 @@ class Town:
 
     def _new(self) -> Gang:
         gang = random_gang(self.chance, self.number, self.queues)
-        return replace(gang, created_at=self.now, supply="off")
+        return replace(gang, created_at=self.now, supply=self.supply, checks_done=self.chance.random() < 0.8)
 
     def _say(self, what: str, gang: Gang) -> None:
         self.history.append(f"{what} {gang.name}: {gang.queue} {gang.priority} {gang.pod_sets}")
