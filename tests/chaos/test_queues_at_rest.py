@@ -18,7 +18,6 @@ from shoal.engine.model import Gang
 from tests.chaos.decided_town import Town
 from tests.checker.rest_quota import Limit, Node, Usage
 from tests.faults import Switch
-from tests.unit.engine.kueue.test_overtaken import goes_by_its_shape_alone
 from tests.unit.queues.test_overtaken import decides_without_taking_back, drops_what_is_not_stored
 
 HOLDING = ("reserved", "admitted", "stopping")
@@ -122,7 +121,6 @@ def test_at_rest_nothing_waits_in_vain_and_nothing_is_charged_in_vain(seed: int)
     [
         (decides_without_taking_back, 40),
         (drops_what_is_not_stored, 40),
-        (goes_by_its_shape_alone, 250),
     ],
 )
 def test_the_rules_find_what_was_once_wrong(monkeypatch: pytest.MonkeyPatch, without: Switch, worlds: int) -> None:
