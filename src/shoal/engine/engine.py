@@ -93,7 +93,7 @@ class Engine:
         if gang is not None and gang.dialect == "kueue" and gang.state == "waiting":
             found = self._queues.explain(key)
         else:
-            found = explain(self._state, key, now)
+            found = explain(self._state, key, now, guess=self._unchanging * FEWEST_TRIALS <= effort)
         if gang is None or found is None or found.reason in NO_HELP:
             return found
         return self._with_help(gang, found, now, effort)
@@ -121,10 +121,15 @@ class Engine:
             together=found_help.together,
         )
 
+    @property
+    def _unchanging(self) -> int:
+        """Nodes and pods: all of them are in every copy."""
+        return len(self._state.ledger.pods) + self._state.ledger.room.node_count
+
     def _rehearsal(self, gang: Gang, now: int, effort: int) -> Rehearsal | None:
         """A copy to try things on, of everything or of what matters; None where even that is too much."""
         state = self._state
-        fixed = len(state.ledger.pods) + state.ledger.room.node_count
+        fixed = self._unchanging
         if (fixed + len(state.gangs)) * FEWEST_TRIALS <= effort and len(state.gangs) <= MOST_WHOLE:
             return Rehearsal(self, gang.key, now, fixed + len(state.gangs), effort)
         if fixed * FEWEST_TRIALS > effort:

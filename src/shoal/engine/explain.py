@@ -22,8 +22,8 @@ from shoal.engine.supply import explanation_of, few, find_room, obtaining
 from shoal.engine.victims import shortest_list
 
 
-def explain(state: State, key: str, now: int) -> Explanation | None:
-    """What is short and what would help, were nothing ahead of it; `Engine.explain` goes on from there."""
+def explain(state: State, key: str, now: int, *, guess: bool = True) -> Explanation | None:
+    """What is short and, with `guess`, what would help were nothing ahead of it; `Engine.explain` starts from there."""
     gang = state.gangs.get(key)
     if gang is None or not (wants_room(gang) or gang.uid in state.problems):
         return None
@@ -33,7 +33,7 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
     state.ledger.settle()
     found = _why(state, gang, now)
     own, own_length = own_position(state, gang, now)
-    release = _release(state, gang) if found.shortfalls else ()
+    release = _release(state, gang) if found.shortfalls and guess else ()
     return msgspec.structs.replace(
         found,
         position=position(state, gang, now),
@@ -41,9 +41,9 @@ def explain(state: State, key: str, now: int) -> Explanation | None:
         own_position=own,
         own_queue_length=own_length,
         holders=found.holders or holders(state, gang, found.shortfalls),
-        least_increase=_least_increase(state, gang, found),
+        least_increase=_least_increase(state, gang, found) if guess else None,
         release=release,
-        too_large=found.reason == "resources" and not release,
+        too_large=guess and found.reason == "resources" and not release,
     )
 
 
