@@ -159,6 +159,8 @@ async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
     pods = {told: status[name] for name, told in _COUNTS.items() if status.get(name)}
     found = {**_named(kind, obj), "state": _STATES.get(state, state.lower()), "since": _since(obj), "pods": pods}
     found |= explain.described(wrapper, names)
+    if not found.get("message") and state == "Running":
+        found["message"] = gangs.told(kind, obj)[1]
     if not status:
         found["message"] = "no controller has looked at it yet; is one running? (shoal up, or shoal controller)"
     elif (obj.get("spec") or {}).get("suspend"):

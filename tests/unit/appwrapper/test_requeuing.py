@@ -19,6 +19,7 @@ from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.pods import GangPod
 from shoal.engine.model import PodFact
+from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import (
@@ -237,6 +238,37 @@ def test_f008_slow_images_and_replaced_pods_are_not_failures() -> None:
 def never_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "judge_binding", lambda *arguments: monitor.Verdict())
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
+
+
+class Later(SystemClock):
+    """Ten minutes from now."""
+
+    def now(self) -> int:
+        return super().now() + 600 * SECOND
+
+
+def counts_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.controllers.appwrapper.intake.created_at", lambda pod: 0)
+    monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
+
+
+@proven(without=counts_from_its_own_start)
+async def test_f160_how_long_pods_have_no_node_outlives_the_controller(quiet: Cluster) -> None:
+    """F160: the controller is started again while a pod of a gang finds no node. Holds: the time that it had until then
+    counts, and the gang goes back."""
+    settings = AppWrapperSettings(bind_seconds=300)
+    first = quiet.start(AppWrapperController(quiet.client, settings).run())
+    await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", *(pod(name, cpu="1") for name in ("a", "b"))))
+    await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
+    await set_pod(quiet, "a", "Running")
+    await quiet.settled()
+    assert has_state("Running")(await quiet.get(kinds.APP_WRAPPER, "gang"))
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    quiet.start(AppWrapperController(quiet.client, settings, clock=Later()).run())
+    await quiet.until(kinds.POD, "a", lambda one: "deletionTimestamp" in one["metadata"])
+    back = await quiet.get(kinds.APP_WRAPPER, "gang")
+    assert ("PreemptCandidate", "PodsFailedScheduling") in [one[:2] for one in trail(back)]
 
 
 @proven(without=never_notices)
