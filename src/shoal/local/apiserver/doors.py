@@ -17,7 +17,7 @@ from aiohttp.web_protocol import RequestHandler
 HANDSHAKE_SECONDS = 10.0
 """For TLS."""
 STRANGER_SECONDS = 10.0
-"""For the headers of a first request with good credentials."""
+"""For the headers of a first request; one without good credentials is answered, and that is all."""
 IDLE_SECONDS = 180.0
 """Between requests; longer than common clients keep a connection."""
 BODY_SECONDS = 60.0
@@ -58,7 +58,7 @@ class Doors(web.Server):
         super().connection_lost(handler, exc)
 
     def known(self, handler: RequestHandler) -> None:
-        """It has shown who it is."""
+        """It has sent a whole request."""
         self.strangers.pop(handler, None)
 
     def _show_out(self, handler: RequestHandler) -> None:

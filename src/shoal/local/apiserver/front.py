@@ -68,6 +68,9 @@ class Front:
             self._listener = self._doors = None
 
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        user: User | None = None
+        if self._doors is not None:
+            self._doors.known(http.protocol)  # until it is answered; without good credentials it ends with that
         try:
             self._check_origin(http)
             request = self._head(http)
@@ -75,13 +78,11 @@ class Front:
             user = self._server.authenticator.user(request.headers, certificate)
             if user is None:  # whatever else was sent is not read
                 return _last(await self._whole(http, await self._server.handle(request, None)))
-            if self._doors is not None:
-                self._doors.known(http.protocol)
             return await self._serve(http, request, user)
         except Refused as refusal:
             refused = Response(refusal.code, {"content-type": "application/json", **refusal.headers}, refusal.encoded())
             answer = await self._whole(http, refused)
-            return _last(answer) if http.can_read_body else answer
+            return _last(answer) if user is None or http.can_read_body else answer
 
     async def _serve(self, http: web.BaseRequest, request: Request, user: User) -> web.StreamResponse:
         async with self.fairness.request(user):
