@@ -265,10 +265,15 @@ def together(case: Case, rehearsal: Rehearsal) -> Together | None:
     """Where nothing alone would do: several quotas, and a node if need be, all at once."""
     trial = Trial(case, rehearsal, most_steps=0)
     quotas: More = {}
+    lacking: More = {}
     for place in case.places:
         quotas |= _parts(place.name, place.most)
-    node = _parts(NODES, case.most) if case.labels is not None and case.gang.supply != "off" else {}
-    for more in (quotas, quotas | node):
+        lacking |= _parts(place.name, place.estimate)
+    node: More = {}
+    if case.labels is not None and case.gang.supply != "off":
+        node = _parts(NODES, case.most)
+        lacking |= _parts(NODES, demand_of(case.gang.pod_sets)) if lacking else {}
+    for more in (lacking, quotas, quotas | node):
         if more and trial.enough(more):
             for name in sorted({place for place, _ in more}, reverse=True):  # a quota that need not grow is left out
                 rest = {part: amount for part, amount in more.items() if part[0] != name}
