@@ -148,11 +148,13 @@ class Gangs:
         """None where this program cannot read what the pods will cost."""
         if annotation(workload, SLICE):
             return None
-        if any(
-            one["metadata"].get("namespace") == workload["metadata"].get("namespace")
+        home = workload["metadata"].get("namespace")
+        limits = [
+            limit
             for one in self.stored.all("limitranges")
-        ):
-            return None
+            if one["metadata"].get("namespace") == home
+            for limit in (one.get("spec") or {}).get("limits") or ()
+        ]
         done = {
             one["name"]: int(one.get("count") or 0)
             for one in (workload.get("status") or {}).get("reclaimablePods") or ()
@@ -161,6 +163,8 @@ class Gangs:
         for entry in (workload.get("spec") or {}).get("podSets") or ():
             spec = (entry.get("template") or {}).get("spec") or {}
             if (entry.get("topologyRequest") or {}).get("podSetGroupName") or _over_limits(spec):
+                return None
+            if not all(_leaves_alone(limit, spec) for limit in limits):
                 return None
             name = str(entry.get("name") or "main")
             count = max(0, int(entry.get("count", 1)) - done.get(name, 0))
@@ -264,6 +268,21 @@ def check_rules(cluster_queue: Json) -> dict[str, set[str]]:
     listed = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
     found = {str(one["name"]): set(one.get("onFlavors") or ()) for one in listed if one.get("name")}
     return {**{str(name): set() for name in spec.get("admissionChecks") or ()}, **found}
+
+
+def _leaves_alone(limit: Json, spec: Json) -> bool:
+    """A limit of the namespace that neither fills in nor refuses anything of this pod."""
+    if limit.get("type") != "Container" or limit.get("maxLimitRequestRatio"):
+        return False
+    least, most = sums(limit.get("min")), sums(limit.get("max"))
+    named = {*least, *most, *(limit.get("default") or {}), *(limit.get("defaultRequest") or {})}
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        asked = sums((container.get("resources") or {}).get("requests"))
+        if any(name not in asked for name in named):
+            return False
+        if any(not least.get(name, 0) <= asked[name] <= most.get(name, asked[name]) for name in named):
+            return False
+    return True
 
 
 def _over_limits(spec: Json) -> bool:

@@ -289,6 +289,23 @@ def test_what_depends_on_the_choice_of_flavors_is_undecided() -> None:
     assert (verdict.found, verdict.judged) == ([], 1)
 
 
+def _limited(**limit: dict[str, str]) -> World:
+    world = World()
+    world.node()
+    world.queue("q", "1")
+    world.gang("mine", "q")
+    world.put("limitranges", "small", spec={"limits": [{"type": "Container", **limit}]})
+    return world
+
+
+def test_limits_of_a_namespace_that_change_a_pod_leave_it_undecided() -> None:
+    (found,) = _limited(max={"cpu": "2"}).found()
+    assert found.startswith("I18: Job mine waits in q although its quota is free")
+    for limit in ({"max": {"cpu": "500m"}}, {"defaultRequest": {"memory": "1Gi"}}):
+        verdict = judge_rest(_limited(**limit).objects, RULES)
+        assert (verdict.found, len(verdict.undecided)) == ([], 1)
+
+
 def test_the_judge_imports_nothing_of_those_it_judges() -> None:
     folder = Path(at_rest.__file__).parent
     read = [
