@@ -122,6 +122,7 @@ class Feed:
 
     async def _follow_for_ever(self) -> None:
         while True:
+            self._end_if_cancelled()
             try:
                 if self._unchecked:
                     await self._check_schema()
@@ -141,7 +142,14 @@ class Feed:
                 await self._skip_broken_line(error)
             except KubeError as error:
                 self._name_trouble(error)
+                self._end_if_cancelled()
                 await self._clock.sleep(self._backoff.after(error))
+
+    def _end_if_cancelled(self) -> None:
+        """A request that fails just as we are cancelled brings its own error instead, and we would go on for ever."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
     async def _check_schema(self) -> None:
         missing = await missing_fields(self._client, self.kind, self._unchecked)
@@ -228,7 +236,8 @@ class Feed:
             if await self._is_silent(follow):
                 self._streaming = False
             else:
-                await follow
+                await asyncio.wait({follow})  # not itself: our cancellation must not become the error it ends with
+                follow.result()
         except (ApiError, StaleList) as error:
             if self._loaded or not _means_no_streaming(error):
                 raise

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,12 @@ from shoal.kube.transport import Request, Response, Stream, Transport
 log = logging.getLogger(__name__)
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
+STOP_LIMIT = 60.0
+"""Seconds in which everything that led must have stopped."""
+
+
+class StillLeading(KubeError):
+    """What led goes on although its term is over."""
 
 
 class LeaseSettings(msgspec.Struct, frozen=True):
@@ -174,9 +181,23 @@ class Leadership:
             term.end()
             for task in (work, *keeping):
                 task.cancel()
-            await asyncio.gather(work, *keeping, return_exceptions=True)
+            await self._until_stopped({work, *keeping})
         if work.done() and not work.cancelled() and (error := work.exception()):
             raise error
+
+    async def _until_stopped(self, tasks: set[asyncio.Future[None]]) -> None:
+        """A controller that does not stop keeps everything waiting for ever: better another process leads."""
+        stopping: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
+        limit: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(STOP_LIMIT))
+        try:
+            await asyncio.wait({stopping, limit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+        if not stopping.done():
+            raise StillLeading(
+                f"the controllers did not stop within {STOP_LIMIT:.0f} s after {self.identity} lost lease "
+                f"{self._name}; this process ends, start it again"
+            )
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Term]:

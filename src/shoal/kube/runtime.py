@@ -21,9 +21,11 @@ import msgspec
 
 from shoal.kube.backoff import asked_to_wait
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import Conflict, KubeError
+from shoal.kube.errors import Conflict, KubeError, LeaseLost
 
 K = TypeVar("K", bound=Hashable)
+LOST_PAUSE = 1.0
+"""Seconds for which a key is left alone when the lease is lost: the controller ends before."""
 log = logging.getLogger(__name__)
 
 
@@ -209,6 +211,15 @@ class Controller(Generic[K]):
                 if again is not None:
                     self.queue.add(key, max(again, 0.0))
                 self._tell_idle()
+            if key in self._failures:
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Thousands of keys that fail at once, as when the lease is lost, must not keep our cancellation from us."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError  # it came while a request was under way, whose error came first
+        await asyncio.sleep(0)
 
     def _failed(self, key: K, error: Exception) -> float:
         """Log and return how long to leave this key alone."""
@@ -219,6 +230,9 @@ class Controller(Generic[K]):
         wait = max(step * (0.5 + 0.5 * self._random.random()), asked_to_wait(error))
         if isinstance(error, Conflict):
             log.debug("%s %s: changed meanwhile, looking again: %s", self.name, key, error)
+        elif isinstance(error, LeaseLost):
+            wait = max(wait, LOST_PAUSE)  # nothing can be sent any more, and the lease says so once
+            log.debug("%s %s: %s", self.name, key, error)
         elif isinstance(error, KubeError):
             log.warning("%s %s: %s (again in %.1f s)", self.name, key, error, wait)
         else:
