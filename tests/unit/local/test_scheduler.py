@@ -434,6 +434,7 @@ async def test_f158_missing_pods_of_a_gang_go_before_anything_new(cluster: Clust
         await cluster.client.delete(POD, name, "default", grace_seconds=0)
     for node in ("node-0", "second"):
         await cluster.client.patch(NODE, node, None, {"spec": {"unschedulable": True}})
+    await cluster.waits("fills", "2 node(s) were unschedulable")  # the scheduler has seen it
     await _urgent(cluster, "newcomer")
     await cluster.pod("much-3", **marks["much"])
     await cluster.pod("much-4", **marks["much"])

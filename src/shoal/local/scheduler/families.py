@@ -16,8 +16,6 @@ from shoal.local.scheduler.groups import group_key, order
 WORKLOAD = "kueue.x-k8s.io/workload"
 """Annotation of pods that a queue has started: the name of their Workload."""
 
-Turn = tuple[bool, tuple[int, str, str, str], str, tuple[int, str, str, str]]
-
 
 def family_key(pod: Json) -> str:
     """Empty for a pod on its own."""
@@ -67,14 +65,10 @@ class Families:
 
     def line(self, pending: Iterable[Json], begun: Callable[[Json], bool]) -> list[Json]:
         """Everyone who waits, best first; whoever has `begun` before all else."""
-        waiting = list(pending)
+        waiting = [(order(pod), family_key(pod), pod) for pod in pending]
         first: dict[str, tuple[int, str, str, str]] = {}
-        for pod in waiting:
-            if key := family_key(pod):
-                first[key] = min(first.get(key, order(pod)), order(pod))
-
-        def turn(pod: Json) -> Turn:
-            key = family_key(pod)
-            return (not begun(pod), first.get(key, order(pod)), key, order(pod))
-
-        return sorted(waiting, key=turn)
+        for place, key, _ in waiting:
+            if key:
+                first[key] = min(first.get(key, place), place)
+        turns = [(not begun(pod), first.get(key, place), key, place, pod) for place, key, pod in waiting]
+        return [pod for *_, pod in sorted(turns, key=lambda turn: turn[:4])]
