@@ -121,7 +121,7 @@ async def test_what_is_not_in_use_and_cannot_go(
 async def test_a_cluster_that_is_started_past_its_queue(small: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     small.rules = rules_of(AppWrapperSettings(), QueueSettings(), ray=True)
     made = test_unsuspended.ray_cluster("train", 4)
-    lived = test_unsuspended.comes_to_nothing(small, made)
+    lived = test_unsuspended.waits_without_a_pod(small, made)
     found = await found_without(test_unsuspended.believes_its_status, lived, small, monkeypatch)
     assert any(one.startswith("I5: RayCluster train has no quota and") for one in found), found
 
