@@ -263,7 +263,7 @@ async def test_f089_after_a_request_that_came_to_nothing_others_have_their_turn(
     assert sum(one["metadata"]["name"].endswith("-2") for one in found) == 0
 
 
-async def test_a_request_that_waits_without_a_pod_at_once_is_not_made_again_at_once(
+async def test_a_request_that_comes_to_nothing_at_once_is_not_made_again_at_once(
     pooled: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends before whoever made it has looked again."""
