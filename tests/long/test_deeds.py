@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.engine.deeds import judge
 
+MOST_RESTLESS = 3
+"""Deeds after which gangs take each other's place for ever: known of seed 11604, where evictions for room go round."""
 FIRST, WORLDS, AT_ONCE = 10_000, 5_000, 250
 
 
@@ -17,4 +19,5 @@ def test_what_is_said_to_help_helps_and_less_does_not(first: int) -> None:
     seen: Counter[str] = Counter()
     lies = [lie for seed in range(first, first + AT_ONCE) for lie in judge(seed, seen, 2)]
     assert not lies, f"{len(lies)} of {sum(seen.values())}:\n" + "\n".join(lies)
+    assert seen["restless"] <= MOST_RESTLESS, seen
     assert seen["ends yes"] and seen["quota yes"] and seen["nodes yes"], seen

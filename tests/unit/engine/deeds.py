@@ -20,12 +20,14 @@ def waiting_in(world: DeedsWorld, most: int) -> list[str]:
     return world.dice.sample(found, min(most, len(found)))
 
 
-def comes_of(seed: int, key: str, deed: Deed) -> bool:
-    """Does the gang run once this was done and everything is at rest?"""
+def comes_of(seed: int, key: str, deed: Deed, seen: Counter[str]) -> bool:
+    """Does the gang run once this was done and everything is at rest? `seen` counts what never comes to rest."""
     world = DeedsWorld(seed)
     deed(world)
-    world.settle()
-    return world.has_started(key)
+    if world.settle():
+        return world.has_started(key)
+    seen["restless"] += 1
+    return False
 
 
 def judge(seed: int, seen: Counter[str], most: int) -> Iterator[str]:
@@ -40,7 +42,7 @@ def judge(seed: int, seen: Counter[str], most: int) -> Iterator[str]:
         seen[f"dialect {asked.gangs[key].dialect}"] += 1
         for claim, expected, deed in claims(why, seed):
             seen[claim.split()[0] + (" yes" if expected else " no")] += 1
-            if comes_of(seed, key, deed) is not expected:
+            if comes_of(seed, key, deed, seen) is not expected:
                 yield f"{seed} {key}: {claim}, but it {'does not start' if expected else 'starts'}; said: {why}"
         if not why.starts_by_itself and not (why.release or why.least_increase or why.new_nodes or why.together):
             seen["no help"] += 1

@@ -304,12 +304,13 @@ class DeedsWorld:
             self.tell(replace(gang, state="waiting", seats={}, assignment=(), admitted_at=0, details=details))
         return bool(leaving)
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
+        """Plan and let go until nothing moves; False when it never comes to rest."""
         for _ in range(150):
             plan = self.plan()
             if not self.let_go() and plan.is_empty and not plan.unfinished:
-                return
-        raise AssertionError("it does not come to rest")
+                return True
+        return False
 
     def _lose_pods(self, gang: Gang) -> None:
         for uid in self._pods_of(gang):
