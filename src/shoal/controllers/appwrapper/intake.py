@@ -276,6 +276,7 @@ class Intake:
             fact=fact,
             refusals=refusals(pod),
             unbound_since=known.unbound_since or (0 if fact.node or fact.gated else waits_since),
+            seen_since=known.seen_since or now,
             bound_since=known.bound_since or (now if fact.node else 0),
             deleting_since=known.deleting_since or (now if fact.deleting else 0),
             exit_codes=exit_codes(pod),

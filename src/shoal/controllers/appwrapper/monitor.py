@@ -32,7 +32,9 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     unbound: int = 0
     unbound_since: int = 0
-    """When we first saw the one that has been without a node longest."""
+    """Since when the one that has been without a node longest could have had one."""
+    seen_since: int = 0
+    """When we first saw one of those without a node."""
     bound_at: int = 0
     """When we last saw a pod get its node."""
     cpu: int = 0
@@ -62,7 +64,7 @@ def count(pods: Iterable[GangPod]) -> PodCounts:
     tally = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0}
     totals = {"cpu": 0, "memory": 0, GPU: 0}
     unbound = 0
-    unbound_since = bound_at = 0
+    unbound_since = seen_since = bound_at = 0
     unschedulable: list[tuple[str, str]] = []
     conditions: list[tuple[str, tuple[Json, ...]]] = []
     for pod in sorted(pods, key=lambda one: one.fact.name):
@@ -78,6 +80,7 @@ def count(pods: Iterable[GangPod]) -> PodCounts:
         if fact.phase == "Pending" and not fact.node and not fact.deleting:
             unbound += 1
             unbound_since = min(unbound_since or pod.unbound_since, pod.unbound_since)
+            seen_since = min(seen_since or pod.seen_since, pod.seen_since)
             if pod.refusals:
                 unschedulable.append((fact.name, printable(str(pod.refusals[-1].get("message") or ""))))
                 conditions.append((fact.name, pod.refusals))
@@ -88,6 +91,7 @@ def count(pods: Iterable[GangPod]) -> PodCounts:
         failed=tally["Failed"],
         unbound=unbound,
         unbound_since=unbound_since,
+        seen_since=seen_since,
         bound_at=bound_at,
         cpu=totals["cpu"],
         memory=totals["memory"],
@@ -214,11 +218,15 @@ def judge_minimum(wrapper: AppWrapper, counts: PodCounts, enough_until: int, now
 def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int, size: int = 0) -> Verdict:
     """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason.
 
-    `size` is what it was admitted with: once so many are bound, whoever finds no node is growth, and what runs stays.
+    `size` is what it was admitted with: once so many are bound, a pod without a node is growth, and what runs stays.
+    Where no scheduler has said or bound anything yet, as after an upgrade of the whole cluster, the time before we saw
+    the pods does not count: nothing could have bound them.
     """
     if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound or 0 < size <= counts.bound:
         return Verdict()
-    left = max(last_dispatch(wrapper.status), counts.unbound_since) + int(limit * SECOND) - now
+    heard = counts.bound or counts.unschedulable
+    since = counts.unbound_since if heard else max(counts.unbound_since, counts.seen_since)
+    left = max(last_dispatch(wrapper.status), since) + int(limit * SECOND) - now
     if left > 0:
         return Verdict(again=left / SECOND)
     message = f"Pods failed scheduling failed={counts.unbound}, running={counts.running}."

@@ -50,6 +50,8 @@ class GangPod(msgspec.Struct, frozen=True):
     fact: PodFact
     refusals: tuple[Json, ...] = ()
     unbound_since: int = 0
+    seen_since: int = 0
+    """When we first saw it."""
     bound_since: int = 0
     deleting_since: int = 0
     exit_codes: tuple[int, ...] = ()
