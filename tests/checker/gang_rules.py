@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from shoal.api.gang import GROWTH
 from tests.checker.gang_world import (
     Change,
     Json,
@@ -432,8 +433,19 @@ def _seated(world: World, name: str, tree: Tree, node: str) -> Sums:
     for leaf, gang in world.members(name):
         path = tree.path(_seat(gang, name, leaf)) or tree.path(leaf) or [tree.root]
         if node in path:
-            add(total, gang.charge)
+            add(total, _charge(world, gang))
     return total
+
+
+def _charge(world: World, gang: Seen) -> Sums:
+    """What it was admitted with, or what its pods take where it has grown beyond that."""
+    mine = [pod for pod in world.live_pods() if gang_of(pod) == gang.uid and not pod["spec"].get("schedulingGates")]
+    if not any(GROWTH in (pod["metadata"].get("annotations") or {}) for pod in mine):
+        return gang.charge
+    taken: Sums = {}
+    for pod in mine:
+        add(taken, requests_of(pod))
+    return {name: max(gang.charge.get(name, 0), taken.get(name, 0)) for name in {*gang.charge, *taken}}
 
 
 def _seat(gang: Seen, name: str, leaf: str) -> str:
