@@ -328,3 +328,14 @@ async def test_fields_given_twice_are_refused_when_strict_and_told_when_asked(cl
             content_type="application/apply-patch+yaml",
             body=applied,
         )
+
+
+async def test_a_create_that_is_only_tried_can_be_shown_as_a_table(client: Client) -> None:
+    shown = await client.request(
+        "POST",
+        CONFIG_MAP.path("default"),
+        query={"dryRun": "All"},
+        accept="application/json;as=Table;v=v1;g=meta.k8s.io",
+        body=b'{"metadata":{"name":"tried"}}',
+    )
+    assert b'"kind":"Table"' in shown.body and b'"tried"' in shown.body

@@ -80,7 +80,10 @@ class Presenter:
         items = [item if "kind" in item else {**named, **item} for item in items]
         if wanted.form == "table":
             table = self._table(call, items, wanted, first=True)
-            metadata = found["metadata"] if is_list else {"resourceVersion": found["metadata"]["resourceVersion"]}
+            own = {
+                "resourceVersion": found["metadata"].get("resourceVersion", "")
+            }  # a create that is only tried has none
+            metadata = found["metadata"] if is_list else own
             return Response(answer.status, answer.headers, msgspec.json.encode({**table, "metadata": metadata}))
         shown = [_metadata_only(item, wanted) for item in items]
         body: Any = (
