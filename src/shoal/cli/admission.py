@@ -170,7 +170,7 @@ def configurations(namespace: str, url: str = "", *, queues: bool = True) -> lis
             "MutatingWebhookConfiguration",
             [
                 _webhook("stamp.shoal.dev", webhook.STAMP_PATH, _WRAPPER_RULES, namespace, url, _CONCERNS_US),
-                # Whoever asks is recorded or not heard: a record that anyone could have made would open every name.
+                # The asker is recorded or not heard: a record that anyone could have made would open every name.
                 _webhook(readers.STAMPING, readers.STAMP_PATH, _QUESTION_RULES, namespace, url, _NOT_DELETED),
                 *chosen["Mutating"],
             ],

@@ -66,7 +66,7 @@ async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
 
 
 async def rows_of(client: Client, namespace: str | None) -> list[dict[str, Any]]:
-    """Every gang that nobody else owns, as its own controller and its pods tell of it."""
+    """Every gang without an owner, as its own controller and its pods tell of it."""
     every = (*gangs.KINDS, *gangs.QUEUED)
     found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in every))
     workloads = queued.by_owner(await queued.workloads(client, namespace))

@@ -1,4 +1,4 @@
-"""Gangs that have lost pods: who keeps whom from being whole, and which of them goes back first.
+"""Gangs that have lost pods: which keeps another from being whole, and which goes back first.
 
 Called on demand by controllers, for gangs that have been incomplete for long; never during a cycle. Tries gangs away
 and puts everything back; decides nothing about those that are whole.
@@ -22,8 +22,8 @@ MOST_TRIED = 32
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """Take back the gang with this UID; `helped` is the key of one that is whole then. Where `uid` is empty, nobody
-    goes now, and at `wake_at` (if set) somebody may."""
+    """Take back the gang with this UID; `helped` is the key of one that is whole then. Where `uid` is empty, no
+    gang goes now, and at `wake_at` (if set) one may."""
 
     uid: str = ""
     helped: str = ""
@@ -32,7 +32,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
 class Deadline(msgspec.Struct, frozen=True):
     """Until when an incomplete gang is waited for: `first` where no node can take its pods, `last` where one could, as
-    far as we see, and whoever binds them does not (a scheduler may go by more than we look at)."""
+    far as we see, and the scheduler does not bind them (it may go by more than we look at)."""
 
     first: int
     last: int
@@ -42,7 +42,7 @@ def recovery(state: State, queues: Queues, deadlines: Mapping[str, Deadline], no
     """`deadlines`: by UID, of incomplete gangs that may be taken back.
 
     The last in order goes first (lowest priority, then the youngest), and only one that keeps another from being
-    whole. While such a one still has time, nobody before it goes in its stead.
+    whole. While such a one still has time, no gang before it goes in its stead.
     """
     ledger = state.ledger
     ledger.settle()

@@ -269,7 +269,7 @@ class Intake:
         self._gang_of_pod[uid] = gang
         pods = self._pods.setdefault(gang, {})
         known, now = pods.get(uid) or GangPod(fact), self._clock.now()
-        # Whoever was made without a node waits since then, also for a controller that comes later.
+        # A pod that was made without a node waits since then, also for a controller that comes later.
         waits_since = now if uid in pods else min(now, created_at(pod) or now)
         pods[uid] = msgspec.structs.replace(
             known,

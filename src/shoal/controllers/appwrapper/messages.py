@@ -2,8 +2,8 @@
 
 The literal condition is written once; the reason beside it (`status.message` for people, `status.explanation` as data:
 what is short, and where) follows when it changes. A plan does not speak again of those it knows cannot start, so after
-a plan whoever waits is gone through, equal gangs at the price of one. Positions, holders and what would help are not
-stored: they change with every arrival, and are answered when asked for (`controllers/questions`).
+a plan all waiting gangs are gone through, equal ones at the price of one. Positions, holders and what would help are
+not stored: they change with every arrival, and are answered when asked for (`controllers/questions`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The engine assumes its own plans; whatever is told about a gang meanwhile must not make it forget. A decision stays
 pending here until the stored status shows it, or until it is withdrawn because it could not be stored. An eviction that
-overtakes an admission which is not stored yet stands beside it, because that write may be under way: whoever writes
+overtakes an admission which is not stored yet stands beside it, because that write may be under way: the writer
 knows, and calls both off or stores both.
 """
 

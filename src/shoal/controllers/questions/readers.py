@@ -1,4 +1,4 @@
-"""What an asker may read: asked of the API server, for the user whom admission recorded on the question.
+"""What an asker may read: asked of the API server, for the user that admission recorded on the question.
 
 Without a recorded asker nothing is asked, and only the question's own namespace is named. A record counts only where
 admission stood in front of the object: the embedded server writes it always; on any other cluster our webhook must be
@@ -50,7 +50,7 @@ _NAMED = {
 
 
 def stamp(request: AdmissionRequest) -> Verdict:
-    """Record who asks: whoever wrote the question last."""
+    """Record the asker: the user who wrote the question last."""
     if request.object is None or request.sub_resource:
         return Verdict()
     obj: Json = copy.deepcopy(request.object)

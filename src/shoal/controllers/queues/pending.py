@@ -3,7 +3,7 @@
 The engine assumes its own plans. Whatever is told about a gang meanwhile must not make it forget: the decision is laid
 over what is stored until that shows it, or until it is withdrawn because it can no longer be stored. No decision stays
 here that no write will end. One that is overtaken by a later plan before it was stored is kept with that one, because
-its write may be under way: whoever writes knows, and stores both or withdraws both.
+its write may be under way: the writer knows, and stores both or withdraws both.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Incomplete:
         return self._host().engine.recovery(self._deadlines(), now)
 
     def _deadlines(self) -> dict[str, Deadline]:
-        """Where a node could take its pods, it has twice the time: whoever binds them may be slow, or know better."""
+        """Where a node could take its pods, it has twice the time: the scheduler may be slow, or know better."""
         limit = int(self._limit * SECOND)
         if not limit:
             return {}

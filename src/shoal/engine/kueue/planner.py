@@ -39,8 +39,8 @@ class Planner:
         return self._run(heads)[0]
 
     def settle(self) -> Decisions:
-        """Cycles until nothing moves, merged into one answer: the last word on every gang. Whoever was given quota on
-        the way and has to yield to another was never given any: nobody has heard of it yet."""
+        """Cycles until nothing moves, merged into one answer: the last word on every gang. A gang that was given quota
+        on the way and has to yield to another was never given any: it was not told yet."""
         reserved: dict[str, Reserve] = {}
         evicted: dict[str, Evict] = {}
         waiting: dict[str, Wait] = {}
@@ -198,7 +198,7 @@ class Planner:
         return decisions, judged
 
     def _make_way(self, record: QueueRecord, member: Member) -> None:
-        """Nobody leaves for it any more: in a strict queue, whoever is first is the head again."""
+        """No gang leaves for it any more: in a strict queue, the first is the head again."""
         waiting, state = record.waiting, self.state
         if waiting.strict and waiting.sticky == member.uid not in state.rooms and not state.settings.exact:
             waiting.sticky = ""

@@ -92,7 +92,7 @@ class Register:
             self._renew_successor(key)
 
     def take_back(self, key: str) -> None:
-        """A reservation of which nobody was told comes to nothing: the gang waits as the facts say."""
+        """A reservation that was told to no controller is undone: the gang waits as the facts say."""
         member = self.members[key]
         self._take_out(member)
         self._put_in(self._member(member.gang))

@@ -30,7 +30,7 @@ MOST_HEADERS = 128
 
 
 class Doors(web.Server):
-    """Makes a handler for every connection and keeps those in mind that nobody knows yet."""
+    """Makes a handler for every connection and keeps those in mind that have not authenticated yet."""
 
     def __init__(self, handler: Any, **options: Any) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What takes long, done beside the event loop: nobody waits for it but its sender.
+"""What takes long, done beside the event loop: only its sender waits for it.
 
 YAML takes seconds for what JSON takes milliseconds. A YAML body becomes JSON here, and everything after this reads
 JSON; large bodies are looked through for repeated fields here, and large answers get the form that was asked for.

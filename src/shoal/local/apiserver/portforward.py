@@ -70,7 +70,7 @@ class _Forwarded:
         return data
 
     def drop(self) -> None:
-        """Nobody takes anything any more."""
+        """Nothing is taken any more."""
         self.over = True
         self.waiting.clear()
         self.size = 0
@@ -198,7 +198,7 @@ async def _send(one: _Forwarded, writer: asyncio.StreamWriter) -> None:
             writer.write(data)
             await writer.drain()
     except OSError:
-        pass  # the pod has closed it, which is heard by whoever reads from it
+        pass  # the pod has closed it, which its reader hears
     finally:
         one.drop()
 

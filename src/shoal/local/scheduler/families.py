@@ -50,7 +50,7 @@ class Families:
         return len(self._settled.get(family_key(pod), ()))
 
     def incomplete(self, pending: Iterable[Json], size: Callable[[Json], int | None]) -> list[list[Json]]:
-        """Pending pods of families of which others live: by priority, then those of whom least is missing. `size` is
+        """Pending pods of families of which others live: by priority, then those that lack least. `size` is
         how many a family needs at least; what is more than that is growth, and takes its turn with all others."""
         found: dict[str, list[Json]] = defaultdict(list)
         for pod in pending:
@@ -64,7 +64,7 @@ class Families:
         return sorted(lacking, key=lambda pods: (order(pods[0])[0], len(pods), order(pods[0])))
 
     def line(self, pending: Iterable[Json], begun: Callable[[Json], bool]) -> list[Json]:
-        """Everyone who waits, best first; whoever has `begun` before all else."""
+        """All waiting pods, best first; those that have `begun` before all else."""
         waiting = [(order(pod), family_key(pod), pod) for pod in pending]
         first: dict[str, tuple[int, str, str, str]] = {}
         for place, key, _ in waiting:

@@ -194,7 +194,7 @@ class Scheduler:
         return len(kin) > 1 and self._place_whole(kin)
 
     def _place_whole(self, pods: list[Json]) -> bool:
-        """All of these or none, without a word: whoever finds no place is looked at by itself later."""
+        """All of these or none, without a word: a pod without a place is looked at by itself later."""
         alone = any(self._preemption.is_nominated(pod["metadata"]["uid"]) for pod in pods)
         try:
             if alone or any(shape_of(pod)[1] in self._hopeless for pod in pods):
