@@ -21,6 +21,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper.status import TERMINAL
 from shoal.controllers.appwrapper.words import printable
 from shoal.controllers.naming import KnownAs, discreet, in_plain_words, plain_key
+from shoal.controllers.shortfalls import fields_of
 from shoal.engine.model import Explanation, Shortfall
 
 MOST_NAMED = 20
@@ -185,18 +186,7 @@ def _resolved(gangs: tuple[Named, ...], names: dict[str, str]) -> tuple[list[str
 
 
 def _short(shortfall: Shortfall, words: Callable[[str], str]) -> Short:
-    name = "pods" if shortfall.kind == "fragmentation" else shortfall.resource  # how many of them find no node
-    amounts = (shortfall.needed, shortfall.available, shortfall.missing)
-    needed, available, missing = (show(name, value) for value in amounts) if name else ("", "", "")
-    return Short(
-        kind=shortfall.kind,
-        resource=name,
-        needed=needed,
-        available=available,
-        missing=missing,
-        place=shortfall.place,
-        message=words(shortfall.message),
-    )
+    return Short(**fields_of(shortfall), message=words(shortfall.message))
 
 
 def _namespace(key: str) -> str:

@@ -13,6 +13,7 @@ from shoal.api.quantity import show
 from shoal.api.questions import AnswerShortfall, LeastIncrease, MadeFrom, NewNodes, QuestionStatus, Together
 from shoal.controllers.naming import KnownAs, in_plain_words, keys_in, plain_key, without_names
 from shoal.controllers.questions.subject import Subject
+from shoal.controllers.shortfalls import fields_of
 from shoal.engine import model
 from shoal.engine.kueue import Places
 from shoal.engine.model import Amounts, Explanation, QuotaIncrease, Shortfall
@@ -169,15 +170,4 @@ def _together(found: model.Together) -> Together:
 
 
 def _short(shortfall: Shortfall, naming: Naming) -> AnswerShortfall:
-    name = "pods" if shortfall.kind == "fragmentation" else shortfall.resource  # how many of them find no node
-    amounts = (shortfall.needed, shortfall.available, shortfall.missing)
-    needed, available, missing = (show(name, value) for value in amounts) if name else ("", "", "")
-    return AnswerShortfall(
-        kind=shortfall.kind,
-        resource=name,
-        needed=needed,
-        available=available,
-        missing=missing,
-        place=shortfall.place,
-        message=naming.words(shortfall.message, 300),
-    )
+    return AnswerShortfall(**fields_of(shortfall), message=naming.words(shortfall.message, 300))
