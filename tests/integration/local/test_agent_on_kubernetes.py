@@ -173,6 +173,7 @@ def test_the_nodes_port_answers_nobody_but_the_cluster(agent: ControlPlane) -> N
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
+@pytest.mark.not_at_rest("a RayCluster of no queue beside a node agent: nothing decides here")
 async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> None:
     """kube-scheduler binds, our agent runs the processes, our operator submits: one RayJob, head and worker."""
     pytest.importorskip("ray", reason="real Ray is not installed")
