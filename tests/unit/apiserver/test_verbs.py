@@ -339,3 +339,11 @@ async def test_a_create_that_is_only_tried_can_be_shown_as_a_table(client: Clien
         body=b'{"metadata":{"name":"tried"}}',
     )
     assert b'"kind":"Table"' in shown.body and b'"tried"' in shown.body
+
+
+async def test_an_answer_without_an_object_has_one_form_only(client: Client) -> None:
+    asked = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    head = await client.request("HEAD", CONFIG_MAP.path("default"), accept=asked)
+    assert head.status == 200
+    health = await client.request("GET", "/readyz", accept=asked)
+    assert health.body == b"ok"

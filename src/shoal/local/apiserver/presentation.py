@@ -69,6 +69,8 @@ class Presenter:
         return answer
 
     def _whole(self, call: Call, answer: Response, wanted: Wanted) -> Response:
+        if not answer.body or not answer.headers.get("content-type", "").startswith("application/json"):
+            return answer  # a log has one form only, and the answer to HEAD none
         if wanted.form == "yaml":
             return Response(answer.status, {**answer.headers, "content-type": "application/yaml"}, to_yaml(answer.body))
         found: Json = msgspec.json.decode(answer.body)
