@@ -226,7 +226,7 @@ def counts_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=counts_as_it_did)
 async def test_f157_each_pod_is_counted_once_whatever_is_deleted_first() -> None:
     """F157: gangs, their objects and their pods are deleted in any order, orphaned, or end slowly. Holds: after each
-    step the ledger equals one that is built from stored objects, and nobody holds more than was asked for."""
+    step the ledger equals one that is built from stored objects, and no gang holds more than was asked for."""
     for seed in seeds():
         await live_through(seed)
 

@@ -227,7 +227,7 @@ async def _unfair(self: Fairness, user: User, work: Any) -> Any:
 @proven(without=lambda patch: patch.setattr(Fairness, "run", _unfair))
 async def test_f192_one_client_cannot_have_the_loop_to_itself() -> None:
     """F192: one token sends as much as it can, or many tokens of one namespace do. Holds: they get a share of the
-    loop's time and the rest stays for controllers; others do not wait for them, and administrators for nobody."""
+    loop's time and the rest stays for controllers; others do not wait for them, and administrators for no client."""
     hours = _Hours()
     fair = Fairness(hours)
 
@@ -572,7 +572,7 @@ def _forgets_to_wait(patch: pytest.MonkeyPatch) -> None:
 @proven(without=_forgets_to_wait)
 async def test_f194_logs_exec_and_attach_go_no_faster_than_they_are_read(server: Server, client: Client) -> None:
     """F194: a client asks for a log and does not read it; a program in a pod does not read what is typed, or its client
-    not what it prints. Holds: whoever produces waits, in each direction, and nothing piles up."""
+    not what it prints. Holds: the producer waits, in each direction, and nothing piles up."""
     for attaching in (False, True):
         program = _Program()
         end = _Client(repeated=b"\0" + b"y" * 1024, times=1000)

@@ -106,7 +106,7 @@ def nobody_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=nobody_goes_back)
 async def test_f159_of_two_gangs_that_each_have_a_part_one_goes_back(hasty: None) -> None:
     """F159: a node is lost, and of two queued jobs each keeps a part on the other. Holds: the younger goes back to the
-    queue after `recovery_seconds` and says for whom; the older gets its room."""
+    queue after `recovery_seconds` and says for which gang; the older gets its room."""
     async with running() as cluster:
         task = start(cluster, 1.0)
         first, second = await two_with_a_part(cluster)

@@ -22,9 +22,9 @@ def keeps_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=keeps_the_front)
-def test_f147_a_preemptor_for_which_nobody_leaves_any_more_makes_way_in_a_strict_queue() -> None:
+def test_f147_a_preemptor_for_which_no_gang_leaves_any_more_makes_way_in_a_strict_queue() -> None:
     """F147: the quota of a strict queue is cut while a victim leaves for a preemptor that then no longer fits. Holds:
-    whoever is first by priority is the head again, and starts."""
+    the gang that is first by priority is the head again, and starts."""
     world = World(
         queue("q", 4, within="LowerPriority", strategy="StrictFIFO"),
         gang("victim", "q", 4),
