@@ -23,7 +23,6 @@ from tests.checker.rest_room import Part, Room
 from tests.checker.rest_waiting import PRIVILEGED, Found
 
 SUPPLY = "shoal.dev/supply"
-GROWTH = "shoal.dev/growth"
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
@@ -126,9 +125,7 @@ class Wrappers:
         return found
 
     def books(self) -> Iterator[str]:
-        """Gangs that have grown since they were admitted are charged for more than their admission says."""
-        if not any(annotation(pod, GROWTH) for pod in self.stored.all("pods")):
-            yield from _published(self.world)
+        yield from _published(self.world)
 
 
 def _is_refused(status: Json) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from shoal.api.kind import Key, Kind
 from shoal.kube.backoff import Backoff
+from shoal.kube.cancelled import end_if_cancelled
 from shoal.kube.client import Client, RawList, WatchEvent
 from shoal.kube.clock import Clock
 from shoal.kube.errors import (
@@ -122,7 +123,7 @@ class Feed:
 
     async def _follow_for_ever(self) -> None:
         while True:
-            self._end_if_cancelled()
+            end_if_cancelled()
             try:
                 if self._unchecked:
                     await self._check_schema()
@@ -142,14 +143,8 @@ class Feed:
                 await self._skip_broken_line(error)
             except KubeError as error:
                 self._name_trouble(error)
-                self._end_if_cancelled()
+                end_if_cancelled()
                 await self._clock.sleep(self._backoff.after(error))
-
-    def _end_if_cancelled(self) -> None:
-        """A request that fails just as we are cancelled brings its own error instead, and we would go on for ever."""
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
 
     async def _check_schema(self) -> None:
         missing = await missing_fields(self._client, self.kind, self._unchecked)

@@ -20,6 +20,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from shoal.kube.backoff import asked_to_wait
+from shoal.kube.cancelled import end_if_cancelled
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, KubeError, LeaseLost
 
@@ -216,9 +217,7 @@ class Controller(Generic[K]):
 
     async def _give_way(self) -> None:
         """Thousands of keys that fail at once, as when the lease is lost, must not keep our cancellation from us."""
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError  # it came while a request was under way, whose error came first
+        end_if_cancelled()
         await asyncio.sleep(0)
 
     def _failed(self, key: K, error: Exception) -> float:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from shoal.api.kinds import CONFIG_MAP
-from shoal.kube import lease
+from shoal.kube import feed, lease
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.errors import LeaseLost, Unknown
-from shoal.kube.feed import Feed, FeedSettings
+from shoal.kube.feed import FeedSettings
 from shoal.kube.lease import StillLeading, Term
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Stream
@@ -45,7 +45,7 @@ class FailsWhenCancelled(Door):
 
 
 def goes_on_after_an_error(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Feed, "_end_if_cancelled", lambda self: None)
+    patch.setattr(feed, "end_if_cancelled", lambda: None)
 
 
 @proven(without=goes_on_after_an_error)
