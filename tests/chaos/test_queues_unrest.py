@@ -1,6 +1,6 @@
-"""Queues that borrow, reclaim and preempt, behind a bad network: in calm the same controller leaves nobody waiting.
+"""Queues that borrow, reclaim and preempt, behind a bad network: in calm the same controller leaves no gang waiting.
 
-Nobody looks now and then, and nothing is started anew: whatever was missed in the storm would be missed for ever.
+No timer looks again and nothing is restarted: an event missed in the storm would be missed for ever.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Unrest:
         self.jobs: dict[str, Json] = {}
         self.network = FaultyTransport(cluster.server.transport(), STORM, seed=seed, clock=SystemClock())
         self.wrappers = AppWrapperSettings(trust_unstamped=True, events=False, backoff_seconds=NEVER)
-        self.queues = QueueSettings(check_seconds=NEVER, events=False, fair_sharing=self.random.random() < 0.4)
+        fair_sharing = self.random.random() < 0.4
+        self.queues = QueueSettings(
+            check_seconds=NEVER, recovery_seconds=NEVER, events=False, fair_sharing=fair_sharing
+        )
         client = Client(self.network, timeout=0.1)
         self.guest = QueueController(client, self.queues)
         cluster.start(AppWrapperController(client, self.wrappers, guest=self.guest).run())
@@ -110,17 +113,22 @@ class Unrest:
                 await self.cluster.settled()
 
     async def _rests(self) -> bool:
-        """Nothing is due or on its way, in the controller or in what is stored."""
+        """Nothing is due soon or on its way, in the controller or in what is stored.
+
+        A Job that waits for its pods stays due at the end of its time for recovery: that is rest.
+        """
         work = self.guest.queue.queue
-        if not work.idle or work._due:
+        if not work.idle or any(due < work._clock.monotonic() + NEVER / 2 for due in work._due.values()):
             return False
         workloads = await self.cluster.client.list(kinds.WORKLOAD, "default")
         return not any(is_leaving(one) for one in workloads)
 
 
 def is_leaving(workload: Json) -> bool:
-    said = {kind: condition(workload, kind).get("status") == "True" for kind in ("QuotaReserved", "Evicted")}
-    return all(said.values()) or bool(workload["metadata"].get("deletionTimestamp"))
+    held, evicted, finished = (
+        condition(workload, kind).get("status") == "True" for kind in ("QuotaReserved", "Evicted", "Finished")
+    )
+    return (held and evicted and not finished) or bool(workload["metadata"].get("deletionTimestamp"))
 
 
 @pytest.mark.parametrize("seed", seeds())
