@@ -81,7 +81,7 @@ format: setup ## let ruff write the layout
 bench: setup ## all benchmarks, with the baselines measured in the same run
 	@for one in bench/*.py; do echo "— $$one"; $(BIN)/python $$one; done
 
-faults: setup ## write docs/faults.md from the fault tests' own docstrings
+faults: setup ## write docs/internals/faults.md from the fault tests' own docstrings
 	@$(BIN)/python -m tests.faults_table
 
 faults-proof: setup ## run each fault test with its protection removed; every one must fail

@@ -2,7 +2,7 @@
 
 A fault test is named `test_f017_…`; its docstring reads `F17: trigger. Holds: what stays true.` and
 `@proven(without=…)` names the switch that takes its protection away. `make faults-proof` runs each such test with
-the protection removed and expects it to fail; `make faults` writes docs/faults.md from the docstrings.
+the protection removed and expects it to fail; `make faults` writes docs/internals/faults.md from the docstrings.
 """
 
 from __future__ import annotations

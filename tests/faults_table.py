@@ -1,4 +1,4 @@
-"""Writes docs/faults.md: what Shoal survives, from the fault tests' own names and docstrings.
+"""Writes docs/internals/faults.md: what Shoal survives, from the fault tests' own names and docstrings.
 
 A row is listed as proven when its test declares the switch that removes its protection; `make faults-proof` runs
 them all that way and fails if one of them still passes. Run with --check to fail when the page is stale.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "internals" / "faults.md"
 NAME = re.compile(r"test_f(\d{3})_")
 HEADING = """# Faults that Shoal survives
 
@@ -68,7 +68,9 @@ def page(found: list[Row]) -> str:
 if __name__ == "__main__":
     text = page(rows())
     if "--check" in sys.argv:
-        sys.exit(0 if PAGE.exists() and PAGE.read_text() == text else "docs/faults.md is stale: run make faults")
+        sys.exit(
+            0 if PAGE.exists() and PAGE.read_text() == text else "docs/internals/faults.md is stale: run make faults"
+        )
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(text)
     print(text.splitlines()[7])

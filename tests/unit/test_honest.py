@@ -43,4 +43,6 @@ def test_every_test_judges_something_where_it_can_be_read() -> None:
 def test_the_page_of_faults_is_up_to_date_and_every_row_says_what_holds() -> None:
     found = faults_table.rows()
     assert [row.test for row in found if not (row.trigger and row.holds)] == []
-    assert faults_table.PAGE.read_text() == faults_table.page(found), "docs/faults.md is stale: run make faults"
+    assert faults_table.PAGE.read_text() == faults_table.page(found), (
+        "docs/internals/faults.md is stale: run make faults"
+    )

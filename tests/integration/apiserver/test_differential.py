@@ -1,8 +1,8 @@
 """The embedded server and the real one get the same requests and give the same answers.
 
 Compared are the code, the reason, and every value of a successful answer that is not of the moment (ids, revisions,
-times, addresses). What differs on purpose is listed here with its reason, and in docs/embedded-api-server.md; the list
-may not grow past twenty.
+times, addresses). What differs on purpose is listed here with its reason, and in
+docs/internals/embedded-api-server.md; the list may not grow past twenty.
 """
 
 from __future__ import annotations
