@@ -17,7 +17,7 @@ from shoal.errors import BadInput
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
-    from shoal.controllers.clusters import ClusterSettings
+    from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.queues import QueueSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,7 +76,7 @@ def queue_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> QueueS
 
 def cluster_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> ClusterSettings:
     """What an administrator chose about several clusters: those of `chosen` that begin with `clusters.`."""
-    from shoal.controllers.clusters import ClusterSettings
+    from shoal.controllers.multicluster import ClusterSettings
 
     own = {name.removeprefix(CLUSTERS): value for name, value in chosen.items() if name.startswith(CLUSTERS)}
     return _settings(ClusterSettings, base, own, CLUSTERS)

@@ -42,7 +42,7 @@ from shoal.local.settings import Settings
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
-    from shoal.controllers.clusters import ClusterSettings
+    from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import Settings as RaySettings
 
@@ -253,7 +253,7 @@ async def run_gangs(client: Client, settings: AppWrapperSettings, queues: QueueS
 
 async def run_clusters(client: Client, settings: ClusterSettings) -> None:
     """Gives queued gangs to other clusters, once one is named; until then it watches for that alone."""
-    from shoal.controllers.clusters import ClusterController
+    from shoal.controllers.multicluster import ClusterController
 
     await ClusterController(client, settings).run()
 

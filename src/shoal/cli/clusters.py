@@ -130,7 +130,7 @@ def role() -> None:
 
 def _content(source: Path, context: str | None) -> bytes:
     """The credential as the controller will accept it; what it would refuse is refused here."""
-    from shoal.controllers.clusters.credentials import check
+    from shoal.controllers.multicluster.credentials import check
     from shoal.kube import kubeconfig
 
     target = kubeconfig.resolve(source, context)
@@ -173,7 +173,7 @@ async def _add(
 
 
 async def _accept(hub: Client, there: Client, member: str, accept: tuple[str, ...]) -> None:
-    from shoal.controllers.clusters.words import HUB_NAMESPACE
+    from shoal.controllers.multicluster.words import HUB_NAMESPACE
 
     for namespace in accept:
         ours = (await hub.get(kinds.NAMESPACE, namespace))["metadata"]["uid"]
@@ -185,7 +185,7 @@ async def _accept(hub: Client, there: Client, member: str, accept: tuple[str, ..
 
 
 async def _name_in(client: Client, check: str, member: str) -> None:
-    from shoal.controllers.clusters.words import CHECK
+    from shoal.controllers.multicluster.words import CHECK
 
     spec: Json = {"clusters": [member]}
     made = {"apiVersion": _API, "kind": "MultiKueueConfig", "metadata": {"name": check}, "spec": spec}

@@ -129,7 +129,7 @@ def command(
     health = HealthServer()
     parts = _parts(names, wrappers, choices.queue_settings({}, settings), health)
     if "clusters" in names:
-        from shoal.controllers.clusters import ClusterController
+        from shoal.controllers.multicluster import ClusterController
 
         hub = choices.cluster_settings({"namespace": namespace}, settings)
         parts["clusters"] = lambda client: ClusterController(client, hub).run()

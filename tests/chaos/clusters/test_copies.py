@@ -9,11 +9,11 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.clusters import member as member_module
-from shoal.controllers.clusters.copies import job_copy, judge, workload_copy
-from shoal.controllers.clusters.dispatcher import Dispatcher
-from shoal.controllers.clusters.member import Member
-from shoal.controllers.clusters.record import Record, record_of, stored
+from shoal.controllers.multicluster import member as member_module
+from shoal.controllers.multicluster.copies import job_copy, judge, workload_copy
+from shoal.controllers.multicluster.dispatcher import Dispatcher
+from shoal.controllers.multicluster.member import Member
+from shoal.controllers.multicluster.record import Record, record_of, stored
 from shoal.controllers.queues import reconciler as queues_reconciler
 from shoal.controllers.queues import world as queues_world
 from shoal.controllers.queues.jobs import BY_KIND

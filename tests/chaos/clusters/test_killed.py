@@ -12,9 +12,9 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.clusters import ClusterController
-from shoal.controllers.clusters import member as member_module
-from shoal.controllers.clusters.copies import wanted_on
+from shoal.controllers.multicluster import ClusterController
+from shoal.controllers.multicluster import member as member_module
+from shoal.controllers.multicluster.copies import wanted_on
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
 from tests.chaos.mortal import MortalTransport

@@ -9,13 +9,13 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.clusters import credentials, loss, members
-from shoal.controllers.clusters.credentials import Insecure
-from shoal.controllers.clusters.dispatcher import Dispatcher
-from shoal.controllers.clusters.loss import Standing
-from shoal.controllers.clusters.member import Member
-from shoal.controllers.clusters.members import Members
-from shoal.controllers.clusters.pulse import Health, Pulse
+from shoal.controllers.multicluster import credentials, loss, members
+from shoal.controllers.multicluster.credentials import Insecure
+from shoal.controllers.multicluster.dispatcher import Dispatcher
+from shoal.controllers.multicluster.loss import Standing
+from shoal.controllers.multicluster.member import Member
+from shoal.controllers.multicluster.members import Members
+from shoal.controllers.multicluster.pulse import Health, Pulse
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.unit.clusters.build import (

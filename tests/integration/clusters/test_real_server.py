@@ -16,7 +16,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.crds import load_crds
-from shoal.controllers.clusters import ClusterController, ClusterSettings
+from shoal.controllers.multicluster import ClusterController, ClusterSettings
 from shoal.kube import kubeconfig
 from shoal.kube.client import Client
 from tests.cluster import Cluster, RemoteCluster, running

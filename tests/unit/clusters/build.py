@@ -15,7 +15,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.clusters import ClusterController, ClusterSettings
+from shoal.controllers.multicluster import ClusterController, ClusterSettings
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.errors import BadInput
 from shoal.kube.client import Client

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli.main import shoal
-from shoal.controllers.clusters import ClusterController, ClusterSettings
+from shoal.controllers.multicluster import ClusterController, ClusterSettings
 from shoal.kube import kubeconfig
 from tests.cluster import Cluster, running
 from tests.unit.clusters.build import condition, decide, is_on, make_queues

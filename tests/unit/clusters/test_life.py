@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.clusters import controller
+from shoal.controllers.multicluster import controller
 from shoal.controllers.ray import Operator, Settings
 from tests.faults import proven
 from tests.unit.clusters.build import MANAGED, condition, is_on, is_placed, our_check, sent_job, town

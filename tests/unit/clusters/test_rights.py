@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli.installation import NAME, NAMESPACE, lease_rules, member_rules, rules
-from shoal.controllers.clusters import ClusterController
+from shoal.controllers.multicluster import ClusterController
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
 from tests.cluster import Cluster

@@ -1,6 +1,6 @@
 """Gangs whose pods run in another cluster: quota is counted here, room and pods there.
 
-Asked by the queue controller, which never starts or stops such a job itself; `controllers/clusters` places it and
+Asked by the queue controller, which never starts or stops such a job itself; `controllers/multicluster` places it and
 keeps a finalizer on its Workload for as long as anything of it may exist in another cluster. Pure.
 """
 

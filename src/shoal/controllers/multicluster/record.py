@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.controllers.clusters import words
+from shoal.controllers.multicluster import words
 
 MOST_PAST = 20
 

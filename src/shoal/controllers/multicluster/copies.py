@@ -13,8 +13,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
-from shoal.controllers.clusters import words
-from shoal.controllers.clusters.record import Record, record_of
+from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.record import Record, record_of
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.jobs.batch import ADDED_LABELS

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.api import kinds
-from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Forbidden, KubeError, Unauthorized

@@ -17,13 +17,13 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.clusters import words
-from shoal.controllers.clusters.credentials import Insecure, content_of
-from shoal.controllers.clusters.hub import Hub, secret_name
-from shoal.controllers.clusters.loss import Standing, seconds_until_lost
-from shoal.controllers.clusters.member import Member
-from shoal.controllers.clusters.pulse import Health
-from shoal.controllers.clusters.record import (
+from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.credentials import Insecure, content_of
+from shoal.controllers.multicluster.hub import Hub, secret_name
+from shoal.controllers.multicluster.loss import Standing, seconds_until_lost
+from shoal.controllers.multicluster.member import Member
+from shoal.controllers.multicluster.pulse import Health
+from shoal.controllers.multicluster.record import (
     MOST_REMOVALS,
     Removal,
     record_of,
@@ -31,7 +31,7 @@ from shoal.controllers.clusters.record import (
     stored_removals,
     with_removal,
 )
-from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.world import annotation, key_of
 from shoal.errors import BadInput

@@ -14,14 +14,14 @@ from random import Random
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.clusters.abandoned import abandoned
-from shoal.controllers.clusters.credentials import connect as connect_by_kubeconfig
-from shoal.controllers.clusters.dispatcher import Dispatcher
-from shoal.controllers.clusters.hub import Hub, secret_name
-from shoal.controllers.clusters.members import Connect, Members
-from shoal.controllers.clusters.pulse import SYSTEM
-from shoal.controllers.clusters.record import record_of
-from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.multicluster.abandoned import abandoned
+from shoal.controllers.multicluster.credentials import connect as connect_by_kubeconfig
+from shoal.controllers.multicluster.dispatcher import Dispatcher
+from shoal.controllers.multicluster.hub import Hub, secret_name
+from shoal.controllers.multicluster.members import Connect, Members
+from shoal.controllers.multicluster.pulse import SYSTEM
+from shoal.controllers.multicluster.record import record_of
+from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.world import key_of
 from shoal.kube.backoff import Backoff

@@ -16,13 +16,13 @@ from shoal.api import kinds
 from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.clusters import words
-from shoal.controllers.clusters.copies import RESTING, chosen_cluster, stays
-from shoal.controllers.clusters.hub import Hub
-from shoal.controllers.clusters.member import Member
-from shoal.controllers.clusters.members import Members
-from shoal.controllers.clusters.record import Record, record_of, stored
-from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.copies import RESTING, chosen_cluster, stays
+from shoal.controllers.multicluster.hub import Hub
+from shoal.controllers.multicluster.member import Member
+from shoal.controllers.multicluster.members import Members
+from shoal.controllers.multicluster.record import Record, record_of, stored
+from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.queues import elsewhere, steps
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import GangJob

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.clusters import words
-from shoal.controllers.clusters.copies import (
+from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.copies import (
     Verdict,
     altered,
     is_ours,
@@ -26,10 +26,10 @@ from shoal.controllers.clusters.copies import (
     wanted_on,
     workload_copy,
 )
-from shoal.controllers.clusters.hub import Hub
-from shoal.controllers.clusters.pulse import Pulse
-from shoal.controllers.clusters.record import record_of
-from shoal.controllers.clusters.settings import ClusterSettings
+from shoal.controllers.multicluster.hub import Hub
+from shoal.controllers.multicluster.pulse import Pulse
+from shoal.controllers.multicluster.record import record_of
+from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.controllers.queues.words import PREBUILT

@@ -10,8 +10,8 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
-from shoal.controllers.clusters import words
-from shoal.controllers.clusters.record import record_of
+from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.controllers.queues.words import GROUP, QUEUE
 from shoal.controllers.queues.world import UNREADABLE, controller_of, group_of
