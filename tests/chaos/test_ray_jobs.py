@@ -13,7 +13,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.ray import Settings, names, view
-from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
+from shoal.controllers.ray.job.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.client import Client
 from tests.chaos.test_ray_clusters import Faulty, live, set_pod
 from tests.conformance.kuberay_doubles import ScriptedDashboard

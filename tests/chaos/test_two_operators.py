@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import Operator, Settings, names, slots, view
+from shoal.controllers.ray import Operator, Settings, names, view
+from shoal.controllers.ray.cluster import slots
 from shoal.kube.client import Client
 from tests.conformance.kuberay_doubles import ScriptedDashboard
 from tests.conformance.kuberay_traces import Stage

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
+from shoal.controllers.ray.job.dashboard import DashboardError, JobInfo, Target
 from shoal.kube.transport import Request, Response
 
 Json = dict[str, Any]

@@ -13,7 +13,8 @@ import subprocess
 from typing import Any
 
 from shoal.api import quantity
-from shoal.controllers.ray import names, submission, view
+from shoal.controllers.ray import names, view
+from shoal.controllers.ray.pods import submission
 from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
 from shoal.errors import BadInput
 

@@ -16,17 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.controllers.ray import (
-    autoscaler,
-    counts,
-    fault_tolerance,
-    names,
-    pods,
-    redis_cleanup,
-    services,
-    upgrade,
-    view,
-)
+from shoal.controllers.ray import names, services, view
+from shoal.controllers.ray.cluster import counts, redis_cleanup, upgrade
+from shoal.controllers.ray.pods import autoscaler, builder, fault_tolerance
 from shoal.controllers.ray.settings import Settings, from_environment
 from tests.conformance.kuberay_projection import (
     compare,
@@ -106,7 +98,7 @@ def check_pods(given: Json, expect: Json) -> list[str]:
 
 
 def check_sample_cluster(given: Json, expect: Json) -> list[str]:
-    from shoal.controllers.ray.validation import problems_of_cluster
+    from shoal.controllers.ray.validation.cluster_rules import problems_of_cluster
 
     settings = settings_of(given)
     cluster = prepared(given["manifest"], uid="")
@@ -123,8 +115,8 @@ def check_sample_cluster(given: Json, expect: Json) -> list[str]:
 
 
 def _compare_pods(cluster: Json, settings: Settings, expect: Json) -> list[str]:
-    problems = compare(expect["head"], pod_view(pods.head_pod(cluster, settings), is_head=True), "head")
-    workers = [pod_view(pods.worker_pod(cluster, group, settings), is_head=False) for group in view.groups(cluster)]
+    problems = compare(expect["head"], pod_view(builder.head_pod(cluster, settings), is_head=True), "head")
+    workers = [pod_view(builder.worker_pod(cluster, group, settings), is_head=False) for group in view.groups(cluster)]
     if len(workers) != len(expect["workers"]):
         return [*problems, f"workers: expected {len(expect['workers'])}, got {len(workers)}"]
     for index, (wanted, built) in enumerate(zip(expect["workers"], workers, strict=True)):
@@ -195,7 +187,7 @@ def check_upgrade(given: Json, expect: Json) -> list[str]:
 
 
 def check_replacement(given: Json, expect: Json) -> list[str]:
-    from shoal.controllers.ray.observed import is_dead
+    from shoal.controllers.ray.pods.observed import is_dead
 
     dead = is_dead(given["pod"])
     return [] if dead == expect["replacePod"] else [f"replacePod: got {dead}"]
@@ -225,14 +217,14 @@ def check_redis_cleanup(given: Json, expect: Json) -> list[str]:
 
 
 def check_validate_cluster(given: Json, expect: Json) -> list[str]:
-    from shoal.controllers.ray.validation import problems_of_cluster
+    from shoal.controllers.ray.validation.cluster_rules import problems_of_cluster
 
     problems = problems_of_cluster(prepared(given["cluster"]), settings_of(given))
     return [] if (not problems) == expect["valid"] else [f"expected valid={expect['valid']}, problems: {problems}"]
 
 
 def check_validate_job(given: Json, expect: Json) -> list[str]:
-    from shoal.controllers.ray.job_validation import problems_of_job
+    from shoal.controllers.ray.validation.job_rules import problems_of_job
 
     problems = problems_of_job(prepared(given["job"]), settings_of(given))
     return [] if (not problems) == expect["valid"] else [f"expected valid={expect['valid']}, problems: {problems}"]
@@ -245,7 +237,7 @@ def check_submission(given: Json, expect: Json) -> list[str]:
 
 
 def check_sample_job(given: Json, expect: Json) -> list[str]:
-    from shoal.controllers.ray.job_validation import problems_of_job
+    from shoal.controllers.ray.validation.job_rules import problems_of_job
     from tests.conformance.kuberay_projection import sample_cluster, submission_view
 
     settings = settings_of(given)

@@ -152,8 +152,8 @@ def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
 
 def _ray(obj: Json, workers: Workers) -> Iterator[Template]:
     """The templates of the RayCluster that a `Ray` stands for, and the pod that reports when it is up."""
-    from shoal.controllers.ray.launcher import RESOURCES
-    from shoal.controllers.ray.ray_translation import translate
+    from shoal.controllers.ray.ray_kind.launcher import RESOURCES
+    from shoal.controllers.ray.ray_kind.translation import translate
     from shoal.controllers.ray.settings import Settings
 
     translated = translate(obj, Settings())

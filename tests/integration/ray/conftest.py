@@ -12,7 +12,7 @@ from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.controllers.ray import Operator, Settings, names, view
-from shoal.controllers.ray.dashboard import Target
+from shoal.controllers.ray.job.dashboard import Target
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.kubeconfig import load

@@ -8,9 +8,9 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.ray import Settings
-from shoal.controllers.ray.cluster_pods import ClusterPods
+from shoal.controllers.ray.cluster.cluster_pods import ClusterPods
+from shoal.controllers.ray.cluster.status import starts_suspending
 from shoal.controllers.ray.operator import Operator
-from shoal.controllers.ray.status import starts_suspending
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import QUEUE, cluster_queue, flavor, job, local_queue, make, name_of, ray_job, said

@@ -9,19 +9,11 @@ import pytest
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.times import seconds_text
-from shoal.controllers.ray import (
-    backoff,
-    cluster,
-    cluster_pods,
-    deletion,
-    fault_tolerance,
-    names,
-    redis_cleanup,
-    slots,
-    view,
-    workers,
-)
+from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
+from shoal.controllers.ray.cluster import backoff, cluster_pods, deletion, redis_cleanup, slots, workers
+from shoal.controllers.ray.cluster import reconciler as cluster
+from shoal.controllers.ray.pods import fault_tolerance
 from shoal.controllers.ray.settings import Settings
 from shoal.kube.cache import Cache
 from tests.conformance.kuberay_traces import Stage

@@ -6,7 +6,9 @@ import pytest
 
 from shoal.controllers.queues.facts import with_sidecars
 from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
-from shoal.controllers.ray import Settings, counts, pods, submission
+from shoal.controllers.ray import Settings
+from shoal.controllers.ray.cluster import counts
+from shoal.controllers.ray.pods import builder, submission
 from shoal.controllers.templates import RaySidecars, as_made, templates
 from tests.unit.ray.builders import cluster_spec, container, group, ray_cluster, ray_job
 
@@ -29,7 +31,7 @@ def test_the_head_is_counted_as_it_will_be_made(options, cpu, memory):
     cluster = ray_cluster(metadata={"uid": "u"}, **options)
     head = templates(cluster)[0]
     assert asked(head) == {"cpu": cpu, "memory": memory}
-    built = counts.pod_resources(pods.head_pod(cluster, Settings())["spec"])
+    built = counts.pod_resources(builder.head_pod(cluster, Settings())["spec"])
     assert asked(head) == {name: str(amount) for name, amount in built.items()}
 
 
@@ -51,7 +53,7 @@ def test_a_submitter_that_the_user_brings_is_counted_once(amounts, cpu):
     job["status"] = {"rayClusterName": "c", "jobId": "x"}
     made = submission.cluster_of(job, Settings())
     made["metadata"]["uid"] = "u"
-    assert str(counts.pod_resources(pods.head_pod(made, Settings())["spec"])["cpu"]) == cpu
+    assert str(counts.pod_resources(builder.head_pod(made, Settings())["spec"])["cpu"]) == cpu
 
 
 SIDECARS = Settings(
@@ -62,7 +64,7 @@ SIDECARS = Settings(
 
 def built(cluster):
     group_ = cluster["spec"]["workerGroupSpecs"][0]
-    made = (pods.head_pod(cluster, SIDECARS), pods.worker_pod(cluster, group_, SIDECARS))
+    made = (builder.head_pod(cluster, SIDECARS), builder.worker_pod(cluster, group_, SIDECARS))
     return [{name: str(amount) for name, amount in counts.pod_resources(pod["spec"]).items()} for pod in made]
 
 

@@ -10,9 +10,12 @@ from aiohttp import web
 
 from shoal.api import gang, kinds
 from shoal.api.kind import Key
-from shoal.controllers.ray import attempt, from_environment, job, job_progress, names, poller, submission, view
-from shoal.controllers.ray.dashboard import DashboardError, HttpDashboard, JobInfo, Target, checked_address
-from shoal.controllers.ray.poller import Poller
+from shoal.controllers.ray import from_environment, names, view
+from shoal.controllers.ray.job import attempt, poller, progress
+from shoal.controllers.ray.job import reconciler as job
+from shoal.controllers.ray.job.dashboard import DashboardError, HttpDashboard, JobInfo, Target, checked_address
+from shoal.controllers.ray.job.poller import Poller
+from shoal.controllers.ray.pods import submission
 from shoal.kube.clock import SystemClock
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
@@ -72,8 +75,8 @@ async def test_f083_a_submitter_does_not_wait_for_ever_for_a_cluster_that_is_gon
 
 
 def heads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_progress, "_from_lost_head", lambda *seen: None)
-    monkeypatch.setattr(job_progress, "_from_lost_job", lambda *seen: None)
+    monkeypatch.setattr(progress, "_from_lost_head", lambda *seen: None)
+    monkeypatch.setattr(progress, "_from_lost_job", lambda *seen: None)
 
 
 @proven(without=heads_do_not_matter)
@@ -106,8 +109,8 @@ async def test_a_lost_cluster_is_retried_on_a_new_one(stage):
 
 
 def submits_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_progress, "_from_lost_job", lambda *seen: None)
-    monkeypatch.setattr(job_progress, "_from_lost_head", lambda *seen: None)
+    monkeypatch.setattr(progress, "_from_lost_job", lambda *seen: None)
+    monkeypatch.setattr(progress, "_from_lost_head", lambda *seen: None)
     monkeypatch.setattr(
         poller._Followed, "submitted", property(lambda self: False, lambda self, value: None), raising=False
     )

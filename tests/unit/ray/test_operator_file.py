@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.controllers.ray import from_environment, pods, redis_cleanup, view
+from shoal.controllers.ray import from_environment, view
+from shoal.controllers.ray.cluster import redis_cleanup
+from shoal.controllers.ray.pods import builder
 from shoal.errors import BadInput
 from tests.unit.ray.builders import group, ray_cluster
 
@@ -34,8 +36,8 @@ def test_what_it_says_is_in_every_ray_pod_and_the_users_own_wins(tmp_path):
     worker = group(template={"metadata": {"labels": {"team": "users"}}, "spec": {"containers": [{"name": "w"}]}})
     worker["template"]["spec"]["containers"][0]["env"] = [{"name": "MINE", "value": "user"}]
     cluster = ray_cluster("demo", worker, enableInTreeAutoscaling=True)
-    head = pods.head_pod(cluster, settings)
-    made = pods.worker_pod(cluster, view.groups(cluster)[0], settings)
+    head = builder.head_pod(cluster, settings)
+    made = builder.worker_pod(cluster, view.groups(cluster)[0], settings)
     assert [one["name"] for one in head["spec"]["containers"]] == ["ray-head", "autoscaler", "log"]
     assert [one["name"] for one in made["spec"]["containers"]] == ["w", "watch"]
     assert head["metadata"]["labels"]["team"] == "pond" and made["metadata"]["labels"]["team"] == "users"

@@ -10,8 +10,8 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.ray import Settings
-from shoal.controllers.ray.dashboard import DashboardError, JobInfo, Target
-from shoal.controllers.ray.proxied_dashboard import ProxiedDashboard
+from shoal.controllers.ray.job.dashboard import DashboardError, JobInfo, Target
+from shoal.controllers.ray.job.proxied_dashboard import ProxiedDashboard
 from shoal.kube.client import Client
 from shoal.kube.errors import Unsent
 from shoal.kube.transport import Request

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import names, ray_text, view
-from shoal.controllers.ray.ray_translation import translate
+from shoal.controllers.ray import names, view
+from shoal.controllers.ray.ray_kind import config_text
+from shoal.controllers.ray.ray_kind.translation import translate
 from shoal.controllers.ray.settings import Settings
 from shoal.errors import BadInput
 from tests.conformance.kuberay_traces import Stage
@@ -383,14 +384,14 @@ async def test_a_broken_correction_leaves_what_runs_and_its_launch_alone(stage):
 
 def test_deeply_nested_yaml_is_refused():
     with pytest.raises(BadInput, match="nested too deeply"):
-        ray_text.parse("".join(f"{' ' * depth}k{depth}:\n" for depth in range(80)) + " " * 80 + "x: 1")
+        config_text.parse("".join(f"{' ' * depth}k{depth}:\n" for depth in range(80)) + " " * 80 + "x: 1")
 
 
 def test_aliases_are_understood():
-    assert ray_text.parse("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
+    assert config_text.parse("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
 
 
 def test_a_yaml_bomb_is_refused():
     lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1,1]"] + [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(BadInput, match="repeats itself"):
-        ray_text.parse("\n".join(lines))
+        config_text.parse("\n".join(lines))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.controllers.ray import Settings, from_environment, names, pods, services, view
+from shoal.controllers.ray import Settings, from_environment, names, services, view
+from shoal.controllers.ray.pods import builder
 from tests.unit.ray.builders import group, ray_cluster
 
 
 def head_of(cluster):
     cluster["metadata"].setdefault("uid", "u")
-    return pods.head_pod(cluster, Settings())
+    return builder.head_pod(cluster, Settings())
 
 
 def ray_of(pod):
@@ -81,13 +82,13 @@ def test_a_template_of_another_namespace_is_made_where_its_cluster_is():
     moved = group()
     moved["template"]["metadata"] = {"namespace": "elsewhere"}
     cluster = ray_cluster("demo", moved, metadata={"uid": "u"})
-    assert pods.worker_pod(cluster, moved, Settings())["metadata"]["namespace"] == "default"
+    assert builder.worker_pod(cluster, moved, Settings())["metadata"]["namespace"] == "default"
 
 
 def test_workers_of_one_group_differ_only_in_their_place():
     cluster = ray_cluster("demo", group(numOfHosts=2), metadata={"uid": "u"})
     first, second = (
-        pods.worker_pod(
+        builder.worker_pod(
             cluster, view.groups(cluster)[0], Settings(), replica=0, replica_name="workers-abcde", host=host
         )
         for host in (0, 1)
@@ -100,5 +101,5 @@ def test_workers_of_one_group_differ_only_in_their_place():
 def test_without_its_gate_workers_carry_no_index():
     off = from_environment({}, {"RayMultiHostIndexing": False})
     cluster = ray_cluster("demo", group(), metadata={"uid": "u"})
-    assert names.REPLICA_INDEX not in view.labels(pods.worker_pod(cluster, view.groups(cluster)[0], off))
-    assert view.labels(pods.worker_pod(cluster, view.groups(cluster)[0], Settings()))[names.REPLICA_INDEX] == "0"
+    assert names.REPLICA_INDEX not in view.labels(builder.worker_pod(cluster, view.groups(cluster)[0], off))
+    assert view.labels(builder.worker_pod(cluster, view.groups(cluster)[0], Settings()))[names.REPLICA_INDEX] == "0"

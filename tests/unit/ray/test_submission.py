@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.controllers.ray import submission
-from shoal.controllers.ray.job_validation import problems_of_job
+from shoal.controllers.ray.pods import submission
 from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.validation.job_rules import problems_of_job
 from shoal.errors import BadInput
 from tests.faults import proven
 from tests.unit.ray.builders import cluster_spec, group, ray_job

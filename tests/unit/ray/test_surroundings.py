@@ -5,18 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds, ray_token
-from shoal.controllers.ray import (
-    Settings,
-    auth,
-    from_environment,
-    names,
-    network_policy,
-    pods,
-    services,
-    validation,
-    view,
-)
-from shoal.controllers.ray.belongings import Belongings
+from shoal.controllers.ray import Settings, from_environment, names, services, view
+from shoal.controllers.ray.cluster import network_policy
+from shoal.controllers.ray.cluster.belongings import Belongings
+from shoal.controllers.ray.pods import auth, builder
+from shoal.controllers.ray.validation import cluster_rules
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
 from tests.unit.ray.builders import group, ray_cluster, ray_job
@@ -139,7 +132,7 @@ def test_a_token_that_the_manifest_brings_itself_is_left_to_it():
 
 def test_a_cluster_may_say_no_token():
     body = ray_cluster(authOptions={"mode": "disabled"})
-    ray = pods.head_pod(body, Settings(default_auth_token=True))["spec"]["containers"][0]
+    ray = builder.head_pod(body, Settings(default_auth_token=True))["spec"]["containers"][0]
     assert view.env_value(ray, "RAY_AUTH_MODE") is None
 
 
@@ -272,9 +265,9 @@ async def test_bounds_below_what_runs_are_advised_about_and_nobody_is_taken_away
 def test_a_serve_service_without_a_port_is_advised_about():
     asks = {"annotations": {names.SERVE_SERVICE: "true"}}
     body = ray_cluster(metadata=asks)
-    assert not any("Ray Serve" in one for one in validation.warnings_of_cluster(body))
+    assert not any("Ray Serve" in one for one in cluster_rules.warnings_of_cluster(body))
     view.ray_container(view.head(body))["ports"] = [{"name": "dashboard", "containerPort": 8265}]
-    assert any("no port named serve" in one for one in validation.warnings_of_cluster(body))
+    assert any("no port named serve" in one for one in cluster_rules.warnings_of_cluster(body))
 
 
 async def test_an_ingress_that_was_taken_out_of_the_spec_while_the_operator_was_away_goes():

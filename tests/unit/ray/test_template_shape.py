@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from shoal.controllers.ray import counts, pods, services, status, validation, view
-from shoal.controllers.ray.job_validation import problems_of_job
+from shoal.controllers.ray import services, view
+from shoal.controllers.ray.cluster import counts, status
+from shoal.controllers.ray.pods import builder
 from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.validation import cluster_rules
+from shoal.controllers.ray.validation.job_rules import problems_of_job
 from tests.unit.ray.builders import container, group, ray_cluster, ray_job
 
 HEAD = "spec.headGroupSpec.template"
@@ -35,16 +38,16 @@ HEAD = "spec.headGroupSpec.template"
 def test_a_container_of_the_wrong_shape_is_told_by_its_field(change, told):
     cluster = ray_cluster()
     view.ray_container(view.head(cluster)).update(change)
-    problems = validation.problems_of_cluster(cluster, Settings())
+    problems = cluster_rules.problems_of_cluster(cluster, Settings())
     assert len(problems) == 1 and told in problems[0]
 
 
 def test_other_templates_are_looked_at_too():
     bad: dict[str, Any] = {"metadata": {"labels": {"a": 1}}}
     worker = group(template={**bad, "spec": {"containers": [container("w")]}})
-    assert "labels.a must be a text" in validation.problems_of_cluster(ray_cluster("demo", worker), Settings())[0]
+    assert "labels.a must be a text" in cluster_rules.problems_of_cluster(ray_cluster("demo", worker), Settings())[0]
     service = ray_cluster(head={"headService": {"spec": {"ports": [{"name": "x"}]}}})
-    assert "ports[0].port is missing" in validation.problems_of_cluster(service, Settings())[0]
+    assert "ports[0].port is missing" in cluster_rules.problems_of_cluster(service, Settings())[0]
     sidecar = ray_job(mode="SidecarMode", rayClusterSpec={"headGroupSpec": {"template": "x"}})
     assert "spec.headGroupSpec.template must be an object" in problems_of_job(sidecar, Settings())[0]
     job = ray_job(submitterPodTemplate={"spec": {"containers": {}}})
@@ -88,12 +91,12 @@ def refused_or_built(random: Random) -> bool:
         for part in path[:-1]:
             where = where[part]
         where[path[-1]] = copy.deepcopy(random.choice(odd))
-    if validation.problems_of_cluster(cluster, Settings()):
+    if cluster_rules.problems_of_cluster(cluster, Settings()):
         return False
-    validation.warnings_of_cluster(cluster)
-    built = pods.head_pod(cluster, Settings())
+    cluster_rules.warnings_of_cluster(cluster)
+    built = builder.head_pod(cluster, Settings())
     assert built["spec"]["containers"][0]["command"]
-    assert all(pods.worker_pod(cluster, one, Settings()) for one in view.groups(cluster))
+    assert all(builder.worker_pod(cluster, one, Settings()) for one in view.groups(cluster))
     assert services.head_service(cluster, Settings())["spec"]["ports"]
     assert status.compute(cluster, [], None, None, "", 0)["conditions"]
     assert counts.gang_pods(cluster, Settings())[0][1] == 1

@@ -13,8 +13,10 @@ from typing import Any
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.controllers.ray import names, observed, status, submission, view
+from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
+from shoal.controllers.ray.cluster import status
+from shoal.controllers.ray.pods import observed, submission
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock
 from shoal.kube.runtime import Controller

@@ -15,10 +15,7 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import metrics, names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import ClusterReconciler
-from shoal.controllers.ray.dashboard import Dashboard, HttpDashboard
-from shoal.controllers.ray.job import JobReconciler
-from shoal.controllers.ray.poller import Poller
-from shoal.controllers.ray.proxied_dashboard import ProxiedDashboard
+from shoal.controllers.ray.job import Dashboard, HttpDashboard, JobReconciler, Poller, ProxiedDashboard
 from shoal.controllers.ray.ray_kind import RayReconciler
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.writes import Writes

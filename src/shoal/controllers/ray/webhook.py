@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
-from shoal.controllers.ray.job_validation import problems_of_job_metadata, problems_of_job_spec
-from shoal.controllers.ray.ray_translation import translate
+from shoal.controllers.ray.ray_kind.translation import translate
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.validation import problems_of_metadata, problems_of_spec, warnings_of_cluster
+from shoal.controllers.ray.validation.cluster_rules import problems_of_metadata, problems_of_spec, warnings_of_cluster
+from shoal.controllers.ray.validation.job_rules import problems_of_job_metadata, problems_of_job_spec
 from shoal.kube.webhooks import AdmissionRequest, Verdict
 
 VALIDATE_PATH = "/ray/validate"
