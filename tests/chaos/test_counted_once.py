@@ -21,7 +21,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, leaving
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.planning import leaving
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.engine.model import Gang, PodFact
 from shoal.kube.client import Client

@@ -17,7 +17,7 @@ from shoal.api.meta import Json
 from shoal.controllers import ray
 from shoal.controllers.appwrapper import webhook
 from shoal.controllers.appwrapper.rights import Rights
-from shoal.controllers.questions import readers
+from shoal.controllers.planning.questions import readers
 from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray.validation import webhook as ray_webhook
 from shoal.kube.cache import Cache, Change

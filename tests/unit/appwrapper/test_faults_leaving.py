@@ -28,7 +28,7 @@ from tests.unit.appwrapper.test_faults_dispatch import impatient, start
 
 
 def starts_while_pods_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.controllers.appwrapper.pods import GangPod
+    from shoal.controllers.planning.pods import GangPod
 
     monkeypatch.setattr(GangPod, "is_live", property(lambda self: False))
     impatient(monkeypatch)

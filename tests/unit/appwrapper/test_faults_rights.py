@@ -13,7 +13,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
 from shoal.controllers.appwrapper.rights import Rights
-from shoal.controllers.appwrapper.stamps import Stamps
+from shoal.controllers.planning.stamps import Stamps
 from shoal.kube.errors import KubeError
 from tests.cluster import Cluster
 from tests.faults import proven

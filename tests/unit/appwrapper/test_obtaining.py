@@ -13,8 +13,9 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.node_pools import BROUGHT_FOR, NAME, NAMESPACE, PublishedPool
 from shoal.api.times import seconds_text
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, obtaining
-from shoal.controllers.appwrapper.obtaining import Obtaining
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.planning import provisioning
+from shoal.controllers.planning.provisioning import NodeProvisioning
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
@@ -197,12 +198,12 @@ async def test_a_strangers_object_of_that_name_is_left_alone(quiet: Cluster) -> 
 
 
 def names_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = Obtaining._make
+    make = NodeProvisioning._make
 
-    async def without_templates(self: Obtaining, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
+    async def without_templates(self: NodeProvisioning, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
         return body if kind == kinds.POD_TEMPLATE else await make(self, kind, body, namespace, owner)
 
-    monkeypatch.setattr(Obtaining, "_make", without_templates)
+    monkeypatch.setattr(NodeProvisioning, "_make", without_templates)
 
 
 @proven(without=names_what_is_not_there)
@@ -225,8 +226,10 @@ async def test_f086_a_request_never_names_a_template_that_does_not_exist(quiet: 
 
 
 def forgets_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obtaining, "_attempt", lambda request: 0)
-    monkeypatch.setattr(Obtaining, "_attempts", property(lambda self: {}, lambda self, value: None), raising=False)
+    monkeypatch.setattr(provisioning, "_attempt", lambda request: 0)
+    monkeypatch.setattr(
+        NodeProvisioning, "_attempts", property(lambda self: {}, lambda self, value: None), raising=False
+    )
 
 
 @proven(without=forgets_attempts)
@@ -234,7 +237,7 @@ async def test_f087_the_attempt_is_read_from_the_name_at_any_length(
     pooled: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F87: an AppWrapper of the longest name; its first attempt failed. Holds: the next is number 2, not lost."""
-    monkeypatch.setattr(obtaining, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(provisioning, "FIRST_PAUSE", 0.2)
     name = "n" * 63
     wrapper = app_wrapper(name, config_map("c"), needs=[needs(2, cpu="8")])
     uid = (await pooled.create(kinds.APP_WRAPPER, wrapper))["metadata"]["uid"]
@@ -246,7 +249,7 @@ async def test_f087_the_attempt_is_read_from_the_name_at_any_length(
 
 
 def tries_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obtaining, "FIRST_PAUSE", -1.0)
+    monkeypatch.setattr(provisioning, "FIRST_PAUSE", -1.0)
 
 
 @proven(without=tries_again_at_once)
@@ -267,16 +270,16 @@ async def test_a_request_that_comes_to_nothing_at_once_is_not_made_again_at_once
     pooled: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends before whoever made it has looked again."""
-    make = Obtaining._make
+    make = NodeProvisioning._make
 
-    async def ends_at_once(self: Obtaining, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
+    async def ends_at_once(self: NodeProvisioning, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
         made = await make(self, kind, body, namespace, owner)
         if kind == REQUEST and owner["name"] == "unlucky":
             await conclude(pooled, made, "Failed")
             await pooled.settled()  # and this has been heard
         return made
 
-    monkeypatch.setattr(Obtaining, "_make", ends_at_once)
+    monkeypatch.setattr(NodeProvisioning, "_make", ends_at_once)
     await pooled.create(kinds.APP_WRAPPER, asks("unlucky", 4))
     await requests(pooled, 1)
     await pooled.settled()
@@ -286,10 +289,10 @@ async def test_a_request_that_comes_to_nothing_at_once_is_not_made_again_at_once
 
 
 def leaves_requests_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Obtaining, requests: list[Json]) -> None:
+    async def nothing(self: NodeProvisioning, requests: list[Json]) -> None:
         return None
 
-    monkeypatch.setattr(Obtaining, "_drop", nothing)
+    monkeypatch.setattr(NodeProvisioning, "_drop", nothing)
 
 
 @proven(without=leaves_requests_behind)

@@ -12,11 +12,12 @@ from shoal.api import kinds
 from shoal.api.gang import GANG_UID
 from shoal.api.meta import Json
 from shoal.cli import gangs, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, messages, words
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, messages
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.reconciler import Reconciler
 from shoal.controllers.appwrapper.world import World
+from shoal.controllers.planning import words
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
@@ -130,10 +131,10 @@ async def test_who_is_next_in_line_is_told_so(cluster: Cluster) -> None:
 
 
 def writes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.controllers.appwrapper import restless
+    from shoal.controllers.planning import loop_guard
 
     monkeypatch.setattr(messages, "_says", lambda status, quota: False)
-    monkeypatch.setattr(restless, "MOST_LOOKS", 10**9)  # the last line of defence would make it look quiet
+    monkeypatch.setattr(loop_guard, "MOST_LOOKS", 10**9)  # the last line of defence would make it look quiet
 
 
 @pytest.mark.timeout(30)
@@ -158,7 +159,7 @@ async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> N
 
 
 def believes_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.controllers.appwrapper.pods import mark_of
+    from shoal.controllers.planning.pods import mark_of
 
     original = World.gang_of
     monkeypatch.setattr(World, "gang_of", lambda self, pod: mark_of(pod) or original(self, pod))

@@ -17,7 +17,7 @@ from shoal.api.times import micro_text, parse_time
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, admission, explain, monitor
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission
-from shoal.controllers.appwrapper.pods import GangPod
+from shoal.controllers.planning.pods import GangPod
 from shoal.engine.model import PodFact
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
@@ -300,7 +300,7 @@ def test_a_pod_replaced_long_after_the_start_gets_its_own_time() -> None:
 
 
 def test_siblings_that_wait_for_each_other_are_not_listed_as_unschedulable() -> None:
-    from shoal.controllers.appwrapper.pods import SeenPod, refusals
+    from shoal.controllers.planning.pods import SeenPod, refusals
 
     def told(message: str) -> Json:
         refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.appwrapper.restless import MOST_LOOKS, Restless
+from shoal.controllers.planning.loop_guard import MOST_LOOKS, LoopGuard
 from shoal.kube.clock import VirtualClock
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
@@ -74,7 +74,7 @@ async def test_a_server_that_drops_what_is_written_is_not_hammered(quiet: Cluste
 
 async def test_who_is_looked_at_too_often_waits(caplog: pytest.LogCaptureFixture) -> None:
     clock = VirtualClock()
-    restless = Restless(clock)
+    restless = LoopGuard(clock)
     for _ in range(MOST_LOOKS):
         await restless.look("calm")
     looking = asyncio.ensure_future(restless.look("calm"))

@@ -11,9 +11,10 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import gangs, why
 from shoal.controllers import appwrapper
-from shoal.controllers.appwrapper import explain, words
+from shoal.controllers.appwrapper import explain
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
-from shoal.controllers.questions import answers
+from shoal.controllers.planning import words
+from shoal.controllers.planning.questions import answers
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.errors import ShoalError
 from tests.cluster import Cluster

@@ -15,7 +15,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.cli import asking, gangs, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.questions import desk, readers
+from shoal.controllers.planning.questions import desk, readers
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, Invalid

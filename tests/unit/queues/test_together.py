@@ -13,7 +13,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.naming import discreet, in_plain_words
+from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.controllers.queues import QueueController
 from shoal.controllers.queues.facts import Facts
 from shoal.engine.model import Gang

@@ -12,7 +12,6 @@ from shoal.api.appwrapper import AppWrapper, Component, PodSetInfo
 from shoal.api.codec import opened, plain
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.demand import component_templates, gang_size
-from shoal.controllers.appwrapper.node_health import NodeHealth, avoiding
 from shoal.controllers.appwrapper.wrapped import (
     SERVER_OWNED,
     changed_at,
@@ -22,6 +21,7 @@ from shoal.controllers.appwrapper.wrapped import (
     owner_reference,
     without_reserved,
 )
+from shoal.controllers.planning.node_health import NodeHealth, avoiding
 from shoal.errors import BadInput
 
 LABEL = "workload.codeflare.dev/appwrapper"

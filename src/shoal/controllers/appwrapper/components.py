@@ -22,9 +22,9 @@ from shoal.controllers.appwrapper.dispatch import is_ours, names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_managed_here, is_queued_here
 from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.messages import Messages
-from shoal.controllers.appwrapper.node_health import flagged
 from shoal.controllers.appwrapper.world import Followed
 from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.controllers.planning.node_health import flagged
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
 

@@ -17,16 +17,16 @@ from shoal.controllers.appwrapper.growth import Growth
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.intake import Address, Intake
 from shoal.controllers.appwrapper.metrics import Metrics
-from shoal.controllers.appwrapper.obtaining import Obtaining
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.quota import QuotaStatus
 from shoal.controllers.appwrapper.reconciler import Reconciler
-from shoal.controllers.appwrapper.restless import Restless
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.world import World
-from shoal.controllers.guest import Guest
-from shoal.controllers.lacking import Lacking, lacking
+from shoal.controllers.planning.lacking import Lacking, lacking
+from shoal.controllers.planning.loop_guard import LoopGuard
+from shoal.controllers.planning.provisioning import NodeProvisioning
+from shoal.controllers.planning.source import Guest
 from shoal.engine import Engine, Settings
 from shoal.engine.model import Amounts, Gang, Plan
 from shoal.kube.client import Client
@@ -66,7 +66,7 @@ class AppWrapperController:
         self.planner = Planner(Engine(engine_settings(settings), guest.queue_settings if guest is not None else None))
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
-        self._restless = Restless(self.clock)
+        self._guard = LoopGuard(self.clock)
         self._changed = asyncio.Event()
         facts = Facts(settings, self.world.stamps.creator)
         writes = Writes(client, in_flight=64, clock=self.clock)
@@ -83,9 +83,9 @@ class AppWrapperController:
             recorder=self.recorder,
             metrics=self.metrics,
         )
-        self.obtaining: Obtaining | None = None
+        self.obtaining: NodeProvisioning | None = None
         if settings.obtain:
-            self.obtaining = Obtaining(
+            self.obtaining = NodeProvisioning(
                 self.world,
                 self.planner,
                 self.recorder,
@@ -207,7 +207,7 @@ class AppWrapperController:
 
     def look_at_booking(self, request: Json) -> None:
         if self.obtaining is not None:
-            self.obtaining.booked.look(request)
+            self.obtaining.bookings.look(request)
 
     async def _plan_on_change(self) -> None:
         while True:
@@ -260,7 +260,7 @@ class AppWrapperController:
         return any(len(cache) for cache in self.world.subtrees.values())
 
     async def _reconcile(self, address: Address) -> float | None:
-        await self._restless.look(address)
+        await self._guard.look(address)
         return await self.reconciler.reconcile(address)
 
     def _gone(self, address: Address, wrapper: AppWrapper) -> bool:

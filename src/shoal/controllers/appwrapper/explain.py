@@ -19,9 +19,9 @@ from shoal.api.quantity import show
 from shoal.api.times import micro_text
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper.status import TERMINAL
-from shoal.controllers.appwrapper.words import printable
-from shoal.controllers.naming import KnownAs, discreet, in_plain_words, plain_key
-from shoal.controllers.shortfalls import fields_of
+from shoal.controllers.planning.naming import KnownAs, discreet, in_plain_words, plain_key
+from shoal.controllers.planning.shortfalls import fields_of
+from shoal.controllers.planning.words import printable
 from shoal.engine.model import Explanation, Shortfall
 
 MOST_NAMED = 20

@@ -21,7 +21,7 @@ from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.controllers.naming import discreet, in_plain_words
+from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.engine.model import Preempt
 
 COUNTS_PAUSE = 2.0

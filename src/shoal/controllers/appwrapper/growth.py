@@ -14,7 +14,7 @@ from shoal.api.codec import opened
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.house import House
-from shoal.controllers.appwrapper.pods import SeenPod, key_of, read_fact
+from shoal.controllers.planning.pods import SeenPod, key_of, read_fact
 from shoal.engine.model import Shortfall
 from shoal.kube.cache import Change
 from shoal.kube.client import Client

@@ -15,8 +15,8 @@ from shoal.controllers.appwrapper.metrics import Metrics
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
-from shoal.controllers.appwrapper.words import printable
 from shoal.controllers.appwrapper.world import World
+from shoal.controllers.planning.words import printable
 from shoal.kube.clock import Clock
 from shoal.kube.events import Recorder
 

@@ -15,13 +15,13 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.facts import Facts, is_started
-from shoal.controllers.appwrapper.leaving import Leaving
-from shoal.controllers.appwrapper.node_health import as_supply, flagged
 from shoal.controllers.appwrapper.planner import Planner
-from shoal.controllers.appwrapper.pods import GangPod, SeenPod, created_at, exit_codes, owner_uid, read_fact, refusals
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.controllers.planning.leaving import Leaving
+from shoal.controllers.planning.node_health import as_supply, flagged
+from shoal.controllers.planning.pods import GangPod, SeenPod, created_at, exit_codes, owner_uid, read_fact, refusals
 from shoal.engine.facts import node_fact
 from shoal.engine.model import PodFact
 from shoal.errors import BadInput

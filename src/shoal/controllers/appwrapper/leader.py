@@ -7,11 +7,11 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.controllers.appwrapper.controller import AppWrapperController
-from shoal.controllers.appwrapper.stamps import Stamps
 from shoal.controllers.appwrapper.subjects import wrapper_subject
-from shoal.controllers.questions.alone import subject_alone
-from shoal.controllers.questions.desk import Desk
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.questions.alone import subject_alone
+from shoal.controllers.planning.questions.desk import Desk
+from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.stamps import Stamps
 from shoal.engine import Engine
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client

@@ -3,7 +3,7 @@
 The literal condition is written once; the reason beside it (`status.message` for people, `status.explanation` as data:
 what is short, and where) follows when it changes. A plan does not speak again of those it knows cannot start, so after
 a plan all waiting gangs are gone through, equal ones at the price of one. Positions, holders and what would help are
-not stored: they change with every arrival, and are answered when asked for (`controllers/questions`).
+not stored: they change with every arrival, and are answered when asked for (`controllers/planning/questions`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from shoal.api.kind import Kind
 from shoal.controllers.appwrapper import component_status, explain
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.house import House
-from shoal.controllers.appwrapper.words import why_waiting
 from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.controllers.naming import is_same_cause
+from shoal.controllers.planning.naming import is_same_cause
+from shoal.controllers.planning.words import why_waiting
 from shoal.engine.model import Explanation, Hold
 
 EVENTS_PER_SECOND = 5.0

@@ -15,8 +15,8 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, GenericItem, Pend
 from shoal.api.codec import sealed
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.controllers.appwrapper.pods import GangPod
-from shoal.controllers.appwrapper.words import printable
+from shoal.controllers.planning.pods import GangPod
+from shoal.controllers.planning.words import printable
 from shoal.errors import BadInput
 
 SECOND = 1_000_000

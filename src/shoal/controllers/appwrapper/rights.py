@@ -13,17 +13,15 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.api import kinds
-from shoal.api.appwrapper import AppWrapper
-from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.controllers.planning.creators import MASTERS, Creator, access_review
 from shoal.kube.client import Client
 
 UNSTAMPED = (
     "nothing recorded who created this AppWrapper, so nobody's rights can be checked: install the admission webhook "
     "(shoal install) and create it again, or start the controller with --trust-unstamped"
 )
-MASTERS = "system:masters"
 
 _JUDGED_BY_CREATOR = frozenset(
     {
@@ -37,26 +35,6 @@ _JUDGED_BY_CREATOR = frozenset(
     }
 )
 _NESTED = frozenset({("workload.codeflare.dev", "AppWrapper"), ("mcad.ibm.com", "AppWrapper")})
-
-
-class Creator(msgspec.Struct, frozen=True):
-    user: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: dict[str, list[str]] = {}
-
-
-def creator_of(wrapper: AppWrapper) -> Creator | None:
-    """Whom admission recorded; None when nothing did, or the record cannot be read."""
-    return read_creator((wrapper.metadata.annotations or {}).get(CREATED_BY, ""))
-
-
-def read_creator(text: str) -> Creator | None:
-    try:
-        found = msgspec.json.decode(text, type=Creator) if text else None
-    except msgspec.MsgspecError:
-        return None
-    return found if found is not None and found.user else None
 
 
 def is_judged_by_creator(group: str, kind: str) -> bool:
@@ -99,22 +77,6 @@ class Rights:
         review = access_review(creator, kind, namespace)
         answer: Json = await self._client.create(kinds.SUBJECT_ACCESS_REVIEW, review)
         return bool((answer.get("status") or {}).get("allowed"))
-
-
-def access_review(creator: Creator, kind: Kind, namespace: str, verb: str = "create") -> Json:
-    """The SubjectAccessReview that asks whether this person may create (or read) such objects there."""
-    attributes = {"verb": verb, "group": kind.group, "version": kind.version, "resource": kind.plural}
-    return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": creator.user,
-            "uid": creator.uid,
-            "groups": list(creator.groups),
-            "extra": creator.extra,
-            "resourceAttributes": {**attributes, "namespace": namespace},
-        },
-    }
 
 
 def not_allowed(creator: Creator, kind: Kind, namespace: str) -> str:

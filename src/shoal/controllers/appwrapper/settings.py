@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shoal.controllers.appwrapper.component_limits import Patience, Seconds
-from shoal.controllers.appwrapper.node_health import NodeHealth
+from shoal.controllers.planning.node_health import NodeHealth
 from shoal.controllers.templates import RaySidecars
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"

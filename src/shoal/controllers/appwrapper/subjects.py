@@ -9,7 +9,7 @@ from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.status import TERMINAL
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import Subject
 
 ADMITTED = "it was admitted and is being started"
 

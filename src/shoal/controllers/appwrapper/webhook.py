@@ -21,7 +21,8 @@ from shoal.api.meta import Json
 from shoal.api.problems import FieldError, joined
 from shoal.controllers.appwrapper.demand import unreadable
 from shoal.controllers.appwrapper.dispatch import not_served, too_wide
-from shoal.controllers.appwrapper.rights import Creator, Rights, not_allowed, refused_kind
+from shoal.controllers.appwrapper.rights import Rights, not_allowed, refused_kind
+from shoal.controllers.planning.creators import Creator, stamp_of
 from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, Verdict
 
@@ -53,12 +54,6 @@ def stamp(request: AdmissionRequest) -> Verdict:
         named = user_labels(request.user_info.username, request.user_info.uid)
         metadata["labels"] = {**(metadata.get("labels") or {}), **named}
     return Verdict(changed=obj)
-
-
-def stamp_of(request: AdmissionRequest) -> str:
-    user = request.user_info
-    found = Creator(user.username, user.uid, tuple(user.groups), user.extra)
-    return msgspec.json.encode(found).decode()
 
 
 def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str = "fit") -> Verdict:

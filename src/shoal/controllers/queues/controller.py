@@ -16,8 +16,8 @@ from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
-from shoal.controllers.guest import Asker, Host
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.source import Asker, Host
 from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.facts import Facts, gang_key, is_active

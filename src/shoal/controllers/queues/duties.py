@@ -15,8 +15,8 @@ from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.lacking import Lacking
-from shoal.controllers.naming import discreet, in_plain_words, is_same_cause
+from shoal.controllers.planning.lacking import Lacking
+from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
 from shoal.controllers.queues import checks, readiness, recovery, steps
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.pending import Pending

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.controllers.naming import is_same_cause
+from shoal.controllers.planning.naming import is_same_cause
 from shoal.controllers.queues.pending import Pending
 from shoal.engine import Engine
 from shoal.engine.kueue.unheard import Known

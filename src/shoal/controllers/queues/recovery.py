@@ -12,8 +12,8 @@ from shoal.api import kinds
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.guest import Host
-from shoal.controllers.lacking import Lacking
+from shoal.controllers.planning.lacking import Lacking
+from shoal.controllers.planning.source import Host
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.world import World, annotation, controller_of
 from shoal.engine.recovery import Deadline, Recovery

@@ -11,7 +11,7 @@ from shoal.api import kinds, kueue_told
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import Subject
 from shoal.controllers.queues.facts import gang_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.controllers.queues.pending import Pending

@@ -11,9 +11,9 @@ import msgspec
 
 from shoal.api.quantity import show
 from shoal.api.questions import AnswerShortfall, LeastIncrease, MadeFrom, NewNodes, QuestionStatus, Together
-from shoal.controllers.naming import KnownAs, in_plain_words, keys_in, plain_key, without_names
-from shoal.controllers.questions.subject import Subject
-from shoal.controllers.shortfalls import fields_of
+from shoal.controllers.planning.naming import KnownAs, in_plain_words, keys_in, plain_key, without_names
+from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.shortfalls import fields_of
 from shoal.engine import model
 from shoal.engine.kueue import Places
 from shoal.engine.model import Amounts, Explanation, QuotaIncrease, Shortfall

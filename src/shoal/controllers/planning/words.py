@@ -6,7 +6,7 @@ pages; whatever they contain is made harmless here.
 
 from __future__ import annotations
 
-from shoal.controllers.naming import KnownAs, discreet, in_plain_words, plain_key
+from shoal.controllers.planning.naming import KnownAs, discreet, in_plain_words, plain_key
 from shoal.engine.model import Explanation
 
 LONGEST = 1024

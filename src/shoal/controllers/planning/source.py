@@ -13,8 +13,8 @@ import msgspec
 
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.lacking import Lacking
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.lacking import Lacking
+from shoal.controllers.planning.questions.subject import Subject
 from shoal.engine import Engine
 from shoal.engine.kueue import Settings as QueueSettings
 from shoal.engine.model import Gang, Plan

@@ -16,10 +16,9 @@ from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.rights import MASTERS, Creator, access_review, read_creator
-from shoal.controllers.appwrapper.stamps import Stamps
-from shoal.controllers.appwrapper.webhook import stamp_of
-from shoal.controllers.naming import namespace_of
+from shoal.controllers.planning.creators import MASTERS, Creator, access_review, read_creator, stamp_of
+from shoal.controllers.planning.naming import namespace_of
+from shoal.controllers.planning.stamps import Stamps
 from shoal.kube.client import Client
 from shoal.kube.revisions import newer
 from shoal.kube.webhooks import AdmissionRequest, Verdict

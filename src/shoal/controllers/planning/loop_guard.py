@@ -18,7 +18,7 @@ WINDOW = 1.0
 PAUSE = 1.0
 
 
-class Restless:
+class LoopGuard:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counts: dict[Hashable, int] = {}

@@ -18,13 +18,13 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.questions import QUESTIONS, MadeFrom, QuestionSpec, QuestionStatus
 from shoal.api.times import micro_text, parse_time
-from shoal.controllers.appwrapper.rights import Creator
-from shoal.controllers.appwrapper.stamps import Stamps
-from shoal.controllers.appwrapper.words import holder, printable
-from shoal.controllers.naming import plain_key
-from shoal.controllers.questions import answers
-from shoal.controllers.questions.readers import Readers, asker_of
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.creators import Creator
+from shoal.controllers.planning.naming import plain_key
+from shoal.controllers.planning.questions import answers
+from shoal.controllers.planning.questions.readers import Readers, asker_of
+from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.stamps import Stamps
+from shoal.controllers.planning.words import holder, printable
 from shoal.engine import Engine
 from shoal.engine.kueue import Places
 from shoal.engine.model import Explanation

@@ -23,12 +23,12 @@ from shoal.api.meta import Json
 from shoal.api.node_pools import NAME, NAMESPACE, OBTAINS, obtains, published
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
-from shoal.controllers.appwrapper.asking import reference_to, request_objects
-from shoal.controllers.appwrapper.booked import Booked
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
-from shoal.controllers.guest import Asker
+from shoal.controllers.planning.bookings import Bookings
+from shoal.controllers.planning.provisioning_objects import reference_to, request_objects
+from shoal.controllers.planning.source import Asker
 from shoal.engine.model import Gang, NodePool, Obtain, Taint
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
@@ -52,7 +52,7 @@ def asks(gang: Gang) -> bool:
     return gang.state == ("reserved" if gang.dialect == "kueue" else "waiting")
 
 
-class Obtaining:
+class NodeProvisioning:
     """`tell(wrapper)` tells the engine about an AppWrapper again, `replan()` asks for a plan, `others(uid)` finds gangs
     that are no AppWrappers."""
 
@@ -94,7 +94,7 @@ class Obtaining:
         self._attempts: dict[str, int] = {}
         self._refused: dict[str, int] = {}
         """UIDs of gangs that no request can name, with their generation."""
-        self.booked = Booked(planner.engine, self.requests, world.pods, kept)
+        self.bookings = Bookings(planner.engine, self.requests, world.pods, kept)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Until cancelled; `ready` is set once all is read that a decision depends on."""
@@ -115,7 +115,7 @@ class Obtaining:
 
     def subscribe(self) -> None:
         """Before AppWrappers are told."""
-        self.booked.subscribe()
+        self.bookings.subscribe()
         self.pools.subscribe(self._pools_changed)
         self.requests.subscribe(self._request_changed)
         for cache in self._world.wrappers.values():

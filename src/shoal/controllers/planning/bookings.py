@@ -12,13 +12,13 @@ from collections.abc import Callable
 from shoal.api.booking import booking_of, unused, use_key
 from shoal.api.meta import Json
 from shoal.api.node_pools import obtains
-from shoal.controllers.appwrapper.pods import SeenPod, read_fact
+from shoal.controllers.planning.pods import SeenPod, read_fact
 from shoal.engine import Engine
 from shoal.engine.model import Amounts, PodFact
 from shoal.kube.cache import Cache, Change
 
 
-class Booked:
+class Bookings:
     def __init__(
         self,
         engine: Engine,

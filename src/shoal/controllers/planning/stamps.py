@@ -13,7 +13,7 @@ from typing import Literal
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.rights import Creator, creator_of
+from shoal.controllers.planning.creators import Creator, creator_of
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock

@@ -15,9 +15,9 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.pod_told import why_pending
 from shoal.api.questions import PendingPod
-from shoal.controllers.appwrapper.pods import SeenPod
-from shoal.controllers.appwrapper.words import printable
-from shoal.controllers.questions.subject import Subject
+from shoal.controllers.planning.pods import SeenPod
+from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.words import printable
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
 
