@@ -34,7 +34,8 @@ SHARES = 16
 
 
 class ControlPlane:
-    """`controllers`, `scheduler` and `kwok` add those processes; `nodes` creates that many simulated Node objects."""
+    """`controllers`, `scheduler` and `kwok` add those processes; `nodes` creates that many simulated Node objects.
+    Simulated nodes complete the pods of Jobs at once, unless `jobs_go_on`."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class ControlPlane:
         nodes: int = 0,
         audit: bool = False,
         stay: bool = False,
+        jobs_go_on: bool = False,
     ) -> None:
         self.folder = folder
         self.controllers = controllers
@@ -54,6 +56,7 @@ class ControlPlane:
         self.nodes = nodes
         self.audit = audit
         self.stay = stay
+        self.jobs_go_on = jobs_go_on
         self.kubeconfig = folder / "kubeconfig"
         self.audit_log = folder / "audit.log"
         self.port = 0
@@ -203,13 +206,15 @@ class ControlPlane:
         command = [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    def add_node(self, name: str, **capacity: str) -> None:
+    def add_node(self, name: str, taints: dict[str, str] | None = None, **capacity: str) -> None:
         """A bare Node object; with KWOK it becomes ready by itself, without it this marks it ready."""
         sizes = {"cpu": "8", "memory": "32Gi", "pods": "110", **capacity}
-        node = {
+        marks = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in (taints or {}).items()]
+        node: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {"taints": marks},
             "status": {
                 "capacity": sizes,
                 "allocatable": sizes,
@@ -245,7 +250,8 @@ class ControlPlane:
 
     def _start_kwok(self) -> None:
         stages = self.folder / "stages.yaml"
-        stages.write_text("\n---\n".join(path.read_text() for path in build.kwok_stages()))
+        wanted = [path for path in build.kwok_stages() if not (self.jobs_go_on and path.stem == "pod-complete")]
+        stages.write_text("\n---\n".join(path.read_text() for path in wanted))
         self._spawn(
             "kwok",
             f"--kubeconfig={self.kubeconfig}",
