@@ -9,10 +9,10 @@ import pytest
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import typed
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.demand import component_pod_sets, component_templates, gang_size, pod_sets
 from shoal.controllers.appwrapper.wrapped import wrapped_objects
-from shoal.controllers.pod_defaults import defaults_of
-from shoal.controllers.templates import Workers
+from shoal.controllers.demand.app_wrapper import component_pod_sets, component_templates, gang_size, pod_sets
+from shoal.controllers.demand.pod_defaults import defaults_of
+from shoal.controllers.demand.templates import Workers
 from shoal.engine.fit import demand_of
 from shoal.engine.model import PodSet
 from tests.unit.appwrapper.build import app_wrapper, needs

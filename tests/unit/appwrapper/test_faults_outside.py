@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
 from shoal.controllers.appwrapper.rights import Rights
 from shoal.controllers.appwrapper.world import World
-from shoal.controllers.pod_defaults import NOTHING
+from shoal.controllers.demand.pod_defaults import NOTHING
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.transport import Request, Response

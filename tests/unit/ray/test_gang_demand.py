@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.controllers.demand import RaySidecars, as_made, templates
 from shoal.controllers.queues.facts import with_sidecars
 from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
 from shoal.controllers.ray import Settings
 from shoal.controllers.ray.cluster import counts
 from shoal.controllers.ray.pods import builder, submission
-from shoal.controllers.templates import RaySidecars, as_made, templates
 from tests.unit.ray.builders import cluster_spec, container, group, ray_cluster, ray_job
 
 AUTOSCALED = {"enableInTreeAutoscaling": True}

@@ -11,7 +11,6 @@ from typing import Any
 from shoal.api.appwrapper import AppWrapper, Component, PodSetInfo
 from shoal.api.codec import opened, plain
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.demand import component_templates, gang_size
 from shoal.controllers.appwrapper.wrapped import (
     SERVER_OWNED,
     changed_at,
@@ -21,6 +20,7 @@ from shoal.controllers.appwrapper.wrapped import (
     owner_reference,
     without_reserved,
 )
+from shoal.controllers.demand.app_wrapper import component_templates, gang_size
 from shoal.controllers.planning.node_health import NodeHealth, avoiding
 from shoal.errors import BadInput
 

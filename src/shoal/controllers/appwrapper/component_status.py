@@ -18,8 +18,8 @@ from shoal.api.appwrapper import (
 from shoal.api.appwrapper_paths import written
 from shoal.api.codec import opened
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.appwrapper.demand import component_templates
 from shoal.controllers.appwrapper.wrapped import fixed_name
+from shoal.controllers.demand.app_wrapper import component_templates
 from shoal.errors import BadInput
 
 replace = msgspec.structs.replace

@@ -16,7 +16,7 @@ from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.house import SECOND, House
-from shoal.controllers.templates import templates
+from shoal.controllers.demand.templates import templates
 
 SEEN_AFTER = 30.0
 """Seconds after its dispatch within which an object that is not seen yet may still come; then the server is asked."""

@@ -17,13 +17,13 @@ from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission, Name
-from shoal.controllers.appwrapper.demand import UNREADABLE, component_pod_sets, pod_sets
 from shoal.controllers.appwrapper.rights import UNSTAMPED
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
-from shoal.controllers.devices import tolerating
+from shoal.controllers.demand.app_wrapper import UNREADABLE, component_pod_sets, pod_sets
+from shoal.controllers.demand.devices import tolerating
+from shoal.controllers.demand.pod_defaults import NOTHING, Defaults
 from shoal.controllers.planning.creators import Creator, creator_of
-from shoal.controllers.pod_defaults import NOTHING, Defaults
 from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 

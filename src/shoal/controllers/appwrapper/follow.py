@@ -16,11 +16,11 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.demand import gang_size
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
 from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.engine.model import Preempt
 

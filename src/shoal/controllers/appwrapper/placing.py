@@ -9,10 +9,10 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.meta import Json
 from shoal.api.scheduling import POD_GROUP_LABEL
 from shoal.controllers.appwrapper.admission import Admission, Name
-from shoal.controllers.appwrapper.demand import gang_size
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import changed_at, owner_reference
-from shoal.controllers.templates import Template, templates
+from shoal.controllers.demand.app_wrapper import gang_size
+from shoal.controllers.demand.templates import Template, templates
 
 POD_GROUP = ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
 HOSTNAME = "kubernetes.io/hostname"

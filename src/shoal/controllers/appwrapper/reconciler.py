@@ -24,7 +24,7 @@ from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.placing import added_names, placed
 from shoal.controllers.appwrapper.quota import missing_labels
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
-from shoal.controllers.templates import templates
+from shoal.controllers.demand.templates import templates
 from shoal.engine.model import Admit
 from shoal.errors import BadInput, ShoalError
 from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown

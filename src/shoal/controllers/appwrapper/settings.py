@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from shoal.controllers.appwrapper.component_limits import Patience, Seconds
+from shoal.controllers.demand import RaySidecars
 from shoal.controllers.planning.node_health import NodeHealth
-from shoal.controllers.templates import RaySidecars
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
 MCAD_SENDER = "before [backoff] - Rejoining"

@@ -17,10 +17,10 @@ from shoal.api.appwrapper import AppWrapper, QuotaSubtree
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json, Object, controller_of
+from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, defaults_of
 from shoal.controllers.planning.naming import KnownAs
 from shoal.controllers.planning.pods import SeenPod, mark_of, owner_uid
 from shoal.controllers.planning.stamps import By, Stamps
-from shoal.controllers.pod_defaults import NOTHING, Defaults, defaults_of
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

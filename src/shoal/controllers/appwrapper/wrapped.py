@@ -13,8 +13,8 @@ from shoal.api import gang
 from shoal.api.appwrapper import AppWrapper, GenericItem, wrapped_items
 from shoal.api.codec import opened
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.demand import gang_size
-from shoal.controllers.templates import Path, templates
+from shoal.controllers.demand.app_wrapper import gang_size
+from shoal.controllers.demand.templates import Path, templates
 from shoal.errors import BadInput
 
 WRAPPER_LABEL = "appwrapper.mcad.ibm.com"

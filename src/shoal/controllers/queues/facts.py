@@ -14,13 +14,14 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.booking import booking_of
 from shoal.api.meta import Json
-from shoal.controllers.devices import tolerating
-from shoal.controllers.pod_defaults import NOTHING, Defaults, completed
+from shoal.controllers.demand import RaySidecars
+from shoal.controllers.demand.devices import tolerating
+from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
+from shoal.controllers.demand.templates import with_containers
 from shoal.controllers.queues import checks, elsewhere, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
-from shoal.controllers.templates import RaySidecars, with_containers
 from shoal.engine.kueue import ClusterQueue, read
 from shoal.engine.kueue.facts import order_time
 from shoal.engine.model import Gang

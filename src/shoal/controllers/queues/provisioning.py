@@ -13,7 +13,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
-from shoal.controllers.devices import tolerating_template
+from shoal.controllers.demand.devices import tolerating_template
 from shoal.controllers.queues import requests, words
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.inject import StartError

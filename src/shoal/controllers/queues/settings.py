@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.controllers.templates import RaySidecars
+from shoal.controllers.demand import RaySidecars
 from shoal.engine.kueue import Settings as DecisionSettings
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]

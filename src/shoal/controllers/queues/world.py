@@ -14,7 +14,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
-from shoal.controllers.pod_defaults import NOTHING, Defaults, defaults_of
+from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, defaults_of
 from shoal.controllers.queues import words
 from shoal.controllers.queues.jobs import ALL, GangJob
 from shoal.controllers.queues.names import workload_name

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from shoal.controllers.ray import operator_file
-from shoal.controllers.templates import RaySidecars
 
 DELETION_POLICY = "RayJobDeletionPolicy"
 MULTI_HOST_INDEXING = "RayMultiHostIndexing"
@@ -24,6 +23,13 @@ NETWORK_POLICY = "RayClusterNetworkPolicy"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
 
 CONTROLLER_NAME = "ray.io/kuberay-operator"
+
+
+class RaySidecars(msgspec.Struct, frozen=True):
+    """Containers that our Ray operator was told to add to the pods that it makes."""
+
+    head: tuple[dict[str, Any], ...] = ()
+    worker: tuple[dict[str, Any], ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

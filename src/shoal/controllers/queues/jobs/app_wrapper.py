@@ -17,7 +17,7 @@ from shoal.api.appwrapper import AppWrapper, Component, dialect
 from shoal.api.codec import typed
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.demand import component_templates
+from shoal.controllers.demand.app_wrapper import component_templates
 from shoal.controllers.queues.inject import PodSetInfo, StartError
 from shoal.controllers.queues.jobs.base import End, Suspendable
 from shoal.errors import BadInput

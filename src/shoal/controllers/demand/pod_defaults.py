@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.controllers.templates import RaySidecars
+from shoal.controllers.ray.settings import RaySidecars
 
 
 class Defaults(msgspec.Struct, frozen=True):

@@ -12,6 +12,9 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.api.meta import Json
+from shoal.controllers.ray.ray_kind import translate
+from shoal.controllers.ray.ray_kind.launcher import RESOURCES
+from shoal.controllers.ray.settings import RaySidecars, Settings
 
 Workers = Literal["maximum", "minimum", "replicas"]
 Path = tuple[str | int, ...]
@@ -24,13 +27,6 @@ _DEFAULT_SUBMITTER: Json = {"spec": {"containers": [_SUBMITTER]}}
 """What the pod that submits a RayJob asks for where nothing else is said."""
 _AUTOSCALER: Json = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}}
 """What Ray's autoscaler beside the head asks for where nothing else is said."""
-
-
-class RaySidecars(msgspec.Struct, frozen=True):
-    """Containers that our Ray operator was told to add to the pods that it makes."""
-
-    head: tuple[dict[str, Any], ...] = ()
-    worker: tuple[dict[str, Any], ...] = ()
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -152,10 +148,6 @@ def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
 
 def _ray(obj: Json, workers: Workers) -> Iterator[Template]:
     """The templates of the RayCluster that a `Ray` stands for, and the pod that reports when it is up."""
-    from shoal.controllers.ray.ray_kind.launcher import RESOURCES
-    from shoal.controllers.ray.ray_kind.translation import translate
-    from shoal.controllers.ray.settings import Settings
-
     translated = translate(obj, Settings())
     if not translated.spec:
         return

@@ -14,8 +14,8 @@ from shoal.api.appwrapper_paths import resolve, steps, written
 from shoal.api.codec import opened
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
-from shoal.controllers.pod_defaults import NOTHING, Defaults, completed, in_its_class
-from shoal.controllers.templates import (
+from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed, in_its_class
+from shoal.controllers.demand.templates import (
     LAUNCHER,
     SUBMITTER,
     Template,
