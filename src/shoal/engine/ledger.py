@@ -149,12 +149,26 @@ class Ledger:
                 msgspec.structs.replace(pod_set, count=sum(nodes.values()))
                 for pod_set, nodes in zip(pod_sets, placement.pod_sets, strict=True)
             )
-        charges = dict(charges_of(gang, placement))
-        self._set_credit(gang.uid, {})
+        self.unclaim(gang.uid)
+        charges, leaving = dict(charges_of(gang, placement)), frozenset(leaving)
         self._replace(self._claims, gang.uid, charges, "claim")
-        self._claimed[gang.uid] = Claim(charges, demand_of(pod_sets), frozenset(leaving))
+        if gang.supply == "aggregate" and not partly:
+            charges = self._claim_pieces(gang, charges, leaving)
+        self._claimed[gang.uid] = Claim(charges, demand_of(pod_sets), leaving)
         self._count_once(gang.uid)
         self.room.flush()
+
+    def _claim_pieces(self, gang: Gang, charges: Charges, leaving: Set[str]) -> Charges:
+        """A gang that sums let start, and for which nodes have no place yet, claims its room in pieces. Without them
+        gangs that are judged by nodes would take that room, and others be stopped for it in vain, again and again."""
+        found = dict(charges)
+        with self.without(leaving):
+            for index, pod_set in enumerate(gang.pod_sets):
+                placed = sum(one.count for (which, _), one in charges.items() if which == index)
+                if placed < pod_set.count:
+                    found.update(self._pieces(gang, index, pod_set.count - placed))
+                    self._replace(self._claims, gang.uid, dict(found), "claim")
+        return found
 
     def unclaim(self, uid: str) -> None:
         if self._claimed.pop(uid, None) is None:

@@ -70,3 +70,19 @@ def test_behind_the_front_others_fill_what_is_left_beside_it():
     assert admitted(judge.plan(4 * SECOND)) == ["beside"]
     judge.remove("AppWrapper/default/runs")
     assert admitted(judge.plan(5 * SECOND)) == ["front", "more"]
+
+
+def test_gangs_judged_by_nodes_leave_what_a_gang_judged_by_sums_waits_for():
+    """No node takes a pod of `sum`, yet the sum over both would do once `victim` has left. `small` fits beside it now;
+    if it started, `sum` would be stopped for in vain, and have to evict `small` in turn, again and again."""
+    judge = engine(node("a", cpu=3), node("b", cpu=3), preemption=True)
+    judge.update(gang("victim", pods(1, cpu=3)))
+    assert judge.plan(1).admits[0].assignment[0].nodes == {"a": 1}
+    judge.update(gang("sum", pods(1, cpu=6), priority=5, at=1, supply="aggregate"))
+    judge.update(gang("small", pods(1, cpu=3), at=2))
+    plan = judge.plan(3 * SECOND)
+    assert (preempted(plan), admitted(plan)) == (["victim"], [])
+    assert judge.plan(4 * SECOND).is_empty
+    gone(judge, "victim")
+    assert "sum" in admitted(judge.plan(5 * SECOND))
+    assert not judge.plan(6 * SECOND).preempts

@@ -141,7 +141,9 @@ class Planner:
             survey = self._survey(record)
             if record.called:
                 self.register.unpark(record, survey)
-            head = record.waiting.pop(None if record.waiting.strict else survey)
+            sticky = record.waiting.sticky
+            first = sticky if sticky in self.state.rooms else ""  # what is kept for it is free to it alone
+            head = record.waiting.pop(None if record.waiting.strict else survey, first)
             if head is not None:
                 heads.append(head)
             else:

@@ -96,6 +96,15 @@ class QueueRecord:
             self.reserved[member.uid] = member
             self._count(member, 1)
 
+    def comes_to_another_turn(self, member: Member, before: int) -> bool:
+        """Would it leave before, or after, another gang here than when it counted as reserved at the moment `before`?
+        Which victims are found depends on it."""
+        early, late = sorted((before, member.reserved_at))
+        return early != late and any(
+            early <= other.reserved_at <= late and other.priority == member.priority and other.usage != member.usage
+            for other in self.reserved.values()
+        )
+
     def held(self, at: FlavorResource) -> dict[int, int]:
         """What is held at one place, by priority."""
         return self._held.get(at, NOTHING)

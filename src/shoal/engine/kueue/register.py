@@ -14,7 +14,7 @@ from shoal.engine.model import Gang
 
 from .activity import unqueued_reason, why_inactive
 from .demand import Member
-from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
+from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, Usage, terms_of
 from .record import QueueRecord
 from .state import State
 from .waiting import Survey
@@ -40,6 +40,8 @@ class Register:
         """Keys of gangs that wait in a queue and about which no plan has said anything yet."""
         self.hot: set[str] = set()
         """Cluster queues that may have someone to try."""
+        self.newly_held: dict[str, Usage] = {}
+        """By cluster queue: where gangs hold quota that did not before, or hold it since another moment."""
         self._by_local: dict[QueueKey, set[str]] = {}
         self._by_cluster: dict[str, set[str]] = {}
         self._sleepers: list[tuple[int, str]] = []
@@ -75,7 +77,7 @@ class Register:
         if old is not None:
             sticky = self._is_sticky(old) and _asks_the_same(old, member)
             self._take_out(old)
-        if not sticky:
+        if not sticky or member.holds:
             self.state.give_up_room(member.uid)
         self._put_in(member)
         if sticky and not member.holds and member.uid in self.state.records[member.queue].waiting:
@@ -117,10 +119,14 @@ class Register:
         _discard(self.state.awaited, self.members[member.key].gang.stopping_for, member.uid)
         if member.gang.stopping_for:
             self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
+        known = self.members[member.key]
         self.members[member.key] = member
         record = self.state.records.get(member.queue)
         if record is not None:
             record.confirm(member)
+            if record.comes_to_another_turn(member, known.reserved_at):
+                self.state.forest.bump(record.node)
+                self.newly_held.setdefault(record.name, {}).update(member.usage)
         self._note_readiness(member)
 
     def _is_sticky(self, member: Member) -> bool:
@@ -147,6 +153,7 @@ class Register:
                 if self.state.settings.slices and replaced is not None and replaced.uid in record.reserved:
                     record.release(replaced.uid)
                 self.state.forest.bump(record.node)
+                self.newly_held.setdefault(record.name, {}).update(member.usage)
             if member.gang.stopping_for:
                 self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
             self._note_readiness(member)
@@ -364,8 +371,10 @@ class Register:
                 self.unpark(record)
                 if len(record.waiting):
                     self.hot.add(record.name)
-        if self.state.awaited and not self.state.settings.exact:
-            self._lead()
+        if not self.state.settings.exact:
+            self._call_evictors()
+            if self.state.awaited:
+                self._lead()
         while self._sleepers and self._sleepers[0][0] <= self.now:
             member = self.members.get(heapq.heappop(self._sleepers)[1])
             queue = self.state.records.get(member.queue) if member is not None else None
@@ -373,6 +382,13 @@ class Register:
                 queue.waiting.wake(member.uid)
                 queue.stalled_at = -1
                 self.hot.add(queue.name)
+
+    def _call_evictors(self) -> None:
+        for name, usage in self.newly_held.items():
+            record = self.state.records.get(name)
+            if record is not None:
+                self.state.call_evictors(usage, record)
+        self.newly_held.clear()
 
     def _lead(self) -> None:
         """After a restart: gangs for which others are leaving go to the front of their queues again."""

@@ -76,17 +76,20 @@ class State:
         record.waiting.gone(member)
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
-        self._drop_room(member.uid)
+        room = self._drop_room(member.uid)
         if self.settings.wait_for_pods_ready:
             self.unready.add(member.uid)
         self.forest.bump(record.node)
+        if room is not None and room.usage != member.usage:
+            self._call_tree(room.node)
         if not self.settings.exact:
-            self._call_evictors(member, record)
+            self.call_evictors(member.usage, record)
 
-    def _call_evictors(self, member: Member, record: QueueRecord) -> None:
-        """Somebody new could be made to leave: those set aside for want of such may try again."""
+    def call_evictors(self, usage: Usage, record: QueueRecord) -> None:
+        """Gangs that use this of the queue could be made to leave, or at another turn: those set aside for want of such
+        may try again."""
         called = [record] if record.fact.preemption.within_cluster_queue != "Never" else []
-        if _takes_from_others(record.node, member.usage):
+        if _takes_from_others(record.node, usage):
             others = (self.records.get(node.name) for node in record.node.root().queues())
             called += [other for other in others if other and other.fact.preemption.reclaim_within_cohort != "Never"]
         for other in called:  # also where nobody waits: its head may be in this very cycle, and go back
@@ -107,16 +110,28 @@ class State:
         room = Room(entry.record.node, entry.assignment, leaving)
         if before is None or before.usage != room.usage:
             self.forest.bump(room.node)
+        if before is not None and before.usage != room.usage:
+            self._call_tree(before.node)
         self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
         for victim in entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
             self._evicted_before.setdefault(entry.member.uid, set()).add(victim.member.uid)
 
     def give_up_room(self, uid: str) -> None:
-        """The preemptor is gone, or does not fit any more even so."""
+        """The preemptor is gone, has quota by now, or does not fit any more even so. What was kept is free for others,
+        who may have been set aside because it was not."""
         room = self._drop_room(uid)
         if room is not None:
             self.forest.bump(room.node)
+            self._call_tree(room.node)
+
+    def _call_tree(self, node: Node) -> None:
+        """Those set aside in all queues of this tree may try again."""
+        for queue in node.root().queues():
+            record = self.records.get(queue.name)
+            if record is not None:
+                record.called = True
+                self.forest.woken.add(record.name)
 
     def rooms_in(self, root: Node) -> dict[str, Room]:
         """The rooms kept in one tree, by UID."""
@@ -157,6 +172,8 @@ class State:
 
     def shape_changed(self) -> None:
         """Quota, flavors or queues are not what they were: nothing that was worked out before counts."""
+        for root in self._rooms_in:
+            self.forest.bump(root)  # what could be reached there was worked out beside what was kept
         self.rooms.clear()
         self._rooms_in.clear()
         self.outside_change()

@@ -104,9 +104,12 @@ class Waiting:
         elif shape.heap and shape.heap[0] == member.order:
             self._offer(member.shape, shape)  # it may come back in another shape, with the same place in line
 
-    def pop(self, survey: Survey | None = None) -> Member | None:
-        """Take the head: the sticky preemptor, else the first of those not set aside for whom there could be enough."""
-        member = self._head(survey)
+    def pop(self, survey: Survey | None = None, first: str = "") -> Member | None:
+        """Take the head: the gang with the UID `first`, whatever was found of its shape; the sticky preemptor; else the
+        first of those not set aside for whom there could be enough."""
+        member = self._members.get(first) if first not in self._parked else None
+        if member is None:
+            member = self._head(survey)
         if member is not None:
             shape = self._shapes[member.shape]
             if shape.heap and shape.heap[0] == member.order:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.engine.kueue import Flavor, Settings, register, waiting
+from shoal.engine.kueue import Flavor, Settings, Terms, register, waiting
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
 from shoal.engine.kueue.planner import Planner
+from shoal.engine.kueue.state import State
 from shoal.engine.kueue.wish import Frame, Wish
+from shoal.engine.model import PodSetAssignment
 from tests.faults import proven
 from tests.unit.engine.kueue.world import CPU, World, cohort, gang, queue
 
@@ -113,3 +115,54 @@ def test_f149_a_preemptor_moves_to_another_queue_while_its_victim_leaves() -> No
     world.settle()
     assert world.running() == {"mover", "victim"}
     assert (world.used("here"), world.used("there")) == (4, 4)
+
+
+def keeps_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quota that is kept for a preemptor stays so when the facts say that it has quota, or others are not called."""
+    monkeypatch.setattr(State, "give_up_room", lambda self, uid: None)
+
+
+@proven(without=keeps_what_is_kept)
+def test_f202_a_preemptor_has_quota_by_a_write_that_was_not_seen() -> None:
+    """F202: a gang waits for its victim to leave when it turns out that an earlier reservation of it was stored. Holds:
+    nothing is kept for it any more, and a gang in another queue that fits beside it starts."""
+    world = World(cohort("all"), queue("a", 2, "all", reclaim="Any"), queue("b", 2, "all"))
+    world.tell(gang("victim", "b", 3)).settle()
+    preemptor = gang("preemptor", "a", 2)
+    world.tell(preemptor)
+    world.plan()
+    assert world.evictions == [("preemptor", "victim")]
+    world.let_go()
+    world.finish("victim")
+    given = PodSetAssignment(name="main", count=1, flavors={"cpu": "default"}, usage={"cpu": 2 * CPU})
+    terms = Terms(cluster_queue="a")
+    world.tell(msgspec.structs.replace(preemptor, state="admitted", assignment=(given,), details={"kueue": terms}))
+    world.tell(gang("other", "b", 2)).settle()
+    assert world.running() == {"preemptor", "other"}
+    assert not world.kueue.state.rooms
+
+
+def test_those_set_aside_for_what_was_kept_are_called_when_it_is_given_up() -> None:
+    world = World(cohort("all"), queue("a", 4, "all", reclaim="Any"), queue("b", 0, "all"))
+    world.tell(gang("first", "b", 2), gang("second", "b", 2)).settle()
+    world.tell(gang("preemptor", "a", 4))
+    world.plan()
+    world.let_go("first")
+    world.tell(gang("other", "b", 1))
+    world.plan()
+    assert world.running() == {"second"}
+    world.tell(msgspec.structs.replace(world.gangs["second"], state="admitted", stopping_for=""))
+    world.finish("preemptor", "first")
+    world.plan()
+    assert "other" in world.running()
+
+
+def test_a_victim_that_comes_to_another_turn_calls_those_who_found_none() -> None:
+    """Of two borrowers the one admitted last goes first, and only one may be taken: the small one is not enough."""
+    world = World(cohort("all"), queue("a", 4, "all", reclaim="Any"), queue("b", 3, "all"), fair_sharing=True)
+    for one in (gang("large", "b", 3), gang("small", "b", 2), gang("own", "a", 2), gang("waits", "a", 3)):
+        world.tell(one).settle()
+    assert world.running() == {"large", "small", "own"}
+    world.tell(msgspec.structs.replace(world.gangs["large"], admitted_at=world.now))
+    world.settle()
+    assert world.running() == {"small", "own", "waits"}
