@@ -19,7 +19,7 @@ from shoal.controllers.appwrapper import webhook
 from shoal.controllers.appwrapper.rights import Rights
 from shoal.controllers.planning.questions import readers
 from shoal.controllers.queues import admission as queues
-from shoal.controllers.ray.validation import webhook as ray_webhook
+from shoal.controllers.ray import webhook as ray_webhook
 from shoal.kube.cache import Cache, Change
 from shoal.kube.certificates import Rotation
 from shoal.kube.client import Client
