@@ -224,7 +224,8 @@ def _print(told: dict[str, Any]) -> None:
     if told.get("pods"):
         _say("  pods: " + ", ".join(f"{count} {what}" for what, count in told["pods"].items()))
     if told.get("nodes"):
-        _say("  planned on " + ", ".join(f"{node} (pods: {count})" for node, count in told["nodes"].items()))
+        nodes = (f"{node} (pods: {count})" for node, count in told["nodes"].items())
+        _say("  planned at admission on " + ", ".join(nodes))
     if told.get("quota"):
         _say("  quota from " + ", ".join(f"{tree}/{node}" for tree, node in told["quota"].items()))
     if told.get("message") and not told.get("shortfalls") and not told.get("pendingPods"):
