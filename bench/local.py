@@ -19,9 +19,9 @@ from shoal.api.crds import load_crds
 from shoal.api.kinds import CRD, POD
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
-from shoal.local.agent import Agent, NodeKeeper, NodeShape
 from shoal.local.apiserver import Server
-from shoal.local.runtime.simulated import SimulatedRuntime
+from shoal.local.nodes.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.nodes.runtime.simulated import SimulatedRuntime
 from shoal.local.scheduler import Scheduler
 
 

@@ -156,9 +156,9 @@ async def reached(kubeconfig: Path) -> AsyncIterator[Client]:
 
 
 async def embedded(clusters: int) -> dict[str, Any]:
-    from shoal.local.agent import Agent, NodeKeeper, NodeShape
     from shoal.local.apiserver import Server
-    from shoal.local.runtime.simulated import SimulatedRuntime
+    from shoal.local.nodes.agent import Agent, NodeKeeper, NodeShape
+    from shoal.local.nodes.runtime.simulated import SimulatedRuntime
     from shoal.local.scheduler import Scheduler
 
     clock = SystemClock()

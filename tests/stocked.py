@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from shoal.api.kinds import CRD
 from shoal.kube.transport import Request
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.collection import Record
+from shoal.local.apiserver.storage.collection import Record
 
 _stored: dict[tuple[bytes, ...], list[Record]] = {}
 

@@ -1,7 +1,7 @@
-"""Writes src/shoal/local/apiserver/builtin_types.json from Kubernetes' published Go types.
+"""Writes src/shoal/local/apiserver/primitives/builtin_types.json from Kubernetes' published Go types.
 
 Run by hand when the Kubernetes version that the embedded server speaks is raised:
-    python tools/builtin_types.py GO_MODULES > src/shoal/local/apiserver/builtin_types.json
+    python tools/builtin_types.py GO_MODULES > src/shoal/local/apiserver/primitives/builtin_types.json
 where GO_MODULES holds api@VERSION, apimachinery@VERSION, apiextensions-apiserver@VERSION and kube-aggregator@VERSION.
 Only facts of the interface are taken (names, types, numbers, merge keys), no text.
 """

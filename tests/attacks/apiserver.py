@@ -22,7 +22,8 @@ from shoal.api.kinds import CRD, JOB, NAMESPACE, POD, ROLE, ROLE_BINDING, SECRET
 from shoal.kube.client import Client
 from shoal.kube.transport import Request
 from shoal.kube.webhooks import Verdict
-from shoal.local.apiserver import Server, fairness
+from shoal.local.apiserver import Server
+from shoal.local.apiserver.http import fairness
 from tests.attacks.attack import Room, Succeeded
 from tests.unit.apiserver.builders import pod, widget_definition
 

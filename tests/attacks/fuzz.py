@@ -31,12 +31,13 @@ from shoal.api.kinds import (
 )
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
-from shoal.local.apiserver import Server, builtin_types
-from shoal.local.apiserver.authentication import AUTHENTICATED
-from shoal.local.apiserver.call import StreamAnswer
-from shoal.local.apiserver.collection import Event
-from shoal.local.apiserver.gate import SUBRESOURCE_VERBS
-from shoal.local.apiserver.route import User
+from shoal.local.apiserver import Server
+from shoal.local.apiserver.auth.authentication import AUTHENTICATED
+from shoal.local.apiserver.auth.gate import SUBRESOURCE_VERBS
+from shoal.local.apiserver.primitives import builtin_types
+from shoal.local.apiserver.requests.call import StreamAnswer
+from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.storage.collection import Event
 from tests.unit.apiserver.builders import pod, widget_definition
 
 RBAC = "rbac.authorization.k8s.io"

@@ -9,8 +9,8 @@ from tests.faults import proven
 
 
 def _any_type(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("shoal.local.apiserver.gate._check_subresource", lambda call: None)
-    for module in ("tokens", "subresources"):
+    patch.setattr("shoal.local.apiserver.auth.gate._check_subresource", lambda call: None)
+    for module in ("auth.tokens", "verbs.subresources"):
         patch.setattr(f"shoal.local.apiserver.{module}.request_spec", lambda wanted: wanted.get("spec") or {})
 
 

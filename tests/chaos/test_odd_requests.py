@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.call import StreamAnswer
-from shoal.local.apiserver.route import User
+from shoal.local.apiserver.requests.call import StreamAnswer
+from shoal.local.apiserver.requests.route import User
 from tests.unit.apiserver.builders import widget_definition
 
 ADMIN = User("system:admin", ("system:masters", "system:authenticated"))

@@ -12,8 +12,8 @@ import pytest
 from shoal.api.kinds import EVENT, LEASE
 from shoal.kube.client import Client
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.state_file import FILE
-from shoal.local.apiserver.storage import Storage
+from shoal.local.apiserver.storage.state_file import FILE
+from shoal.local.apiserver.storage.store import Storage
 from tests.faults import proven
 from tests.unit.apiserver.conftest import ManualClock
 from tests.unit.apiserver.test_storage import _acknowledge_early, crash_image, names, opened, write
@@ -73,7 +73,7 @@ async def test_f099_no_kill_point_loses_what_was_acknowledged(tmp_path: Path) ->
     await storage.close()
 
 
-@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.storage.UNCLEAN_STEP", 0))
+@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.storage.store.UNCLEAN_STEP", 0))
 async def test_f099_a_log_that_was_cut_anywhere_leaves_a_beginning_of_the_writes(tmp_path: Path) -> None:
     """F99: power failed and the disk had dropped its last syncs. Holds: it starts, with the first writes and none after
     a gap, and no revision is given out again (I28)."""
@@ -103,7 +103,7 @@ async def test_f100_a_log_that_could_not_be_moved_is_reported_and_tried_again(
 ) -> None:
     """F100: moving the log into the file fails once. Holds: it is said, tried with the next writes, and the log stays
     bounded."""
-    monkeypatch.setattr("shoal.local.apiserver.storage.CHECKPOINT_BYTES", 200_000)
+    monkeypatch.setattr("shoal.local.apiserver.storage.store.CHECKPOINT_BYTES", 200_000)
     storage = opened(tmp_path, durability="normal")
     assert storage._db is not None
     failing = _FailsOnce(storage._db)
@@ -149,8 +149,8 @@ async def test_f100_a_day_of_churn_leaves_files_as_small_as_an_hour_of_it(
 ) -> None:
     """F100: leases are renewed and events told for 24 hours. Holds: the log and the file do not grow with the hours."""
     clock = ManualClock()
-    monkeypatch.setattr("shoal.local.apiserver.storage.CHECKPOINT_BYTES", 1 << 20)
-    monkeypatch.setattr("shoal.local.apiserver.storage.INLINE_SECONDS", 0.0)
+    monkeypatch.setattr("shoal.local.apiserver.storage.store.CHECKPOINT_BYTES", 1 << 20)
+    monkeypatch.setattr("shoal.local.apiserver.storage.store.INLINE_SECONDS", 0.0)
     server = Server(tmp_path, clock=clock, durability="normal")
     await server.start()
     client = Client(server.transport())

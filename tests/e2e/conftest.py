@@ -16,9 +16,9 @@ from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
 from shoal.kube.errors import NotFound
 from shoal.local import machine
-from shoal.local.agent import NodeShape
 from shoal.local.home import Home
-from shoal.local.runtime.shim import kernel
+from shoal.local.nodes.agent import NodeShape
+from shoal.local.nodes.runtime.shim import kernel
 from shoal.local.settings import Settings
 from tests.checker.at_rest import Rules
 from tests.e2e import invariants
@@ -139,7 +139,7 @@ class Whole:
 
     def processes(self, pod: Json) -> list[int]:
         """Everything that runs below the shims of one pod."""
-        from shoal.local.runtime.records import pod_id
+        from shoal.local.nodes.runtime.records import pod_id
 
         directory = str(self.cluster.home.runtime / "pods" / pod_id(pod["metadata"]["uid"]))
         shims = [pid for pid in kernel.descendants(os.getpid()) if directory.encode() in command(pid)]

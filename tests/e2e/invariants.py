@@ -21,17 +21,17 @@ from time import monotonic, sleep
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.engine.facts import pod_requests
-from shoal.local.apiserver.strategy import SERVICE_NETWORK
+from shoal.local.apiserver.kinds.strategy import SERVICE_NETWORK
 from shoal.local.home import Home
-from shoal.local.runtime.gpus import numbers
-from shoal.local.runtime.identity import ProcessIdentity, alive, start_time
-from shoal.local.runtime.limits import CgroupLimits, find_limits
-from shoal.local.runtime.ownership import memory_directory
-from shoal.local.runtime.process import recorded_identity
-from shoal.local.runtime.records import Record, read_record
-from shoal.local.runtime.shim import kernel
-from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
-from shoal.local.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
+from shoal.local.nodes.runtime.gpus import numbers
+from shoal.local.nodes.runtime.identity import ProcessIdentity, alive, start_time
+from shoal.local.nodes.runtime.limits import CgroupLimits, find_limits
+from shoal.local.nodes.runtime.ownership import memory_directory
+from shoal.local.nodes.runtime.process import recorded_identity
+from shoal.local.nodes.runtime.records import Record, read_record
+from shoal.local.nodes.runtime.shim import kernel
+from shoal.local.nodes.sandbox.loopback import BLOCK, LoopbackSandbox
+from shoal.local.nodes.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
 from tests.checker.safety import strange_sockets
 
 TERMINAL = ("Succeeded", "Failed")

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from shoal.local.home import Home
-from shoal.local.runtime.identity import start_time
-from shoal.local.runtime.ownership import memory_directory
+from shoal.local.nodes.runtime.identity import start_time
+from shoal.local.nodes.runtime.ownership import memory_directory
 from tests.checker.at_rest import Rules
 from tests.e2e import as_user, invariants
 from tests.e2e.machine import judge

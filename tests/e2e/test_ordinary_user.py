@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.local.runtime.identity import start_time
+from shoal.local.nodes.runtime.identity import start_time
 from tests.e2e import as_user
 from tests.e2e.machine import Machine
 from tests.patience import PATIENCE

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.api.kinds import RAY_JOB, SECRET
 from shoal.api.meta import Json
-from shoal.local.runtime import planning
+from shoal.local.nodes.runtime import planning
 from tests.e2e.conftest import Whole
 from tests.faults import proven
 from tests.unit.ray.builders import group, ray_job

@@ -13,15 +13,15 @@ import pytest
 
 from shoal.api.meta import Json
 from shoal.local import machine
-from shoal.local.runtime import process
-from shoal.local.runtime.gate import StartGate
-from shoal.local.runtime.host import Host
-from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.shim import kernel
-from shoal.local.sandbox.loopback import LoopbackSandbox
-from shoal.local.sandbox.netns import NetnsSandbox
+from shoal.local.nodes.runtime import process
+from shoal.local.nodes.runtime.gate import StartGate
+from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.limits import find_limits
+from shoal.local.nodes.runtime.logs import LogOptions
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.shim import kernel
+from shoal.local.nodes.sandbox.loopback import LoopbackSandbox
+from shoal.local.nodes.sandbox.netns import NetnsSandbox
 from tests.patience import PATIENCE
 
 CHANGED_SHIM = Path(os.environ.get("TMPDIR", "/tmp")) / f"changed-shim-{os.getpid()}"

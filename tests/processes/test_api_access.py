@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shoal.api.meta import Json
-from shoal.local.runtime.access import PATH
-from shoal.local.runtime.sources import ConfigError
+from shoal.local.nodes.runtime.access import PATH
+from shoal.local.nodes.runtime.sources import ConfigError
 from tests.processes.conftest import Machine, pod, state, text
 from tests.processes.test_pods import until
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.program import AttachedContainer
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.program import AttachedContainer
 from tests.processes.conftest import Machine, change_shim, forget_changed_shim, pod, state, text
 from tests.processes.test_pods import until
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from shoal.api.meta import Json
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.program import AttachedContainer
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.program import AttachedContainer
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, text
 from tests.processes.test_attach import shown

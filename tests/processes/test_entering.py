@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.local.apiserver import terminals
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.process import ContainerProcess, Plan
-from shoal.local.runtime.program import ContainerProgram
-from shoal.local.runtime.shim import kernel
+from shoal.local.apiserver.streams import terminals
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.process import ContainerProcess, Plan
+from shoal.local.nodes.runtime.program import ContainerProgram
+from shoal.local.nodes.runtime.shim import kernel
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, change_shim, forget_changed_shim, pod, state
 from tests.processes.test_pods import command, until

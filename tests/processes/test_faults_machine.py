@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.local.sandbox import broker, outside, outward
-from shoal.local.sandbox.outward import Direct
+from shoal.local.nodes.sandbox import broker, outside, outward
+from shoal.local.nodes.sandbox.outward import Direct
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, change_shim, forget_changed_shim, pod, state

@@ -19,22 +19,22 @@ import pytest
 from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
-from shoal.local.runtime import files, logs, loopback, memorywatch, process, raylife
-from shoal.local.runtime.container import ContainerRun
-from shoal.local.runtime.gate import StartGate
-from shoal.local.runtime.gpus import GpuLedger, NoDevice
-from shoal.local.runtime.host import Host
-from shoal.local.runtime.limits import CgroupLimits, NoLimits
-from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.memorywatch import MemoryWatch
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.process import ContainerProcess
-from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.records import stop_stray
-from shoal.local.runtime.shim import kernel, output
-from shoal.local.runtime.sources import ConfigError
-from shoal.local.sandbox import loopback as loopback_sandbox
-from shoal.local.sandbox.loopback import BLOCK, LoopbackSandbox
+from shoal.local.nodes.runtime import files, logs, loopback, memorywatch, process, raylife
+from shoal.local.nodes.runtime.container import ContainerRun
+from shoal.local.nodes.runtime.gate import StartGate
+from shoal.local.nodes.runtime.gpus import GpuLedger, NoDevice
+from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.limits import CgroupLimits, NoLimits
+from shoal.local.nodes.runtime.logs import LogOptions
+from shoal.local.nodes.runtime.memorywatch import MemoryWatch
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.process import ContainerProcess
+from shoal.local.nodes.runtime.processes import ProcessRuntime
+from shoal.local.nodes.runtime.records import stop_stray
+from shoal.local.nodes.runtime.shim import kernel, output
+from shoal.local.nodes.runtime.sources import ConfigError
+from shoal.local.nodes.sandbox import loopback as loopback_sandbox
+from shoal.local.nodes.sandbox.loopback import BLOCK, LoopbackSandbox
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, Things, change_shim, forget_changed_shim, pod, state, text

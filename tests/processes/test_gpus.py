@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from shoal.api.meta import Json
-from shoal.local.runtime import devices
-from shoal.local.runtime.devices import Gpu, nodes, variables
-from shoal.local.runtime.processes import ProcessRuntime
+from shoal.local.nodes.runtime import devices
+from shoal.local.nodes.runtime.devices import Gpu, nodes, variables
+from shoal.local.nodes.runtime.processes import ProcessRuntime
 from tests.processes.conftest import Machine, finished, pod, text
 
 GPUS = (Gpu(number=0, uuid="GPU-aa", minor=901), Gpu(number=1, uuid="GPU-bb", minor=902))

@@ -17,15 +17,15 @@ from shoal.cli.cluster import quiet_environment
 from shoal.kube.clock import SystemClock
 from shoal.local import machine
 from shoal.local.images import ImageTable
-from shoal.local.runtime import grpchealth, security
-from shoal.local.runtime.devices import find_gpus
-from shoal.local.runtime.limits import CgroupLimits, find_limits
-from shoal.local.runtime.logs import LogOptions, read_log, why_no_log
-from shoal.local.runtime.probes import Prober
-from shoal.local.runtime.process import ContainerProcess, Plan
-from shoal.local.runtime.shim.output import Log
-from shoal.local.sandbox import nat, outside
-from shoal.local.sandbox.dns import resolv_conf
+from shoal.local.nodes.runtime import grpchealth, security
+from shoal.local.nodes.runtime.devices import find_gpus
+from shoal.local.nodes.runtime.limits import CgroupLimits, find_limits
+from shoal.local.nodes.runtime.logs import LogOptions, read_log, why_no_log
+from shoal.local.nodes.runtime.probes import Prober
+from shoal.local.nodes.runtime.process import ContainerProcess, Plan
+from shoal.local.nodes.runtime.shim.output import Log
+from shoal.local.nodes.sandbox import nat, outside
+from shoal.local.nodes.sandbox.dns import resolv_conf
 from tests.controlplane.plane import free_ports
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from shoal.local import machine
-from shoal.local.sandbox import nat, netlink
-from shoal.local.sandbox.netlink import NetworkFailed
-from shoal.local.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
+from shoal.local.nodes.sandbox import nat, netlink
+from shoal.local.nodes.sandbox.netlink import NetworkFailed
+from shoal.local.nodes.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(not machine.may_use_namespaces(), reason="network namespaces need root")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.local.runtime.container import ContainerRun
-from shoal.local.runtime.logs import LogOptions
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.shim import kernel
+from shoal.local.nodes.runtime.container import ContainerRun
+from shoal.local.nodes.runtime.logs import LogOptions
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.processes import ProcessRuntime
+from shoal.local.nodes.runtime.shim import kernel
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
 

@@ -15,12 +15,12 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.kube.cache import Change
 from shoal.kube.clock import SystemClock
-from shoal.local.agent.names import Names
-from shoal.local.runtime.names import hosts_text, service_lines
-from shoal.local.runtime.pod import PodRun
-from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.services import HostPort, host_ports, link_variables, service_views
-from shoal.local.sandbox.relays import Place
+from shoal.local.nodes.agent.names import Names
+from shoal.local.nodes.runtime.names import hosts_text, service_lines
+from shoal.local.nodes.runtime.pod import PodRun
+from shoal.local.nodes.runtime.processes import ProcessRuntime
+from shoal.local.nodes.runtime.services import HostPort, host_ports, link_variables, service_views
+from shoal.local.nodes.sandbox.relays import Place
 from tests.controlplane.plane import free_ports
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
@@ -93,7 +93,7 @@ class Network:
         self.machine.host.links = lambda namespace: link_variables(views, namespace, sandbox.service_addresses)
 
         def look_up(name: str) -> list[str] | None:
-            from shoal.local.runtime.names import lookup
+            from shoal.local.nodes.runtime.names import lookup
 
             return lookup(name, lines)
 
@@ -270,7 +270,7 @@ async def test_a_host_port_that_another_program_has_is_said_once(one_machine: Ma
 
 async def test_two_clusters_may_have_the_same_service_address(isolated: Machine, tmp_path: Any) -> None:
     """Each listens on its own bridge only."""
-    from shoal.local.sandbox.netns import NetnsSandbox
+    from shoal.local.nodes.sandbox.netns import NetnsSandbox
 
     other = NetnsSandbox(f"other@{tmp_path}")
     await other.start()

@@ -25,18 +25,18 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import contains
 from shoal.local import machine
-from shoal.local.agent import Agent, NodeKeeper, NodeShape
-from shoal.local.agent.nodes import MANAGED, POOL
-from shoal.local.agent.streams import PodStreams
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.admission import Judge
+from shoal.local.apiserver.admission.plugins import Judge
 from shoal.local.home import DEFAULT_NODE, Home
 from shoal.local.images import ImageTable
 from shoal.local.load import BASE_LOAD, base_load_pods
-from shoal.local.runtime.limits import find_limits
-from shoal.local.sandbox import Sandbox, outside
-from shoal.local.sandbox.choose import choose_sandbox
-from shoal.local.sandbox.ownspace import OwnSpace
+from shoal.local.nodes.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.nodes.agent.nodes import MANAGED, POOL
+from shoal.local.nodes.agent.streams import PodStreams
+from shoal.local.nodes.runtime.limits import find_limits
+from shoal.local.nodes.sandbox import Sandbox, outside
+from shoal.local.nodes.sandbox.choose import choose_sandbox
+from shoal.local.nodes.sandbox.ownspace import OwnSpace
 from shoal.local.scheduler import Scheduler
 from shoal.local.settings import Settings
 

@@ -16,8 +16,8 @@ from shoal.errors import ShoalError
 from shoal.local import kubeconfigs
 from shoal.local.home import DEFAULT_NAME, Home
 from shoal.local.leftovers import remove_all
-from shoal.local.runtime.identity import ProcessIdentity, hold
-from shoal.local.runtime.ownership import memory_directory
+from shoal.local.nodes.runtime.identity import ProcessIdentity, hold
+from shoal.local.nodes.runtime.ownership import memory_directory
 
 PATIENCE = 60.0
 
@@ -54,7 +54,7 @@ def command(name: str, purge: bool) -> None:
 
 def _starting(home: Home) -> tuple[ProcessIdentity, dict[str, object]] | None:
     """A process that has taken the state and is not ready yet: it is waited for, else it would start what we end."""
-    from shoal.local.apiserver.lock import StateBusy, StateLock  # brings the whole server along
+    from shoal.local.apiserver.storage.lock import StateBusy, StateLock  # brings the whole server along
 
     until = time.monotonic() + PATIENCE
     while (found := home.running()) is None:

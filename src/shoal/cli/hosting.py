@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
-from shoal.local.agent import Agent, NodeKeeper
-from shoal.local.agent.lookup import ApiSources
 from shoal.local.home import Home
 from shoal.local.images import ImageTable
-from shoal.local.runtime import Runtime
-from shoal.local.runtime.devices import find_gpus
-from shoal.local.runtime.host import Host
-from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.memorywatch import MemoryWatch
-from shoal.local.runtime.ownership import memory_directory
-from shoal.local.runtime.processes import ProcessRuntime
-from shoal.local.runtime.simulated import SimulatedRuntime
-from shoal.local.sandbox import Sandbox
+from shoal.local.nodes.agent import Agent, NodeKeeper
+from shoal.local.nodes.agent.lookup import ApiSources
+from shoal.local.nodes.runtime import Runtime
+from shoal.local.nodes.runtime.devices import find_gpus
+from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.limits import find_limits
+from shoal.local.nodes.runtime.memorywatch import MemoryWatch
+from shoal.local.nodes.runtime.ownership import memory_directory
+from shoal.local.nodes.runtime.processes import ProcessRuntime
+from shoal.local.nodes.runtime.simulated import SimulatedRuntime
+from shoal.local.nodes.sandbox import Sandbox
 
 
 def make_agent(

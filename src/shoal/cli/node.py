@@ -159,7 +159,7 @@ async def _add(home: Home, texts: tuple[str, ...]) -> None:
                 raise ShoalError(f"there is a node {clash} already; choose another name")
             known |= {shape.name for shape in made}
             shapes += made
-        from shoal.local.agent import NodeKeeper
+        from shoal.local.nodes.agent import NodeKeeper
 
         await NodeKeeper(client, home.name, address, SystemClock()).register(shapes)
         for shape in shapes:

@@ -28,13 +28,13 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
 from shoal.kube.kubeconfig import Target, resolve, transport
 from shoal.local import machine
-from shoal.local.agent import NodeKeeper, NodeShape
-from shoal.local.agent.kubelet import KubeletPort
-from shoal.local.agent.streams import PodStreams
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
-from shoal.local.runtime.limits import find_limits
-from shoal.local.sandbox.choose import choose_sandbox
+from shoal.local.nodes.agent import NodeKeeper, NodeShape
+from shoal.local.nodes.agent.kubelet import KubeletPort
+from shoal.local.nodes.agent.streams import PodStreams
+from shoal.local.nodes.runtime.limits import find_limits
+from shoal.local.nodes.sandbox.choose import choose_sandbox
 from shoal.local.settings import parse_node
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, DEFAULT_NODE, Home
 from shoal.local.images import parse_mapping
 from shoal.local.load import check_base_load
-from shoal.local.sandbox import ownspace
-from shoal.local.sandbox.ownspace import OwnSpace
+from shoal.local.nodes.sandbox import ownspace
+from shoal.local.nodes.sandbox.ownspace import OwnSpace
 from shoal.local.settings import Pool, Settings, check_names, parse_base_load, parse_node, parse_pool, read_file
 from shoal.local.shapes import NodeShape
 
@@ -171,7 +171,7 @@ def _own_space(home: Home, settings: Settings, port: int) -> OwnSpace | None:
 
 
 def _repair(home: Home) -> None:
-    from shoal.local.apiserver.repair import repair
+    from shoal.local.apiserver.storage.repair import repair
 
     done = repair(home.api)
     click.echo(

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from shoal.errors import BadInput, ShoalError
-from shoal.local.runtime.identity import ProcessIdentity, alive, boot_id, start_time
+from shoal.local.nodes.runtime.identity import ProcessIdentity, alive, boot_id, start_time
 from shoal.local.shapes import RuntimeName
 
 DEFAULT_NAME = "local"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from shoal.local import machine
 from shoal.local.home import Home
-from shoal.local.runtime.limits import find_limits
-from shoal.local.runtime.records import stop_stray
-from shoal.local.sandbox.netns import NetnsSandbox
+from shoal.local.nodes.runtime.limits import find_limits
+from shoal.local.nodes.runtime.records import stop_stray
+from shoal.local.nodes.sandbox.netns import NetnsSandbox
 
 GRACE = 5.0
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.local.runtime.devices import find_gpus
-from shoal.local.runtime.limits import CGROUP
+from shoal.local.nodes.runtime.devices import find_gpus
+from shoal.local.nodes.runtime.limits import CGROUP
 
 CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x40000000, 0x20000000
 
@@ -66,7 +66,7 @@ def knows_netlink() -> bool:
 
 def may_have_own_namespaces() -> bool:
     """Whether a user without rights gets a user namespace in which those of root are allowed."""
-    from shoal.local.sandbox import ownspace
+    from shoal.local.nodes.sandbox import ownspace
 
     return sys.platform == "linux" and knows_netlink() and ownspace.permitted()
 
@@ -91,7 +91,7 @@ def sandbox_finding() -> Finding:
 
 def outside_finding() -> Finding:
     """How pods of the netns sandbox get to other networks."""
-    from shoal.local.sandbox import nat
+    from shoal.local.nodes.sandbox import nat
 
     why = nat.obstacle() if may_use_namespaces() else "only root can translate addresses"
     detail = "pods are routed to other networks" if not why else "pods get out by HTTPS_PROXY alone"

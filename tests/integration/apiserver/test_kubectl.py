@@ -10,7 +10,7 @@ import pytest
 
 from shoal.api.kinds import POD
 from shoal.api.meta import Json
-from shoal.local.apiserver.terminals import ExecOptions
+from shoal.local.apiserver.streams.terminals import ExecOptions
 from tests.integration.apiserver.conftest import Embedded
 from tests.patience import PATIENCE
 

@@ -15,7 +15,7 @@ from shoal.api.kinds import ENDPOINT_SLICE, NODE, POD
 from shoal.api.meta import Json
 from shoal.kube.errors import ApiError
 from shoal.local import builtin
-from shoal.local.apiserver.terminals import ExecOptions
+from shoal.local.apiserver.streams.terminals import ExecOptions
 from tests.integration.apiserver.conftest import Embedded
 from tests.integration.apiserver.test_kubectl import DEPLOYMENT, Running
 from tests.patience import PATIENCE

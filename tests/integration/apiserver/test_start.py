@@ -11,7 +11,7 @@ import msgspec
 from shoal.api.kinds import CONFIG_MAP
 from shoal.kube.client import Client
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.state_file import FILE
+from shoal.local.apiserver.storage.state_file import FILE
 
 MANY = 50_000
 

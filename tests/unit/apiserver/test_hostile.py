@@ -16,11 +16,12 @@ from yarl import URL
 from shoal.api.kinds import CONFIG_MAP, EVENT
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
-from shoal.local.apiserver import Server, body
-from shoal.local.apiserver.authentication import Authenticator
-from shoal.local.apiserver.front import Front
-from shoal.local.apiserver.route import User
-from shoal.local.apiserver.storage import WriteFailed
+from shoal.local.apiserver import Server
+from shoal.local.apiserver.auth.authentication import Authenticator
+from shoal.local.apiserver.http.front import Front
+from shoal.local.apiserver.requests import body
+from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.storage.store import WriteFailed
 from shoal.local.apiserver.upkeep import Upkeep
 from tests.faults import proven
 from tests.patience import PATIENCE
@@ -125,8 +126,8 @@ def _readable_by_all(patch: pytest.MonkeyPatch) -> None:
         path.write_bytes(data)
         path.chmod(0o644)
 
-    patch.setattr("shoal.local.apiserver.certificates.private_file", plain)
-    patch.setattr("shoal.local.apiserver.kubeconfig.private_file", plain)
+    patch.setattr("shoal.local.apiserver.auth.certificates.private_file", plain)
+    patch.setattr("shoal.local.apiserver.auth.kubeconfig.private_file", plain)
 
 
 @proven(without=_readable_by_all)
@@ -206,9 +207,9 @@ async def test_malformed_bodies_get_a_4xx(server: Server, data: bytes, content: 
 
 
 def _unlimited(patch: pytest.MonkeyPatch) -> None:
-    for module in ("body", "server", "front"):
+    for module in ("requests.body", "server", "http.front"):
         patch.setattr(f"shoal.local.apiserver.{module}.MOST_BYTES", 1 << 40)
-    patch.setattr("shoal.local.apiserver.writing.MOST_OBJECT_BYTES", 1 << 40)
+    patch.setattr("shoal.local.apiserver.verbs.writing.MOST_OBJECT_BYTES", 1 << 40)
 
 
 @proven(without=_unlimited)

@@ -20,16 +20,19 @@ from shoal.api.kinds import CONFIG_MAP, CRD, POD, SERVICE_ACCOUNT
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
-from shoal.local.apiserver import Server, doors, fairness, front, heavy, portforward, regex, spdy, terminals
-from shoal.local.apiserver.cel_cost import Budget
-from shoal.local.apiserver.doors import Doors
-from shoal.local.apiserver.fairness import Fairness
-from shoal.local.apiserver.front import Front
-from shoal.local.apiserver.match_conditions import ConditionFailed, matches
-from shoal.local.apiserver.patch import same
-from shoal.local.apiserver.route import User
-from shoal.local.apiserver.status import Refused
-from shoal.local.apiserver.subresources import LogOptions
+from shoal.local.apiserver import Server
+from shoal.local.apiserver.cel.cost import Budget
+from shoal.local.apiserver.cel.match_conditions import ConditionFailed, matches
+from shoal.local.apiserver.http import connections, fairness, front, heavy
+from shoal.local.apiserver.http.connections import Doors
+from shoal.local.apiserver.http.fairness import Fairness
+from shoal.local.apiserver.http.front import Front
+from shoal.local.apiserver.primitives import patterns
+from shoal.local.apiserver.primitives.status import Refused
+from shoal.local.apiserver.primitives.values import same
+from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.streams import portforward, spdy, terminals
+from shoal.local.apiserver.verbs.subresources import LogOptions
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.unit.apiserver.builders import WIDGET, config_map, pod, widget, widget_definition
@@ -100,7 +103,7 @@ def _goes_back(pattern: str) -> Callable[[str], bool]:
     return lambda text: found(text) is not None
 
 
-@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.schema_values.matcher", _goes_back))
+@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.schema.values.matcher", _goes_back))
 async def test_f188_a_pattern_is_matched_in_time_that_grows_with_the_text(server: Server, client: Client) -> None:
     """F188: a text makes a pattern of a custom kind try every way to match. Holds: it is refused in milliseconds, and
     what all patterns of one object may cost together is bounded."""
@@ -119,12 +122,12 @@ async def test_f188_a_pattern_is_matched_in_time_that_grows_with_the_text(server
 
 
 def test_patterns_mean_what_they_mean_to_re2() -> None:
-    assert regex.matcher(r"^[[:alpha:]]+$")("abc") and not regex.matcher("^a$")("a\n")
-    assert regex.matcher(r"^\pL+$")("é") and not regex.matcher(r"^\d$")("٣")
-    assert regex.find(r"\d+", "a1b22", -1) == ["1", "22"] and regex.find(r"\d+", "a1b22") == ["1"]
+    assert patterns.matcher(r"^[[:alpha:]]+$")("abc") and not patterns.matcher("^a$")("a\n")
+    assert patterns.matcher(r"^\pL+$")("é") and not patterns.matcher(r"^\d$")("٣")
+    assert patterns.find(r"\d+", "a1b22", -1) == ["1", "22"] and patterns.find(r"\d+", "a1b22") == ["1"]
     for bad in ("(?=x)", r"(a)\1", "a{1001}", "("):
         with pytest.raises(Exception, match="RE2"):
-            regex.matcher(bad)
+            patterns.matcher(bad)
 
 
 @proven(without=lambda patch: patch.setattr(Budget, "spend", lambda self, weight, size: ""))
@@ -166,7 +169,7 @@ def _each_with_all(patch: pytest.MonkeyPatch) -> None:
         def __eq__(self, other: object) -> bool:
             return isinstance(other, Slow) and same(self.value, other.value)
 
-    for module in ("strategic", "objects", "validation_pods"):
+    for module in ("patch.strategic_merge", "kinds.objects", "validation.pods"):
         patch.setattr(f"shoal.local.apiserver.{module}.mark", Slow)
 
 
@@ -374,8 +377,8 @@ async def test_f191_connections_that_say_nothing_are_closed(
 ) -> None:
     """F191: connections stay silent, or send half a header, or half a body. Holds: each is closed after its time, there
     are never many of them, and a client that is known keeps its own."""
-    monkeypatch.setattr(doors, "STRANGER_SECONDS", 0.3)
-    monkeypatch.setattr(doors, "MOST_STRANGERS", 4)
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "MOST_STRANGERS", 4)
     monkeypatch.setattr(front, "BODY_SECONDS", 0.3)
     wire = Wire(server, await server.serve())
     token = await token_of(client, server, "bot")

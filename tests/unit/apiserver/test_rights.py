@@ -24,10 +24,12 @@ from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.transport import Request, Response
-from shoal.local.apiserver import Server, gate, strategy
-from shoal.local.apiserver.admission import Admission
-from shoal.local.apiserver.authorization import Authorizer
-from shoal.local.apiserver.crds import CustomKinds
+from shoal.local.apiserver import Server
+from shoal.local.apiserver.admission.plugins import Admission
+from shoal.local.apiserver.auth import gate
+from shoal.local.apiserver.auth.authorization import Authorizer
+from shoal.local.apiserver.crd.serving import CustomKinds
+from shoal.local.apiserver.kinds import strategy
 from tests.faults import proven
 from tests.unit.apiserver.builders import config_map, pod
 from tests.unit.apiserver.test_access import RBAC, grant
@@ -115,7 +117,7 @@ async def test_a_custom_kind_called_namespaces_is_reached_no_other_way(server: S
 def _any_verb(patch: pytest.MonkeyPatch) -> None:
     every = ("list", "watch", "deletecollection", *EVERY)
     patch.setattr(gate, "SUBRESOURCE_VERBS", dict.fromkeys(gate.SUBRESOURCE_VERBS, every))
-    patch.setattr("shoal.local.apiserver.gate.bad_request", lambda words: gate.page_not_found())
+    patch.setattr("shoal.local.apiserver.auth.gate.bad_request", lambda words: gate.page_not_found())
 
 
 @proven(without=_any_verb)
@@ -402,7 +404,7 @@ async def test_a_custom_kind_in_that_group_is_no_role(server: Server, client: Cl
 
 
 def _any_type(patch: pytest.MonkeyPatch) -> None:
-    for module in ("tokens", "subresources"):
+    for module in ("auth.tokens", "verbs.subresources"):
         patch.setattr(f"shoal.local.apiserver.{module}.request_spec", lambda wanted: wanted.get("spec") or {})
 
 

@@ -14,11 +14,11 @@ from shoal.api.kinds import CONFIG_MAP
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.local.apiserver import Server
-from shoal.local.apiserver import collection as collections
-from shoal.local.apiserver.lock import StateBusy, StateLock
-from shoal.local.apiserver.repair import repair
-from shoal.local.apiserver.state_file import FILE, StateDamaged
-from shoal.local.apiserver.storage import Storage, WriteFailed
+from shoal.local.apiserver.storage import collection as collections
+from shoal.local.apiserver.storage.lock import StateBusy, StateLock
+from shoal.local.apiserver.storage.repair import repair
+from shoal.local.apiserver.storage.state_file import FILE, StateDamaged
+from shoal.local.apiserver.storage.store import Storage, WriteFailed
 from tests.faults import proven
 
 
@@ -132,7 +132,7 @@ async def test_full_durability_waits_for_the_disk(tmp_path: Path) -> None:
     await quick.close()
 
 
-@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.storage.UNCLEAN_STEP", 0))
+@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.storage.store.UNCLEAN_STEP", 0))
 async def test_f099_a_disk_that_lost_the_last_writes_never_makes_a_revision_repeat(tmp_path: Path) -> None:
     """F99: the disk dropped what it had promised to keep. Holds: no revision that was seen is given out again (I28)."""
     storage = opened(tmp_path / "state", durability="normal")
@@ -150,7 +150,7 @@ async def test_f099_a_disk_that_lost_the_last_writes_never_makes_a_revision_repe
 async def test_f100_history_and_files_stay_small_under_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F100: one object is written over and over. Holds: the history, the log and the file stay bounded."""
     monkeypatch.setattr(collections, "HISTORY_EVENTS", 100)
-    monkeypatch.setattr("shoal.local.apiserver.storage.WAL_LIMIT", 1 << 20)
+    monkeypatch.setattr("shoal.local.apiserver.storage.store.WAL_LIMIT", 1 << 20)
     storage = opened(tmp_path, durability="normal")
     value = b'{"x":"' + b"y" * 10_000 + b'"}'
     for _ in range(40):
@@ -188,7 +188,7 @@ async def damage(directory: Path) -> None:
     (directory / FILE).write_bytes(data)
 
 
-@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.storage.quick_check", lambda db, path: None))
+@proven(without=lambda patch: patch.setattr("shoal.local.apiserver.storage.store.quick_check", lambda db, path: None))
 async def test_f101_a_damaged_file_is_found_at_the_start_and_repaired_on_request(tmp_path: Path) -> None:
     """F101: an unclean stop left a damaged file. Holds: one clear line at the start; repair keeps what can be read."""
     await damage(tmp_path)
@@ -266,7 +266,7 @@ async def test_f104_a_second_server_on_the_same_state_is_refused(tmp_path: Path)
 
 
 async def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.local.apiserver.lock.file_system_of", lambda directory: "nfs4")
+    monkeypatch.setattr("shoal.local.apiserver.storage.lock.file_system_of", lambda directory: "nfs4")
     with pytest.raises(StateBusy, match="network file system"):
         opened(tmp_path)
 

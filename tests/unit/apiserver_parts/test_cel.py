@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.local.apiserver.cel import compile_rules
-from shoal.local.apiserver.cel_types import type_problems
-from shoal.local.apiserver.schema import Structural
+from shoal.local.apiserver.cel.rules import compile_rules
+from shoal.local.apiserver.cel.types import type_problems
+from shoal.local.apiserver.schema.structural import Structural
 
 
 def ruled(schema, *rules):

@@ -7,9 +7,9 @@ import copy
 import pytest
 
 from shoal.api import kinds
-from shoal.local.apiserver.builtin_decode import decode
-from shoal.local.apiserver.defaults import default, select_own_pods
-from shoal.local.apiserver.patch import PatchError
+from shoal.local.apiserver.kinds.defaults import default, select_own_pods
+from shoal.local.apiserver.patch.errors import PatchError
+from shoal.local.apiserver.validation.decoding import decode
 
 
 def filled(kind, obj):

@@ -9,18 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from shoal.api import kinds
-from shoal.local.apiserver import (
-    builtin_decode,
-    builtin_types,
-    defaults,
-    field_shapes,
-    managed_fields,
-    strategic,
-    table,
-    validation,
-)
-from shoal.local.apiserver.patch import PatchError
-from shoal.local.apiserver.resources import Version
+from shoal.local.apiserver.kinds import defaults
+from shoal.local.apiserver.kinds.resources import Version
+from shoal.local.apiserver.patch import field_shapes, managed_fields, strategic_merge
+from shoal.local.apiserver.patch.errors import PatchError
+from shoal.local.apiserver.primitives import builtin_types
+from shoal.local.apiserver.tables import table
+from shoal.local.apiserver.validation import built_in, decoding
 
 KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, kinds.Kind) and builtin_types.type_of(kind)]
 GOOD = {"string": ["", "x", "Always", "a b"], "bool": [True, False], "int32": [0, 1, -1, 80], "int64": [0, 30],
@@ -68,13 +63,13 @@ def test_nothing_falls_over(seed):
         old, new = an_object(chance, kind), an_object(chance, kind)
         try:
             for obj in (old, new):
-                builtin_decode.decode(kind, obj)
+                decoding.decode(kind, obj)
                 defaults.default(kind, obj)
         except PatchError as refusal:
             assert refusal.code == 400
             continue
         passed += 1
-        for error in (*validation.validate(kind, new), *validation.validate(kind, new, old)):
+        for error in (*built_in.validate(kind, new), *built_in.validate(kind, new, old)):
             assert error.path
             assert error.message
         shape = field_shapes.of_kind(kind)
@@ -85,7 +80,7 @@ def test_nothing_falls_over(seed):
         before = copy.deepcopy((stored, new))
         try:
             managed_fields.apply(shape, stored, new, "three", now="t", api_version="v1", force=True)
-            strategic.strategic_merge(kind, stored, new)
+            strategic_merge.strategic_merge(kind, stored, new)
         except PatchError as refusal:
             assert refusal.message
         assert (stored, new) == before

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.api import kinds
-from shoal.local.apiserver import field_shapes, managed_fields
-from shoal.local.apiserver.patch import PatchError
+from shoal.local.apiserver.patch import field_shapes, managed_fields
+from shoal.local.apiserver.patch.errors import PatchError
 
 DEPLOYMENT = field_shapes.of_kind(kinds.DEPLOYMENT)
 POD = field_shapes.of_kind(kinds.POD)

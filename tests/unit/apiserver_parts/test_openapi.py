@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.api.kind import Kind
-from shoal.local.apiserver.openapi import OpenApi
-from shoal.local.apiserver.resources import Registry, Resource, Version
-from shoal.local.apiserver.storage import Storage
+from shoal.local.apiserver.kinds.resources import Registry, Resource, Version
+from shoal.local.apiserver.openapi.documents import OpenApi
+from shoal.local.apiserver.storage.store import Storage
 
 SCHEMA = {
     "type": "object",

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from shoal.api.kind import Kind
-from shoal.local.apiserver.openapi import OpenApi
-from shoal.local.apiserver.openapi_protobuf import encode
-from shoal.local.apiserver.resources import Registry, Resource, Version
-from shoal.local.apiserver.status import Refused
-from shoal.local.apiserver.storage import Storage
+from shoal.local.apiserver.kinds.resources import Registry, Resource, Version
+from shoal.local.apiserver.openapi.documents import OpenApi
+from shoal.local.apiserver.openapi.protobuf import encode
+from shoal.local.apiserver.primitives.status import Refused
+from shoal.local.apiserver.storage.store import Storage
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLDER = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.local.apiserver.patch import PatchError, clone, json_patch, merge_patch, same
+from shoal.local.apiserver.patch.errors import PatchError
+from shoal.local.apiserver.patch.json_patch import json_patch, merge_patch
+from shoal.local.apiserver.primitives.values import clone, same
 
 DOC = {"spec": {"replicas": 2, "tags": ["a", "b"], "odd/name": {"til~de": 1}}, "kind": "Thing"}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.local.apiserver.schema import Structural
+from shoal.local.apiserver.schema.structural import Structural
 
 
 def wrap(**properties):

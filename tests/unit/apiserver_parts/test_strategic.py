@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.api import kinds
-from shoal.local.apiserver.patch import PatchError
-from shoal.local.apiserver.strategic import strategic_merge
+from shoal.local.apiserver.patch.errors import PatchError
+from shoal.local.apiserver.patch.strategic_merge import strategic_merge
 
 
 def pod(**spec):

@@ -10,10 +10,10 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
-from shoal.local.apiserver import jsonpath
-from shoal.local.apiserver.resources import Column, Version
-from shoal.local.apiserver.table import columns_of, row_of
-from shoal.local.apiserver.table_cells import duration
+from shoal.local.apiserver.kinds.resources import Column, Version
+from shoal.local.apiserver.primitives import jsonpath
+from shoal.local.apiserver.tables.cells import duration
+from shoal.local.apiserver.tables.table import columns_of, row_of
 
 BORN = "2024-01-01T00:00:00Z"
 NOW = parse_time("2024-01-01T00:05:00Z")

@@ -7,8 +7,8 @@ import copy
 import pytest
 
 from shoal.api import kinds
-from shoal.local.apiserver.defaults import default, select_own_pods
-from shoal.local.apiserver.validation import validate
+from shoal.local.apiserver.kinds.defaults import default, select_own_pods
+from shoal.local.apiserver.validation.built_in import validate
 
 
 def made(kind, obj):

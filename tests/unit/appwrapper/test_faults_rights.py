@@ -170,7 +170,7 @@ async def test_f114_a_stamp_that_anyone_could_have_written_counts_as_none(
 ) -> None:
     """F114: a user writes the creator's stamp by hand where no webhook was there to overwrite it, before the webhook is
     installed. Holds: it waits and says what to install, also after the installation; one made later is started."""
-    monkeypatch.setattr("shoal.local.apiserver.admission.stamp_creator", lambda call, obj, old: None)
+    monkeypatch.setattr("shoal.local.apiserver.admission.plugins.stamp_creator", lambda call, obj, old: None)
     quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(stamps="webhook")).run())
     await quiet.create(kinds.APP_WRAPPER, forged("early"))
     waiting = await quiet.until(kinds.APP_WRAPPER, "early", waits)

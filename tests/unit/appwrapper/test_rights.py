@@ -229,7 +229,7 @@ async def test_f116_marks_under_our_prefix_are_written_by_us_alone(cluster: Clus
 
 
 async def test_unstamped_ones_wait_and_say_what_to_install(quiet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.local.apiserver.admission.stamp_creator", lambda call, obj, old: None)
+    monkeypatch.setattr("shoal.local.apiserver.admission.plugins.stamp_creator", lambda call, obj, old: None)
     quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a")))
     waiting = await quiet.until(kinds.APP_WRAPPER, "gang", waits)

@@ -13,9 +13,9 @@ from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
-from shoal.local.agent import Agent, NodeKeeper, NodeShape
 from shoal.local.apiserver import Server
-from shoal.local.runtime.simulated import SimulatedRuntime
+from shoal.local.nodes.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.nodes.runtime.simulated import SimulatedRuntime
 from shoal.local.scheduler import Scheduler
 from shoal.local.settings import Pool
 from tests.e2e.invariants import within_room

@@ -11,7 +11,7 @@ from shoal.api.booking import BOOKING, BookedPods, Booking, Place, unused
 from shoal.api.kinds import CONFIG_MAP, NODE, POD, PROVISIONING_REQUEST
 from shoal.api.node_pools import NAME, NAMESPACE, published
 from shoal.local.autoscaler import Autoscaler, autoscaler, requests
-from shoal.local.runtime.simulated import RUN_SECONDS
+from shoal.local.nodes.runtime.simulated import RUN_SECONDS
 from shoal.local.scheduler import bookings
 from shoal.local.settings import Pool, Settings
 from tests.faults import proven

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.local.runtime.planning import without_login
+from shoal.local.nodes.runtime.planning import without_login
 
 
 @pytest.mark.parametrize(

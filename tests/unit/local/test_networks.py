@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.local.sandbox import networks
+from shoal.local.nodes.sandbox import networks
 from tests.faults import proven
 
 HEADING = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.local.agent.kubelet import parse
-from shoal.local.apiserver.status import Refused
+from shoal.local.apiserver.primitives.status import Refused
+from shoal.local.nodes.agent.kubelet import parse
 
 
 def test_a_request_is_read_with_every_word_of_a_command() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.api.kinds import NODE, POD
 from shoal.api.meta import Json
-from shoal.local.agent import Agent, NodeKeeper, NodeShape
+from shoal.local.nodes.agent import Agent, NodeKeeper, NodeShape
 from tests.unit.local.parts import Cluster, phase
 
 TAINT = {"key": "kind", "value": "gpu", "effect": "NoSchedule"}

@@ -6,9 +6,9 @@ import pytest
 
 from shoal.api.kinds import POD
 from shoal.kube.errors import BadRequest, NotFound
-from shoal.local.agent import agent as agent_module
-from shoal.local.agent.streams import PodStreams
-from shoal.local.runtime.simulated import EXIT_CODE, RUN_SECONDS, START_SECONDS
+from shoal.local.nodes.agent import agent as agent_module
+from shoal.local.nodes.agent.streams import PodStreams
+from shoal.local.nodes.runtime.simulated import EXIT_CODE, RUN_SECONDS, START_SECONDS
 from tests.faults import proven
 from tests.unit.local.parts import Cluster, condition, phase
 

@@ -16,17 +16,17 @@ from shoal.local import kubeconfigs
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.load import base_load_pods
-from shoal.local.runtime import rayentry, rayenv, raylife
-from shoal.local.runtime.environment import command_line, expand
-from shoal.local.runtime.loopback import mapped, real_addresses
-from shoal.local.runtime.names import hosts_text, lookup, service_lines
-from shoal.local.runtime.ownership import claim
-from shoal.local.runtime.probes import Fetch, recognise
-from shoal.local.runtime.services import service_views
-from shoal.local.runtime.simray import Submission, submission
-from shoal.local.runtime.simulated import duration
-from shoal.local.sandbox.dns import Query
-from shoal.local.sandbox.loopback import LoopbackSandbox
+from shoal.local.nodes.runtime import rayentry, rayenv, raylife
+from shoal.local.nodes.runtime.environment import command_line, expand
+from shoal.local.nodes.runtime.loopback import mapped, real_addresses
+from shoal.local.nodes.runtime.names import hosts_text, lookup, service_lines
+from shoal.local.nodes.runtime.ownership import claim
+from shoal.local.nodes.runtime.probes import Fetch, recognise
+from shoal.local.nodes.runtime.services import service_views
+from shoal.local.nodes.runtime.simray import Submission, submission
+from shoal.local.nodes.runtime.simulated import duration
+from shoal.local.nodes.sandbox.dns import Query
+from shoal.local.nodes.sandbox.loopback import LoopbackSandbox
 from shoal.local.settings import parse_base_load, parse_duration, parse_node, parse_pool, read_file
 
 

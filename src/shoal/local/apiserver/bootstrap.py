@@ -4,10 +4,10 @@ the Service that stands for the server itself, with its address behind it."""
 from __future__ import annotations
 
 from shoal.api.meta import Json
-from shoal.local.apiserver import authorization
-from shoal.local.apiserver.admission import SYSTEM_PRIORITIES
-from shoal.local.apiserver.resources import Registry
-from shoal.local.apiserver.strategy import SERVICE_NETWORK
+from shoal.local.apiserver.admission.plugins import SYSTEM_PRIORITIES
+from shoal.local.apiserver.auth import authorization
+from shoal.local.apiserver.kinds.resources import Registry
+from shoal.local.apiserver.kinds.strategy import SERVICE_NETWORK
 
 
 def objects(registry: Registry) -> list[Json]:

@@ -19,33 +19,28 @@ import msgspec
 from shoal.errors import ShoalError
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
-from shoal.local.apiserver import bootstrap, gate, heavy, portforward, terminals
-from shoal.local.apiserver import route as routes
-from shoal.local.apiserver.admission import Admission
-from shoal.local.apiserver.audit import AuditLog
-from shoal.local.apiserver.authentication import ADMIN, Authenticator, impersonated, with_authenticated
-from shoal.local.apiserver.authorization import MASTERS, Action, Authorizer, denied
-from shoal.local.apiserver.body import MOST_BYTES
-from shoal.local.apiserver.call import JSON_HEADERS, Answer, Call, object_answer
-from shoal.local.apiserver.certificates import Identity
-from shoal.local.apiserver.checks import Checks
-from shoal.local.apiserver.conversion import Converter
-from shoal.local.apiserver.crds import CustomKinds
-from shoal.local.apiserver.deleting import Deleter
-from shoal.local.apiserver.discovery import KUBERNETES_VERSION, Discovery
-from shoal.local.apiserver.front import Front
-from shoal.local.apiserver.hooks import HookCaller
-from shoal.local.apiserver.inprocess import LocalTransport
-from shoal.local.apiserver.kubeconfig import dialled, kubeconfig
-from shoal.local.apiserver.openapi import OpenApi
-from shoal.local.apiserver.portforward import Connect
-from shoal.local.apiserver.presentation import PLAIN, Presenter, negotiate
-from shoal.local.apiserver.quota_status import QuotaStatus
-from shoal.local.apiserver.reading import Reader
-from shoal.local.apiserver.resources import Registry
-from shoal.local.apiserver.reviews import Reviews
-from shoal.local.apiserver.route import Route, User
-from shoal.local.apiserver.status import (
+from shoal.local.apiserver import bootstrap
+from shoal.local.apiserver.admission.plugins import Admission
+from shoal.local.apiserver.admission.quota_status import QuotaStatus
+from shoal.local.apiserver.admission.webhooks import Webhooks
+from shoal.local.apiserver.auth import gate
+from shoal.local.apiserver.auth.authentication import ADMIN, Authenticator, impersonated, with_authenticated
+from shoal.local.apiserver.auth.authorization import MASTERS, Action, Authorizer, denied
+from shoal.local.apiserver.auth.certificates import Identity
+from shoal.local.apiserver.auth.kubeconfig import dialled, kubeconfig
+from shoal.local.apiserver.auth.reviews import Reviews
+from shoal.local.apiserver.auth.tokens import Tokens
+from shoal.local.apiserver.crd.conversion import Converter
+from shoal.local.apiserver.crd.serving import CustomKinds
+from shoal.local.apiserver.http import heavy
+from shoal.local.apiserver.http.audit import AuditLog
+from shoal.local.apiserver.http.discovery import KUBERNETES_VERSION, Discovery
+from shoal.local.apiserver.http.front import Front
+from shoal.local.apiserver.http.inprocess import LocalTransport
+from shoal.local.apiserver.http.presentation import PLAIN, Presenter, negotiate
+from shoal.local.apiserver.kinds.resources import Registry
+from shoal.local.apiserver.openapi.documents import OpenApi
+from shoal.local.apiserver.primitives.status import (
     Refused,
     forbidden,
     internal,
@@ -57,14 +52,22 @@ from shoal.local.apiserver.status import (
     unauthorized,
     unavailable,
 )
-from shoal.local.apiserver.storage import Durability, Storage, WriteFailed
-from shoal.local.apiserver.subresources import LogSource, Subresources, Terminal
-from shoal.local.apiserver.system_writes import SystemWrites
-from shoal.local.apiserver.terminals import Start
-from shoal.local.apiserver.tokens import Tokens
+from shoal.local.apiserver.requests import route as routes
+from shoal.local.apiserver.requests.body import MOST_BYTES
+from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, object_answer
+from shoal.local.apiserver.requests.hooks import HookCaller
+from shoal.local.apiserver.requests.route import Route, User
+from shoal.local.apiserver.storage.store import Durability, Storage, WriteFailed
+from shoal.local.apiserver.streams import portforward, terminals
+from shoal.local.apiserver.streams.portforward import Connect
+from shoal.local.apiserver.streams.terminals import Start
 from shoal.local.apiserver.upkeep import Upkeep
-from shoal.local.apiserver.webhooks import Webhooks
-from shoal.local.apiserver.writing import Writer
+from shoal.local.apiserver.validation.checks import Checks
+from shoal.local.apiserver.verbs.deleting import Deleter
+from shoal.local.apiserver.verbs.reading import Reader
+from shoal.local.apiserver.verbs.subresources import LogSource, Subresources, Terminal
+from shoal.local.apiserver.verbs.system_writes import SystemWrites
+from shoal.local.apiserver.verbs.writing import Writer
 
 log = logging.getLogger(__name__)
 

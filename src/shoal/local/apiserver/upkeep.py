@@ -13,10 +13,10 @@ import msgspec
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock
-from shoal.local.apiserver.call import decoded
-from shoal.local.apiserver.collection import Collection, Record
-from shoal.local.apiserver.resources import Registry
-from shoal.local.apiserver.storage import Storage, WriteFailed
+from shoal.local.apiserver.kinds.resources import Registry
+from shoal.local.apiserver.requests.call import decoded
+from shoal.local.apiserver.storage.collection import Collection, Record
+from shoal.local.apiserver.storage.store import Storage, WriteFailed
 
 log = logging.getLogger(__name__)
 

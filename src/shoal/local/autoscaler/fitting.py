@@ -15,7 +15,7 @@ from shoal.engine.model import Amounts, Gang, HostPort, NodeFact, NodePool, PodS
 from shoal.engine.pools import Pools, Wanting
 from shoal.engine.room import Room
 from shoal.errors import BadInput
-from shoal.local.agent.nodes import POOL
+from shoal.local.nodes.agent.nodes import POOL
 from shoal.local.scheduler.groups import HOSTNAME
 from shoal.local.settings import Pool
 

@@ -15,7 +15,7 @@ from shoal.api.node_pools import BROUGHT_FOR
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import KubeError
-from shoal.local.agent.nodes import MANAGED, POOL, NodeKeeper
+from shoal.local.nodes.agent.nodes import MANAGED, POOL, NodeKeeper
 from shoal.local.settings import Pool
 from shoal.local.shapes import NodeShape
 

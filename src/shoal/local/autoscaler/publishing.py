@@ -10,7 +10,7 @@ from shoal.api.kinds import CONFIG_MAP
 from shoal.api.node_pools import NAME, NAMESPACE, PublishedPool
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, NotFound
-from shoal.local.agent.nodes import POOL
+from shoal.local.nodes.agent.nodes import POOL
 from shoal.local.settings import Pool
 
 

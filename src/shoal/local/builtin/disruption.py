@@ -12,7 +12,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.kube.cache import Change
 from shoal.kube.runtime import Controller
-from shoal.local.apiserver.selectors import label_selector
+from shoal.local.apiserver.requests.selectors import label_selector
 from shoal.local.builtin import pods
 from shoal.local.builtin.rollout import part_of
 from shoal.local.builtin.workbench import Workbench, controller_of, key_of, number

@@ -11,7 +11,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound
-from shoal.local.apiserver.selectors import label_selector
+from shoal.local.apiserver.requests.selectors import label_selector
 from shoal.local.builtin.workbench import Workbench, reference_to
 
 TRACKING = "batch.kubernetes.io/job-tracking"
