@@ -19,9 +19,9 @@ from functools import partial
 from kueue import admissions
 from worlds import NOW, World, cluster, one_line, queues, quota_tree
 
-from shoal.engine.fit import Placement, place
 from shoal.engine.model import Gang, PodSet
-from shoal.engine.room import Room
+from shoal.engine.nodes.fit import Placement, place
+from shoal.engine.nodes.room import Room
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import copy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.waiting import Waiting
+from shoal.engine.line.waiting import Waiting
 from tests.faults import proven
 from tests.unit.engine.build import quota, subtree
 from tests.unit.engine.test_properties import SEEDS, busy_world, quota_world

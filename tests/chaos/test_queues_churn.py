@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, Terms
-from shoal.engine.kueue.tree import Node, settle
+from shoal.engine.kueue.quota.tree import Node, settle
 from shoal.engine.model import Namespace
 from tests.unit.engine.kueue.random_world import FLAVORS, random_facts, random_gang, random_world
 from tests.unit.engine.kueue.world import World

@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.api.times import parse_time
 from shoal.engine.kueue import FlavorResource, Settings, read
-from shoal.engine.kueue.assignment import Mode, Outcome
+from shoal.engine.kueue.flavors.assignment import Mode, Outcome
 from shoal.engine.kueue.views import assignment_of, quota_of, shares, victims_of
 from tests.conformance.kueue_cycle import cycle_differences
 from tests.conformance.kueue_given import (

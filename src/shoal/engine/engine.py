@@ -10,23 +10,23 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from shoal.engine.case import case_of
-from shoal.engine.cycle import Cycle
-from shoal.engine.explain import explain, front, plain_reason
-from shoal.engine.helps import by_itself, find_help
-from shoal.engine.holding import strangers
+from shoal.engine.explain.case import case_of
+from shoal.engine.explain.helps import by_itself, find_help
+from shoal.engine.explain.holding import strangers
+from shoal.engine.explain.rehearsal import Rehearsal
+from shoal.engine.explain.thinning import thinned
+from shoal.engine.explain.why import explain, front, plain_reason
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
 from shoal.engine.kueue import Settings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
+from shoal.engine.line.cycle import Cycle
+from shoal.engine.line.queues import QueueFact, Queues
+from shoal.engine.line.recovery import Deadline, Recovery, recovery
+from shoal.engine.line.state import State
+from shoal.engine.mcad.quota_view import NodeUse, quota_use
 from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease, Shortfall
-from shoal.engine.queues import QueueFact, Queues
-from shoal.engine.quota_view import NodeUse, quota_use
-from shoal.engine.recovery import Deadline, Recovery, recovery
-from shoal.engine.rehearsal import Rehearsal
 from shoal.engine.settings import Settings
-from shoal.engine.state import State
-from shoal.engine.thinning import thinned
 
 NO_HELP = ("bad-fact", "held", "backing-off")
 EFFORT = 20_000
@@ -178,7 +178,7 @@ class Engine:
 
     def quota_use(self) -> dict[tuple[str, str], NodeUse]:
         """By tree and node: what is allocated, what is borrowed, and by whom."""
-        return quota_use(self._state)
+        return quota_use(self._state.forest, self._state.keys)
 
     def let_grow(self, pod: str) -> tuple[Shortfall, ...] | None:
         """What quota lacks for this pod, which a gate holds back, to come on top of what its gang was admitted with. If

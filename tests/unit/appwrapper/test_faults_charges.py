@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
-from shoal.engine.forest import Forest
-from shoal.engine.ledger import Ledger
+from shoal.engine.mcad.forest import Forest
+from shoal.engine.nodes.ledger import Ledger
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import (

@@ -14,10 +14,10 @@ from shoal.controllers.appwrapper.admission import read
 from shoal.controllers.appwrapper.intake import Intake
 from shoal.controllers.appwrapper.planner import Planner
 from shoal.engine import Engine, Settings, policies
-from shoal.engine.cycle import Cycle
-from shoal.engine.ledger import Ledger
+from shoal.engine.line.cycle import Cycle
+from shoal.engine.line.yielding import Yielding
 from shoal.engine.model import Plan
-from shoal.engine.yielding import Yielding
+from shoal.engine.nodes.ledger import Ledger
 from shoal.kube.cache import Change
 from tests.cluster import Cluster
 from tests.faults import Switch, proven

@@ -112,7 +112,7 @@ async def test_f031_a_deleted_gang_keeps_its_room_until_its_pods_are_gone() -> N
 
 
 def counts_those_who_end_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.engine import to_come
+    from shoal.engine.nodes import to_come
 
     monkeypatch.setattr(to_come, "fulfils", lambda gang, pod: not pod.is_terminal and not pod.deleting)
 

@@ -126,7 +126,7 @@ async def first_decision(cluster: Cluster) -> float:
 
 
 def reads_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.engine.ledger import Ledger
+    from shoal.engine.nodes.ledger import Ledger
 
     original = Ledger._charge_pod
 

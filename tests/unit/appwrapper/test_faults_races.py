@@ -15,7 +15,7 @@ from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSetting
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.planner import Planner
-from shoal.engine.ledger import Ledger
+from shoal.engine.nodes.ledger import Ledger
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response
 from shoal.kube.writes import Writes

@@ -9,7 +9,7 @@ from shoal.api.gang import GROWTH
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, follow, monitor
 from shoal.engine import Engine
-from shoal.engine.state import State
+from shoal.engine.line.state import State
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import (

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from shoal.engine import Engine, helps, thinning
+from shoal.engine import Engine
 from shoal.engine import engine as engine_module
+from shoal.engine.explain import helps, thinning
 from shoal.engine.model import Explanation, HostPort, NewNodes
 from tests.faults import proven
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shoal.engine.ledger import Ledger
+from shoal.engine.nodes.ledger import Ledger
 from tests.faults import proven
 
 from .build import admitted, engine, gang, held, node, pod, pods, preempted

@@ -4,12 +4,14 @@ import random
 
 import msgspec
 
-from shoal.engine import fit, policies, supply, to_come, validate
-from shoal.engine import judge as judging
-from shoal.engine.cycle import Cycle
-from shoal.engine.fit import Placement, place
-from shoal.engine.ledger import Ledger
-from shoal.engine.yielding import Yielding
+from shoal.engine import policies
+from shoal.engine.line import judge as judging
+from shoal.engine.line import validate
+from shoal.engine.line.cycle import Cycle
+from shoal.engine.line.yielding import Yielding
+from shoal.engine.nodes import fit, supply, to_come
+from shoal.engine.nodes.fit import Placement, place
+from shoal.engine.nodes.ledger import Ledger
 from tests.faults import proven
 
 from .build import SECOND, admitted, engine, gang, held, node, pod, pods, preempted, quota, subtree, why
@@ -192,7 +194,7 @@ def test_f028_messages_do_not_grow():
         assert why(judge.plan(turn + 2), "wide") == first
 
 
-@proven(without=lambda patch: patch.setattr("shoal.engine.state.gang_problem", lambda one: ""))
+@proven(without=lambda patch: patch.setattr("shoal.engine.line.state.gang_problem", lambda one: ""))
 def test_f029_amounts_are_exact_and_never_negative():
     """F29: huge, negative amounts, sums past 64 bits. Holds: exact integers; negatives refused and named."""
     negative = msgspec.structs.replace(pods(1), requests={"cpu": -1000})

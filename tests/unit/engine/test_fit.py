@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.fit import Placement, Unplaced, place, place_pod
-from shoal.engine.ledger import Ledger
 from shoal.engine.model import HostPort, Toleration
+from shoal.engine.nodes.fit import Placement, Unplaced, place, place_pod
+from shoal.engine.nodes.ledger import Ledger
 
 from .build import gang, node, pod, pods
 from .world import World
@@ -280,7 +280,7 @@ def test_of_mixed_gangs_under_one_percent_are_called_unfitting_wrongly():
 
 def test_capacity_is_counted_in_whole_pods():
     made = room(node("n", cpu=7))
-    from shoal.engine.shape import shape_of
+    from shoal.engine.nodes.shape import shape_of
 
     row = made.row(shape_of(pods(1, cpu=2)))
     assert int(made.capacity[row, made.by_name["n"].index]) == 3

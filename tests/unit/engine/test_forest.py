@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.forest import Consumer, Forest, Seating
+from shoal.engine.mcad.forest import Consumer, Forest, Seating
 from shoal.engine.model import Seat
 
 from .build import quota, requests, subtree

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.engine import Engine
-from shoal.engine.explain import explain as guess
+from shoal.engine.explain.why import explain as guess
 from shoal.engine.model import Gang, NodeFact, QuotaIncrease, QuotaSubtree
 
 from .build import SECOND, admitted, engine, gang, node, pods, quota, subtree

@@ -1,6 +1,6 @@
 """Freed quota finds the first of those it is enough for, whatever their leaf, without asking everybody."""
 
-from shoal.engine.judge import Judge
+from shoal.engine.line.judge import Judge
 
 from .build import SECOND, admitted, engine, gang, node, pods, quota, subtree
 

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.engine import Engine, Settings
 from shoal.engine.model import Gang, HostPort, NodeFact, Plan, PodFact, PodSet, Toleration, key_of
-from shoal.engine.selectors import untolerated
+from shoal.engine.nodes.selectors import untolerated
 
 from .build import SECOND, node
 

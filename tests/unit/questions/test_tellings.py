@@ -10,7 +10,8 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli import gangs, get, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.engine import Engine, holding
+from shoal.engine import Engine
+from shoal.engine.explain import holding
 from shoal.engine.model import Explanation
 from tests.cluster import Cluster
 from tests.faults import proven

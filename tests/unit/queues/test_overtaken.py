@@ -13,7 +13,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.queues import QueueController
 from shoal.controllers.queues.pending import Pending
-from shoal.engine.kueue.planner import Planner
+from shoal.engine.kueue.cycle.planner import Planner
 from shoal.engine.model import Gang, Plan
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport

@@ -14,7 +14,7 @@ from shoal.api.times import seconds_text
 from shoal.cli import gangs, get, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.queues import QueueController, QueueSettings, recovery
-from shoal.engine.recovery import Recovery
+from shoal.engine.line.recovery import Recovery
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster, running
 from tests.faults import proven

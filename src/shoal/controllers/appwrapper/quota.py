@@ -15,9 +15,9 @@ from shoal.api.meta import Json
 from shoal.api.quantity import amounts, show
 from shoal.controllers.appwrapper.world import World
 from shoal.engine import Engine
+from shoal.engine.mcad import NodeUse
 from shoal.engine.model import Amounts, QuotaNode
 from shoal.engine.model import QuotaSubtree as SubtreeFact
-from shoal.engine.quota_view import NodeUse
 from shoal.kube.client import Client
 from shoal.kube.errors import Conflict, KubeError, NotFound
 

@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.engine.model import Gang, Toleration
-from shoal.engine.room import is_accelerator
+from shoal.engine.nodes import is_accelerator
 
 
 def tolerating(gang: Gang) -> Gang:

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.engine import Engine
 from shoal.engine.model import Gang, PodFact
-from shoal.engine.to_come import pod_set_index
+from shoal.engine.nodes import pod_set_index
 
 
 class Leaving:

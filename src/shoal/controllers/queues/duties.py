@@ -23,8 +23,8 @@ from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import GATED_BY
 from shoal.controllers.queues.world import World, annotation
+from shoal.engine.line import Recovery
 from shoal.engine.model import Gang
-from shoal.engine.recovery import Recovery
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):

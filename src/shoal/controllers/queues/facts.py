@@ -22,8 +22,7 @@ from shoal.controllers.queues import checks, elsewhere, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.world import World, controller_of, key_of
-from shoal.engine.kueue import ClusterQueue, read
-from shoal.engine.kueue.facts import order_time
+from shoal.engine.kueue import ClusterQueue, order_time, read
 from shoal.engine.model import Gang
 
 replace = msgspec.structs.replace

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.controllers.decisions import about
-from shoal.engine.kueue.facts import terms_of
+from shoal.engine.kueue import terms_of
 from shoal.engine.model import Admit, Gang, Hold, Plan, PodSetAssignment, Preempt, Reservation
 
 replace = msgspec.structs.replace

@@ -15,7 +15,7 @@ import msgspec
 from shoal.controllers.planning.naming import is_same_cause
 from shoal.controllers.queues.pending import Pending
 from shoal.engine import Engine
-from shoal.engine.kueue.unheard import Known
+from shoal.engine.kueue import Known
 from shoal.engine.model import Explanation, Gang, Hold
 from shoal.kube.clock import Clock
 

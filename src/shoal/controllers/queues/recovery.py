@@ -16,7 +16,7 @@ from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.source import Host
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.world import World, annotation, controller_of
-from shoal.engine.recovery import Deadline, Recovery
+from shoal.engine.line import Deadline, Recovery
 
 GRACE = 5.0
 """Seconds for which a pod may be without a node before anything is said: most are bound within one."""

@@ -12,14 +12,13 @@ makes all of these from Kubernetes objects. Decisions count as carried out at on
 and a victim counts as leaving from the moment they are returned. The facts told afterwards are the truth: telling a
 gang as `waiting` again undoes its reservation, so tell only facts that include one's own writes.
 
-Where things are: facts · demand (a gang's wishes) · tree, forest, share (quota) · eligible, assign, assignment,
-shrink (flavors) · candidates, classical, fair, preempt, reach (victims) · waiting, record, register, state (who is
-where) · entry, order, cycle, planner (deciding) · decisions, explain, places, views (answers) · read, limits (from
-objects).
+Where things are: facts · demand (what a gang asks for) · quota/ (trees) · flavors/ (assignments) · preemption/ and
+fair_sharing/ (victims, shares) · index/ (who is next) · cycle/ (who is where, deciding) · decisions, explain, places,
+unheard, views (answers) · read, limits (from objects).
 """
 
-from .decisions import Decisions, Evict, Reserve, Wait
-from .facts import (
+from shoal.engine.kueue.decisions import Decisions, Evict, Reserve, Wait
+from shoal.engine.kueue.facts import (
     ClusterQueue,
     Cohort,
     Flavor,
@@ -32,9 +31,12 @@ from .facts import (
     ResourceGroup,
     Settings,
     Terms,
+    order_time,
+    terms_of,
 )
-from .kueue import Kueue
-from .places import Places
+from shoal.engine.kueue.kueue import Kueue
+from shoal.engine.kueue.places import Places
+from shoal.engine.kueue.unheard import Known
 
 __all__ = [
     "ClusterQueue",
@@ -45,6 +47,7 @@ __all__ = [
     "FlavorQuota",
     "FlavorResource",
     "Fungibility",
+    "Known",
     "Kueue",
     "Limits",
     "LocalQueue",
@@ -55,4 +58,6 @@ __all__ = [
     "Settings",
     "Terms",
     "Wait",
+    "order_time",
+    "terms_of",
 ]

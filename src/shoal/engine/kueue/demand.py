@@ -6,16 +6,16 @@ never changes; `Member` is the gang's place in the ledger: waiting, or holding `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sys import intern
 from typing import Any
 
 import msgspec
 
+from shoal.engine.kueue.facts import FlavorResource, Terms, Usage, order_time, terms_of
 from shoal.engine.model import Gang, PodSet, PodSetAssignment, Toleration
-from shoal.engine.selectors import NodeTerm, parse_node_terms
+from shoal.engine.nodes.selectors import NodeTerm, parse_node_terms
 from shoal.errors import BadInput
-
-from .facts import FlavorResource, Terms, Usage, order_time, terms_of
 
 
 class Constraints(msgspec.Struct, frozen=True):
@@ -164,3 +164,25 @@ def charge_of(assignment: tuple[PodSetAssignment, ...], left: dict[str, int] | N
             at = FlavorResource(flavor, resource)
             usage[at] = usage.get(at, 0) + amount
     return usage
+
+
+def grouped(demands: Sequence[PodDemand]) -> list[list[int]]:
+    """Indexes of pod sets that share flavors, in order of first appearance."""
+    groups: dict[str, list[int]] = {}
+    order: list[list[int]] = []
+    for index, demand in enumerate(demands):
+        if demand.group and demand.group in groups:
+            groups[demand.group].append(index)
+            continue
+        order.append([index])
+        if demand.group:
+            groups[demand.group] = order[-1]
+    return order
+
+
+def totals_of(demand: PodDemand, count: int, counts_pods: bool) -> dict[str, int]:
+    """What `count` pods of a set are charged, pods included where the queue counts them."""
+    totals = demand.total(count)
+    if counts_pods:
+        totals["pods"] = count
+    return totals

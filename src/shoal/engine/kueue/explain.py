@@ -14,18 +14,17 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from shoal.api.times import micro_text
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.cycle.register import Register
+from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import FlavorResource, Limits
+from shoal.engine.kueue.flavors.assign import Search
+from shoal.engine.kueue.flavors.assignment import Assignment, Mode, Outcome, shortfalls_of
+from shoal.engine.kueue.places import places
+from shoal.engine.kueue.quota.tree import NO_LIMITS, Node, settle
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
-from shoal.engine.supply import few
-
-from .assign import Search
-from .assignment import Assignment, Mode, Outcome, shortfalls_of
-from .demand import Member
-from .facts import FlavorResource, Limits
-from .places import places
-from .record import QueueRecord
-from .register import Register
-from .state import State
-from .tree import NO_LIMITS, Node, settle
+from shoal.engine.nodes.supply import few
 
 MOST_HOLDERS = 10
 MOST_IN_PAIRS = 40

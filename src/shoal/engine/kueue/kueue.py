@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
+from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.register import Register
+from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.decisions import Decisions, Wait, bounded
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.explain import explain, fits_without
+from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, Settings
+from shoal.engine.kueue.places import Places, places
+from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
 from shoal.engine.model import Explanation, Gang, Namespace
-
-from .decisions import Decisions, Wait, bounded
-from .demand import Member
-from .explain import explain, fits_without
-from .facts import ClusterQueue, Cohort, Flavor, LocalQueue, Settings
-from .places import Places, places
-from .planner import Planner
-from .register import Register
-from .state import State
-from .unheard import BEHIND, Known, why_waiting
 
 Told = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .register import Register
-from .state import State
+from shoal.engine.kueue.cycle.register import Register
+from shoal.engine.kueue.cycle.state import State
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):

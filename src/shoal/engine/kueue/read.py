@@ -15,10 +15,7 @@ import msgspec
 from shoal.api.quantity import MAX_UNITS, amount, amounts, parse
 from shoal.api.times import parse_time
 from shoal.engine import facts as pods
-from shoal.engine.model import Gang, PodSet, PodSetAssignment, State, Taint
-from shoal.errors import BadInput
-
-from .facts import (
+from shoal.engine.kueue.facts import (
     UNLIMITED,
     WHOLE_WEIGHT,
     ClusterQueue,
@@ -33,7 +30,9 @@ from .facts import (
     ResourceGroup,
     Terms,
 )
-from .limits import check_limit_ranges, check_requests
+from shoal.engine.kueue.limits import check_limit_ranges, check_requests
+from shoal.engine.model import Gang, PodSet, PodSetAssignment, State, Taint
+from shoal.errors import BadInput
 
 Json = Mapping[str, Any]
 

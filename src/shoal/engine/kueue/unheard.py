@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .assign import Search
-from .assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
-from .decisions import Wait, bounded
-from .demand import Member
-from .preempt import Preemptor
-from .record import QueueRecord
-from .state import State
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.decisions import Wait, bounded
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.flavors.assign import Search
+from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
+from shoal.engine.kueue.preemption.preempt import Preemptor
 
 BEHIND = "Workload is pending evaluation in the scheduling queue"
 

@@ -9,17 +9,16 @@ from typing import Literal
 
 import msgspec
 
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import FlavorResource, Usage
+from shoal.engine.kueue.fair_sharing.share import share_of
+from shoal.engine.kueue.flavors.assign import Oracle, Search
+from shoal.engine.kueue.flavors.assignment import Assignment
+from shoal.engine.kueue.kueue import Kueue
+from shoal.engine.kueue.preemption.candidates import Victim
+from shoal.engine.kueue.preemption.preempt import Preemptor
+from shoal.engine.kueue.quota.tree import Node
 from shoal.engine.model import Gang
-
-from .assign import Oracle, Search
-from .assignment import Assignment
-from .candidates import Victim
-from .demand import Member
-from .facts import FlavorResource, Usage
-from .kueue import Kueue
-from .preempt import Preemptor
-from .share import share_of
-from .tree import Node
 
 
 class QuotaView(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from shoal.api.kinds import NODE, POD, POD_TEMPLATE, PROVISIONING_REQUEST
 from shoal.api.meta import Json
 from shoal.api.node_pools import BROUGHT_FOR, obtains
 from shoal.engine.model import PodSet
-from shoal.engine.room import Room
+from shoal.engine.nodes import Room
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

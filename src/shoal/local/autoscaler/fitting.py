@@ -10,10 +10,8 @@ from shoal.api.booking import BookedPods, Booking, Place
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.engine.facts import node_fact
-from shoal.engine.fit import Placement, place
 from shoal.engine.model import Amounts, Gang, HostPort, NodeFact, NodePool, PodSet, Taint
-from shoal.engine.pools import Pools, Wanting
-from shoal.engine.room import Room
+from shoal.engine.nodes import Placement, Pools, Room, Wanting, place
 from shoal.errors import BadInput
 from shoal.local.nodes.agent.nodes import POOL
 from shoal.local.scheduler.groups import HOSTNAME

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from shoal.api.booking import Booking, Place, booking_of, gang_use, owner_of, unused, use_key
 from shoal.api.meta import Json
-from shoal.engine.room import Room
+from shoal.engine.nodes import Room
 
 
 class Bookings:

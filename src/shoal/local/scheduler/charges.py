@@ -14,10 +14,9 @@ import msgspec
 
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.engine.affinity import Resident, company_of
 from shoal.engine.facts import host_ports, pod_requests
 from shoal.engine.model import Amounts, HostPort
-from shoal.engine.room import Room
+from shoal.engine.nodes import Resident, Room, company_of
 from shoal.errors import BadInput
 from shoal.local.scheduler.bookings import Bookings
 from shoal.local.scheduler.groups import as_pod_set, group_key

@@ -5,9 +5,8 @@ from __future__ import annotations
 from shoal.api import gang as marks
 from shoal.api.booking import use_key
 from shoal.api.meta import Json
-from shoal.engine.fit import Placement, place
 from shoal.engine.model import Gang, PodSet, Shortfall
-from shoal.engine.room import Room
+from shoal.engine.nodes import Placement, Room, place
 from shoal.local.scheduler.groups import Group, alike, as_pod_set, shape_key
 
 

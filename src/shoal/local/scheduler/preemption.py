@@ -16,9 +16,8 @@ import msgspec
 from shoal.api.kinds import POD
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.engine.fit import place_pod
 from shoal.engine.model import Amounts, PodSet
-from shoal.engine.room import Room
+from shoal.engine.nodes import Room, place_pod
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound

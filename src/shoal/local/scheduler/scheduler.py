@@ -18,9 +18,8 @@ from shoal.api.kind import Key, Kind
 from shoal.api.kinds import NAMESPACE, NODE, POD, POD_GROUP, PROVISIONING_REQUEST
 from shoal.api.meta import Json
 from shoal.engine.facts import node_fact, pod_requests
-from shoal.engine.fit import Unplaced, place_pod
 from shoal.engine.model import PodSet
-from shoal.engine.room import Room
+from shoal.engine.nodes import Room, Unplaced, place_pod
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

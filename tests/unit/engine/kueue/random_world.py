@@ -5,16 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from shoal.engine.kueue import (
-    ClusterQueue,
-    Cohort,
-    Flavor,
-    FlavorQuota,
-    Fungibility,
-    Limits,
-    Preemption,
-    ResourceGroup,
-)
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, FlavorQuota, Fungibility, Limits, Preemption, ResourceGroup
 from shoal.engine.model import Gang, PodSet
 from tests.unit.engine.kueue.world import CPU, World, gang
 

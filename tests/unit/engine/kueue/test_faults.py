@@ -18,21 +18,19 @@ from shoal.engine.kueue import (
     ResourceGroup,
     Settings,
     Terms,
-    candidates,
-    classical,
-    cycle,
     demand,
-    register,
     unheard,
 )
-from shoal.engine.kueue.cycle import Cycle
+from shoal.engine.kueue.cycle import cycle, register
+from shoal.engine.kueue.cycle.cycle import Cycle
+from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import PodDemand
 from shoal.engine.kueue.facts import terms_of
-from shoal.engine.kueue.planner import Planner
-from shoal.engine.kueue.register import Register
-from shoal.engine.kueue.tree import Node
+from shoal.engine.kueue.index.waiting import Waiting
+from shoal.engine.kueue.preemption import candidates, classical
+from shoal.engine.kueue.quota.tree import Node
 from shoal.engine.kueue.views import quota_of, victims_of
-from shoal.engine.kueue.waiting import Waiting
 from shoal.engine.model import Namespace, PodSet, Taint
 from tests.faults import proven
 from tests.unit.engine.kueue import world as worlds

@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.engine.kueue import Flavor, Settings, Terms, register, waiting
+from shoal.engine.kueue import Flavor, Settings, Terms
+from shoal.engine.kueue.cycle import register
+from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.state import State
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
-from shoal.engine.kueue.planner import Planner
-from shoal.engine.kueue.state import State
-from shoal.engine.kueue.wish import Frame, Wish
+from shoal.engine.kueue.index import waiting
+from shoal.engine.kueue.index.wish import Frame, Wish
 from shoal.engine.model import PodSetAssignment
 from tests.faults import proven
 from tests.unit.engine.kueue.world import CPU, World, cohort, gang, queue

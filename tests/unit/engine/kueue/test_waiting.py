@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shoal.engine.kueue import Flavor, FlavorResource, Settings
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
-from shoal.engine.kueue.waiting import Waiting
-from shoal.engine.kueue.wish import Frame, Reachable, Wish
+from shoal.engine.kueue.index.waiting import Waiting
+from shoal.engine.kueue.index.wish import Frame, Reachable, Wish
 from tests.unit.engine.kueue.world import CPU, gang
 
 PLACE = FlavorResource("default", "cpu")

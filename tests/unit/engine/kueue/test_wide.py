@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from shoal.engine.kueue import ClusterQueue, FlavorQuota, Kueue, Limits, Preemption, ResourceGroup
-from shoal.engine.kueue.assign import Search
-from shoal.engine.kueue.assignment import Outcome
-from shoal.engine.kueue.preempt import Preemptor
-from shoal.engine.kueue.reach import Reach
+from shoal.engine.kueue.flavors.assign import Search
+from shoal.engine.kueue.flavors.assignment import Outcome
+from shoal.engine.kueue.index.reach import Reach
+from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.model import Gang
 from tests.unit.engine.kueue.test_properties import assert_within_quota
 from tests.unit.engine.kueue.wide_world import queues_of, wide_gang, wide_world

@@ -1,0 +1,390 @@
+"""One scheduling cycle: judge the heads, order them, serve them one by one on one ledger, send back the rest.
+
+Called by `Kueue`. Reads as Kueue's own cycle, without its snapshot: the live quota tree is used, and what is only set
+aside for this cycle (room for preemptors, for those without candidates) is taken off again at the end. Never raises
+for bad facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.engine.kueue.cycle import entry as back
+from shoal.engine.kueue.cycle.entry import Entry
+from shoal.engine.kueue.cycle.order import classical_order, fair_order
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.cycle.state import Room, State
+from shoal.engine.kueue.decisions import (
+    WAITING_FOR_PREEMPTED,
+    Decisions,
+    Evict,
+    Reserve,
+    Wait,
+    bounded,
+    eviction_message,
+)
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import Usage
+from shoal.engine.kueue.flavors.assign import Search
+from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, PodSetChoice, shortfalls_of
+from shoal.engine.kueue.flavors.shrink import least_reduction
+from shoal.engine.kueue.index.reach import Reach
+from shoal.engine.kueue.index.wish import Wish
+from shoal.engine.kueue.preemption.candidates import Victim
+from shoal.engine.kueue.preemption.preempt import Preemptor
+from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.model import PodSetAssignment
+
+
+class Cycle:
+    def __init__(self, state: State, now: int, number: int, since: int) -> None:
+        self.state = state
+        self.settings = state.settings
+        self.now = now
+        self.number = number
+        self.since = since
+        """The first cycle of this plan."""
+        self.taken: dict[str, Victim] = {}
+        """Victims chosen so far in this cycle, by UID."""
+        self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
+        self.borrowed_room: list[tuple[Node, Usage]] = []
+        """Usage that counts only until the end of this cycle."""
+        self.reserved: list[Reserve] = []
+        self.evicted: list[Evict] = []
+        self.skipped: dict[str, int] = {}
+
+    def run(self, heads: list[Member]) -> tuple[Decisions, list[Entry]]:
+        kept = self._keep_room(heads)
+        entries = [self._nominate(member) for member in heads]
+        judged: list[Entry] = [entry for entry in entries if entry.assignment is None]
+        for entry in self._ordered([entry for entry in entries if entry.assignment is not None]):
+            own = kept.pop(entry.member.uid, None)
+            if own is not None:
+                entry.record.node.remove(own)
+            self._serve(entry)
+            judged.append(entry)
+        for uid, usage in kept.items():
+            self.state.rooms[uid].node.remove(usage)
+        for node, usage in self.borrowed_room:
+            node.remove(usage)
+        exact = self.settings.exact
+        waits = [self._wait(entry) for entry in judged if not entry.admitted and (exact or not entry.overtaken)]
+        decisions = Decisions(
+            reserved=tuple(self.reserved),
+            evicted=tuple(self.evicted),
+            waiting=tuple(waits),
+            skipped_preemptions=self.skipped,
+        )
+        return decisions, judged
+
+    # Judging.
+
+    def _keep_room(self, heads: list[Member]) -> dict[str, Usage]:
+        """Put the room kept for preemptors into the trees the heads belong to, so that nobody else takes it."""
+        if not self.state.rooms:
+            return {}
+        kept = {}
+        for root in {self.state.records[member.queue].node.root(): None for member in heads}:
+            for uid, room in self.state.rooms_in(root).items():
+                room.node.add(room.usage)
+                kept[uid] = room.usage
+        return kept
+
+    def _nominate(self, member: Member) -> Entry:
+        """Find an assignment, and victims if it needs them; or say why the gang cannot even be considered."""
+        record = self.state.records[member.queue]
+        entry = Entry(member, record)
+        if member.terms.checks_failed:
+            entry.hold("The workload has failed admission checks", "PendingEvaluation", back.GENERIC)
+        elif not self.state.namespace_matches(record, member):
+            message = "workload namespace doesn't match ClusterQueue selector"
+            entry.hold(message, "Misconfigured", back.NAMESPACE_MISMATCH)
+        elif member.problem:
+            entry.hold(member.problem, "Misconfigured", back.GENERIC)
+        elif (room := self.state.rooms.get(member.uid)) is None:
+            self._assign(entry)
+        else:
+            room.node.remove(room.usage)
+            if not self._move_in(entry, room):
+                self._assign(entry)
+            room.node.add(room.usage)
+        return entry
+
+    def _move_in(self, entry: Entry, room: Room) -> bool:
+        """A preemptor whose victims are leaving takes what it evicted them for, as soon as all of it is there.
+
+        Looking for flavors anew could lead it elsewhere, and the room it freed back to its victims, without end. False
+        when that room is not enough any more.
+        """
+        if room.node.fits(room.usage):
+            entry.assignment = room.assignment.fitting()
+            return True
+        leaving = self.state.still_leaving(room)
+        for victim in leaving:
+            victim.leave()
+        enough = room.node.fits(room.usage)
+        for victim in leaving:
+            victim.come_back()
+        if enough:
+            entry.assignment, entry.victims = room.assignment, leaving
+            entry.hold(room.assignment.message, WAITING_FOR_QUOTA, back.NO_FIT)
+        return enough
+
+    def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
+        member, record = entry.member, entry.record
+        if member.memory is not None and self._is_outdated(member, record):
+            member.forget()
+        if nominated is None and not member.flavors_remain and member.uid not in self.state.rooms:
+            wish = record.wish(member, self.state.flavors, self.settings)
+            fits = Reach(self.state.records, self.settings).fit(record, wish, member.priority)
+            if fits is not None:
+                self._note(entry, fits, [])
+                return
+        oracle = self.preemptor.oracle(member, self.now)
+        search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
+        search.nominated = nominated
+        whole = search.run()
+        victims = self._victims(member, whole)
+        stuck = not victims and whole.outcome is not Outcome.FIT
+        if stuck and member.flavors_remain and not whole.flavors_remain and not self.settings.exact:
+            whole, victims = self._from_the_start(member, search, whole)
+        if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
+            smaller = self._shrink(member, search)
+            if smaller is not None:
+                whole, victims = smaller
+        self._note(entry, whole, victims)
+
+    def _is_outdated(self, member: Member, record: QueueRecord) -> bool:
+        """Is it too long ago that flavors were looked through? As Kueue: when quota came back since, and not just now.
+        Otherwise the memory is of this plan only, so that what was decided before makes no difference."""
+        if not self.settings.exact:
+            return member.memory_cycle < self.since
+        return record.freed > member.memory_generation and self.number > member.memory_cycle + 1
+
+    def _note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
+        entry.assignment, entry.victims = assignment, victims
+        entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
+        member = entry.member
+        member.memory = assignment.memory
+        member.memory_generation, member.memory_cycle = entry.record.freed, self.number
+
+    def _from_the_start(self, member: Member, search: Search, resumed: Assignment) -> tuple[Assignment, list[Victim]]:
+        """Scans that went on from where the last one stopped came to the end and found nothing. As Kueue that is it;
+        but what was passed over then may do now, so look at all flavors once before giving up."""
+        member.forget()
+        whole = search.run()
+        victims = self._victims(member, whole)
+        better = victims or whole.flavors_remain or whole.outcome is Outcome.FIT
+        return (whole, victims) if better else (resumed, [])
+
+    def _shrink(self, member: Member, search: Search) -> tuple[Assignment, list[Victim]] | None:
+        def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
+            assignment = search.run(counts)
+            victims = self._victims(member, assignment)
+            return (assignment, victims) if victims or assignment.outcome is Outcome.FIT else None
+
+        counts = [demand.count for demand in member.demands]
+        return least_reduction(counts, [demand.least for demand in member.demands], attempt)
+
+    def _victims(self, member: Member, assignment: Assignment) -> list[Victim]:
+        if assignment.outcome is not Outcome.PREEMPT:
+            return []
+        return self.preemptor.find_victims(member, assignment.usage, assignment.needing_room, self.now)
+
+    def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
+        rooms, awaited, exact = self.state.rooms, self.state.awaited, self.settings.exact
+
+        def first(entry: Entry) -> bool:
+            return entry.member.uid in rooms or (entry.member.uid in awaited and not exact)
+
+        if self.settings.fair_sharing:
+            return fair_order(entries, first, self.settings.share_prefers_lenders)
+        return classical_order(entries, first)
+
+    # Serving.
+
+    def _serve(self, entry: Entry) -> None:
+        """Serve one entry against everything earlier entries of this cycle took."""
+        overlaps = any(victim.member.uid in self.taken for victim in entry.victims)
+        recomputes = self.settings.recompute_on_overlap
+        if overlaps and recomputes and self._fits_after_others(entry):
+            return
+        if entry.outcome is Outcome.NO_FIT:
+            return
+        if entry.outcome is Outcome.PREEMPT and not entry.victims:
+            entry.back = back.NO_CANDIDATES
+            if entry.record.fact.preemption.reclaim_within_cohort != "Any" and self._stays_first(entry):
+                self._until_end(entry.record.node, self._waited_for(entry))
+            return
+        if entry.outcome is Outcome.PREEMPT and entry.member.terms.gated:
+            entry.member.forget()
+            entry.hold("Workload requires preemption, but it's gated", "AdmissionGated", back.GATED)
+            return
+        if overlaps and not recomputes:
+            self._skip(entry, "Workload has overlapping preemption targets with another workload")
+            return
+        if not self._still_fits(entry):
+            self._skip(entry, "Workload no longer fits after processing another workload")
+            return
+        if entry.outcome is Outcome.PREEMPT:
+            self._preempt(entry)
+        elif self.settings.wait_for_pods_ready and self.state.unready:
+            message = "waiting for all admitted workloads to be in PodsReady condition"
+            entry.hold(message, "WaitingForPodsReady", back.AFTER_NOMINATION)
+        else:
+            self._admit(entry)
+
+    def _stays_first(self, entry: Entry) -> bool:
+        """Will it be the head of its queue again? As Kueue, others are kept from what it waits for even if not; that
+        holds for one cycle only and makes decisions depend on who was looked at when."""
+        return self.settings.exact or entry.record.waiting.strict
+
+    def _fits_after_others(self, entry: Entry) -> bool:
+        """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before; if it
+        fits then it only has to wait."""
+        assert entry.assignment is not None
+        nominated: list[dict[str, str]] = [{} for _ in entry.member.demands]
+        for index, part in enumerate(entry.assignment.pod_sets):
+            nominated[index] = {name: choice.flavor for name, choice in part.choices.items()}
+        for victim in self.taken.values():
+            victim.leave()
+        self._assign(entry, nominated)
+        for victim in self.taken.values():
+            victim.come_back()
+        if entry.outcome is not Outcome.FIT:
+            return False
+        message = (
+            "Workload has overlapping preemption targets with another workload,"
+            " but will fit after these preemptions complete"
+        )
+        entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
+        self._until_end(entry.record.node, entry.usage)
+        return True
+
+    def _still_fits(self, entry: Entry) -> bool:
+        leaving = [*self.taken.values(), *entry.victims]
+        for victim in leaving:
+            victim.leave()
+        fits = entry.record.node.fits(entry.usage)
+        for victim in leaving:
+            victim.come_back()
+        return fits
+
+    def _waited_for(self, entry: Entry) -> Usage:
+        """What a gang without candidates may keep others from taking while it waits."""
+        node, waited = entry.record.node, {}
+        for at, amount in entry.usage.items():
+            limits = node.limits.get(at)
+            room = node.nominal(at) - node.usage.get(at, 0)
+            if entry.height > 0:
+                borrowing = limits.borrowing if limits is not None else None
+                waited[at] = amount if borrowing is None else min(amount, room + borrowing)
+            else:
+                waited[at] = max(0, min(amount, room))
+        return waited
+
+    def _until_end(self, node: Node, usage: Usage) -> None:
+        usage = {at: amount for at, amount in usage.items() if amount > 0}
+        node.add(usage)
+        self.borrowed_room.append((node, usage))
+
+    def _skip(self, entry: Entry, message: str) -> None:
+        """Earlier entries were faster. It is looked at again in the next cycle; before that there is nothing to tell,
+        though Kueue does."""
+        entry.overtaken = True
+        entry.hold(message, WAITING_FOR_QUOTA, back.AFTER_NOMINATION)
+        if entry.outcome is Outcome.PREEMPT:
+            self.skipped[entry.record.name] = self.skipped.get(entry.record.name, 0) + 1
+
+    def _preempt(self, entry: Entry) -> None:
+        member = entry.member
+        member.forget()  # once victims leave, every flavor deserves another look
+        self._until_end(entry.record.node, entry.usage)
+        path = entry.record.node.path()
+        for victim in entry.victims:
+            self.taken[victim.member.uid] = victim
+            if not victim.member.evicted:
+                message = eviction_message(
+                    member.uid, member.terms.job_uid, victim.reason, path, victim.record.node.path()
+                )
+                self.evicted.append(
+                    Evict(
+                        gang=victim.member.key,
+                        uid=victim.member.uid,
+                        reason=victim.reason,
+                        preemptor=member.key,
+                        preemptor_uid=member.uid,
+                        message=message,
+                    )
+                )
+        entry.preempting = len(entry.victims)
+        message = f"{entry.message}. Pending the preemption of {len(entry.victims)} workload(s)"
+        entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
+        self.state.note_preemption(entry)
+
+    def _admit(self, entry: Entry) -> None:
+        assert entry.assignment is not None
+        replaced = entry.member.replaced
+        there = {part.name: part for part in replaced.assignment} if replaced is not None else {}
+        assignment = tuple([_assigned(part, there.get(part.name)) for part in entry.assignment.pod_sets])
+        entry.admitted = True
+        self.state.note_reservation(entry, assignment, self.now)
+        self.reserved.append(
+            Reserve(
+                gang=entry.member.key,
+                uid=entry.member.uid,
+                cluster_queue=entry.record.name,
+                assignment=assignment,
+                replaces=replaced.key if replaced is not None else "",
+            )
+        )
+
+    def _wait(self, entry: Entry) -> Wait:
+        return Wait(
+            gang=entry.member.key,
+            uid=entry.member.uid,
+            cluster_queue=entry.record.name,
+            reason=entry.reason,
+            message=bounded(entry.message),
+            shortfalls=shortfalls_of(entry.assignment, entry.record.name) if entry.assignment is not None else (),
+            preempting=entry.preempting,
+        )
+
+
+def _assigned(part: PodSetChoice, there: PodSetAssignment | None) -> PodSetAssignment:
+    """What a pod set was given, with what the slice it replaces has."""
+    usage = {name: part.requests[name] for name in sorted(part.choices)}
+    if there is not None:
+        usage = {name: amount + there.usage.get(name, 0) for name, amount in usage.items()}
+    return PodSetAssignment(
+        name=part.name,
+        count=part.count + (there.count if there is not None else 0),
+        flavors={name: choice.flavor for name, choice in sorted(part.choices.items())},
+        usage=usage,
+    )
+
+
+def send_back(entry: Entry, record: QueueRecord, wish: Wish | None, *, exact: bool) -> None:
+    """Return a head that was not admitted to its queue: to the heap, or aside until something changes.
+
+    `wish`: what its shape asks for, so that it is tried again only when that may be there; None: always. `exact`: as
+    Kueue, whoever once evicted others stays first until it is admitted, even if it has to wait for other reasons.
+    """
+    waiting, member = record.waiting, entry.member
+    if record.waiting.strict:
+        at_once = entry.back != back.NAMESPACE_MISMATCH
+    else:
+        at_once = entry.back in (back.AFTER_NOMINATION, back.PENDING_PREEMPTION)
+        if entry.back == back.PENDING_PREEMPTION:
+            waiting.sticky = member.uid
+        elif waiting.sticky == member.uid and not (exact or entry.back in (back.AFTER_NOMINATION, back.NO_CANDIDATES)):
+            waiting.sticky = ""
+    if at_once or member.flavors_remain:
+        waiting.push(member)
+        if wish is not None and not waiting.strict:
+            waiting.shelve(member, wish)
+    elif entry.back in (back.NO_FIT, back.NO_CANDIDATES):
+        waiting.push(member)
+        waiting.park_shape(member, wish)
+    else:
+        waiting.push(member, parked=True)

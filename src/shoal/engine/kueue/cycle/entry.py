@@ -1,0 +1,52 @@
+"""One head while a cycle judges it: its assignment, its victims, and what became of it."""
+
+from __future__ import annotations
+
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import Usage
+from shoal.engine.kueue.flavors.assignment import Assignment, Outcome
+from shoal.engine.kueue.preemption.candidates import Victim
+
+# Why a head goes back to its queue; decides whether at once or set aside.
+NO_FIT = "no fit"
+NO_CANDIDATES = "no preemption candidates"
+PENDING_PREEMPTION = "pending preemption"
+AFTER_NOMINATION = "failed after nomination"
+GATED = "may not evict for now"
+NAMESPACE_MISMATCH = "namespace mismatch"
+GENERIC = "generic"
+
+
+class Entry:
+    __slots__ = (
+        "admitted", "assignment", "back", "member", "message", "overtaken", "preempting", "reason", "record", "victims",
+    )  # fmt: skip
+
+    def __init__(self, member: Member, record: QueueRecord) -> None:
+        self.member = member
+        self.record = record
+        self.assignment: Assignment | None = None
+        self.victims: list[Victim] = []
+        self.message = ""
+        self.reason = ""
+        self.back = GENERIC
+        self.admitted = False
+        self.overtaken = False
+        """Earlier entries of the cycle took what it would have had."""
+        self.preempting = 0
+
+    @property
+    def usage(self) -> Usage:
+        return self.assignment.usage if self.assignment is not None else {}
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.assignment.outcome if self.assignment is not None else Outcome.NO_FIT
+
+    @property
+    def height(self) -> int:
+        return self.assignment.height if self.assignment is not None else 0
+
+    def hold(self, message: str, reason: str, back: str) -> None:
+        self.message, self.reason, self.back = message, reason, back

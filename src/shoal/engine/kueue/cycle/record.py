@@ -1,0 +1,132 @@
+"""One cluster queue in the ledger: its facts, its node in the quota tree, who holds quota in it and who waits for it.
+
+Owned by the ledger; decisions read it and change only what they are about (the waiting order, a simulated removal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings
+from shoal.engine.kueue.flavors.assignment import Assignment
+from shoal.engine.kueue.index.waiting import Waiting
+from shoal.engine.kueue.index.wish import Wish, Wishes
+from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.nodes.selectors import Selector, parse_selector
+from shoal.errors import BadInput
+
+NOTHING: dict[int, int] = {}
+
+
+class QueueRecord:
+    __slots__ = (
+        "_exact", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "last_fit", "name",
+        "node", "reserved", "scans", "selector", "stalled_at", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, fact: ClusterQueue, node: Node, *, exact: bool = False) -> None:
+        self.name = fact.name
+        self._exact = exact
+        self.node = node
+        self.reserved: dict[str, Member] = {}
+        """Gangs that hold quota here, by UID. Changed only by `hold` and `release`."""
+        self._held: dict[FlavorResource, dict[int, int]] = {}
+        self._largest: dict[FlavorResource, int] = {}
+        self.waiting = Waiting(strict=fact.strategy == "StrictFIFO")
+        self.inactive = ""
+        """Why nothing is admitted here; empty when the queue works."""
+        self.called = False
+        """Quota came back somewhere in its tree: those set aside are to be looked through before the next head."""
+        self._wishes = Wishes({})
+        self.last_fit: tuple[int, Wish | None, Assignment | None] = (-1, None, None)
+        """The tree's generation, and what was found then of a wish; kept by `Reach.fit`."""
+        self.freed = 0
+        """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
+        self.stalled_at = -1
+        """The tree's generation at which the head was found to have to wait; no need to ask again at that one."""
+        self.describe(fact)
+
+    def describe(self, fact: ClusterQueue) -> None:
+        """Take over changed facts."""
+        self.fact = fact
+        self.groups: dict[str, ResourceGroup] = {}
+        for group in fact.groups:
+            for resource in group.resources:
+                self.groups.setdefault(resource, group)
+        self.scans = sum([len(group.flavors) for group in fact.groups])
+        """How often a gang may look on from flavor to flavor before it has to wait."""
+        self._wishes = Wishes(self.groups)
+        self.last_fit = (-1, None, None)
+        self.waiting.strict = fact.strategy == "StrictFIFO"
+        newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
+        self.waiting.age_counts = newer_leave and not self._exact  # Kueue does not ask, and misses some evictions
+        self.selector: Selector | None
+        try:
+            self.selector = parse_selector(fact.namespace_selector, "spec.namespaceSelector")
+        except BadInput:
+            self.selector = None  # the ledger reports it and keeps the queue inactive
+
+    def offer(self, wishes: dict[object, Wishes]) -> None:
+        """Share what is asked of queues that offer the same; called again whenever this queue or a flavor changed."""
+        offered = tuple([(group.resources, tuple([each.name for each in group.flavors])) for group in self.fact.groups])
+        self._wishes = wishes.get(offered) or wishes.setdefault(offered, Wishes(self.groups))
+        self.last_fit = (-1, None, None)
+
+    def wish(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
+        """What gangs of this one's shape ask of this queue."""
+        return self._wishes.of(member, flavors, settings)
+
+    def hold(self, member: Member) -> None:
+        """The gang holds its usage here from now on."""
+        self.reserved[member.uid] = member
+        self.node.add(member.usage)
+        self._count(member, 1)
+
+    def release(self, uid: str) -> None:
+        member = self.reserved.pop(uid)
+        self.node.remove(member.usage)
+        self._count(member, -1)
+
+    def confirm(self, member: Member) -> None:
+        """Newer facts of a gang that holds the same usage as before."""
+        if member.uid in self.reserved:
+            self._count(self.reserved[member.uid], -1)
+            self.reserved[member.uid] = member
+            self._count(member, 1)
+
+    def comes_to_another_turn(self, member: Member, before: int) -> bool:
+        """Would it leave before, or after, another gang here than when it counted as reserved at the moment `before`?
+        Which victims are found depends on it."""
+        early, late = sorted((before, member.reserved_at))
+        return early != late and any(
+            early <= other.reserved_at <= late and other.priority == member.priority and other.usage != member.usage
+            for other in self.reserved.values()
+        )
+
+    def held(self, at: FlavorResource) -> dict[int, int]:
+        """What is held at one place, by priority."""
+        return self._held.get(at, NOTHING)
+
+    def largest(self, at: FlavorResource) -> int:
+        """The most that a single gang holds at one place."""
+        known = self._largest.get(at)
+        if known is None:
+            known = max((member.usage.get(at, 0) for member in self.reserved.values()), default=0)
+            self._largest[at] = known
+        return known
+
+    def _count(self, member: Member, sign: int) -> None:
+        for at, amount in member.usage.items():
+            held = self._held.setdefault(at, {})
+            left = held.get(member.priority, 0) + sign * amount
+            if left:
+                held[member.priority] = left
+            else:
+                held.pop(member.priority, None)
+            largest = self._largest.get(at)
+            if largest is not None and amount >= largest:
+                if sign > 0:
+                    self._largest[at] = amount
+                else:
+                    del self._largest[at]

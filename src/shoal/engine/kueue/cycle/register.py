@@ -1,0 +1,427 @@
+"""Who and what is known: facts come in here and take their place in the state.
+
+Owned by `Kueue`. A gang is in exactly one place: holding quota in a cluster queue, waiting for one, or loose with the
+reason why no queue takes it. When something changes that could help those set aside, they are called back here, and
+only those of the tree that changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TypeVar
+
+from shoal.engine.kueue.cycle.activity import unqueued_reason, why_inactive
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, Usage, terms_of
+from shoal.engine.kueue.index.waiting import Survey
+from shoal.engine.model import Gang
+
+QueueKey = tuple[str, str]
+Index = TypeVar("Index")
+
+HOLDING = ("reserved", "admitted", "stopping")
+
+
+class Register:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.now = 0
+        self.members: dict[str, Member] = {}
+        """Every gang that is not finished, by key."""
+        self.local_queues: dict[QueueKey, LocalQueue] = {}
+        self.loose: dict[str, str] = {}
+        """Keys of gangs that no queue takes, and why."""
+        self.untold: set[str] = set()
+        """Keys of gangs that are not looked at (loose, or their queue is inactive) and have not been told why."""
+        self.unheard: dict[str, None] = {}
+        """Keys of gangs that wait in a queue and about which no plan has said anything yet."""
+        self.hot: set[str] = set()
+        """Cluster queues that may have someone to try."""
+        self.newly_held: dict[str, Usage] = {}
+        """By cluster queue: where gangs hold quota that did not before, or hold it since another moment."""
+        self._by_local: dict[QueueKey, set[str]] = {}
+        self._by_cluster: dict[str, set[str]] = {}
+        self._sleepers: list[tuple[int, str]] = []
+        self._ghosts: set[str] = set()
+        """Cluster queues that were removed while gangs still held quota in them."""
+        self._successors: dict[str, str] = {}
+        """Key of a slice to that of the one that takes its place."""
+        self._waiting_in: dict[str, str] = {}
+        """UID of a waiting gang to its cluster queue."""
+        self._shapes_stale = False
+
+    # Gangs.
+
+    def update_gang(self, gang: Gang) -> None:
+        old = self.members.get(gang.key)
+        if old is not None and old.gang == gang and old.holds == (gang.state in HOLDING):
+            return
+        if gang.state == "finished":
+            self.remove_gang(gang.key)
+            return
+        member = self._member(gang)
+        if old is None or old.uid != member.uid or old.shape != member.shape:
+            self.state.outside_change()
+        elif member.holds and old.holds:
+            member.evicted = member.evicted or old.evicted  # our own decision, not yet in the facts
+            if old.queue == member.queue and old.usage == member.usage:
+                self._confirm(member)
+                return
+        elif not old.holds:
+            member.memory, member.memory_generation = old.memory, old.memory_generation
+            member.memory_cycle = old.memory_cycle
+        sticky = False
+        if old is not None:
+            sticky = self._is_sticky(old) and _asks_the_same(old, member)
+            self._take_out(old)
+        if not sticky or member.holds:
+            self.state.give_up_room(member.uid)
+        self._put_in(member)
+        if sticky and not member.holds and member.uid in self.state.records[member.queue].waiting:
+            self.state.records[member.queue].waiting.sticky = member.uid
+        self._renew_successor(gang.key)
+
+    def remove_gang(self, key: str) -> None:
+        member = self.members.get(key)
+        if member is not None:
+            self._take_out(member)
+            del self.members[key]
+            self.state.give_up_room(member.uid)
+            self.state.outside_change()
+            self._renew_successor(key)
+
+    def take_back(self, key: str) -> None:
+        """A reservation that was told to no controller is undone: the gang waits as the facts say."""
+        member = self.members[key]
+        self._take_out(member)
+        self._put_in(self._member(member.gang))
+        self._renew_successor(key)
+
+    def _member(self, gang: Gang) -> Member:
+        """The gang as it stands: for a slice of an elastic job, beside the one whose place it takes."""
+        queue, replaces = self._target(gang), terms_of(gang).replaces
+        replaced = self.members.get(replaces) if replaces and self.state.settings.slices else None
+        beside = replaced is not None and replaced.holds and replaced.queue == queue and gang.state not in HOLDING
+        return Member(gang, queue, replaced if beside else None)
+
+    def _renew_successor(self, key: str) -> None:
+        """What a waiting slice asks for depends on the one that runs."""
+        successor = self.members.get(self._successors.get(key, ""))
+        if successor is not None and not successor.holds:
+            self._take_out(successor)
+            self._put_in(self._member(successor.gang))
+
+    def _confirm(self, member: Member) -> None:
+        """The facts only say what the ledger knows already."""
+        _discard(self.state.awaited, self.members[member.key].gang.stopping_for, member.uid)
+        if member.gang.stopping_for:
+            self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
+        known = self.members[member.key]
+        self.members[member.key] = member
+        record = self.state.records.get(member.queue)
+        if record is not None:
+            record.confirm(member)
+            if record.comes_to_another_turn(member, known.reserved_at):
+                self.state.forest.bump(record.node)
+                self.newly_held.setdefault(record.name, {}).update(member.usage)
+        self._note_readiness(member)
+
+    def _is_sticky(self, member: Member) -> bool:
+        record = self.state.records.get(member.queue)
+        return record is not None and record.waiting.sticky == member.uid
+
+    def _target(self, gang: Gang) -> str:
+        if gang.state in HOLDING and terms_of(gang).cluster_queue:
+            return terms_of(gang).cluster_queue
+        local = self.local_queues.get((gang.namespace, gang.queue))
+        return local.cluster_queue if local is not None else ""
+
+    def _put_in(self, member: Member) -> None:
+        self.members[member.key] = member
+        self._by_local.setdefault((member.gang.namespace, member.gang.queue), set()).add(member.key)
+        self._by_cluster.setdefault(member.queue, set()).add(member.key)
+        record = self.state.records.get(member.queue)
+        if self.state.settings.slices and member.terms.replaces:
+            self._successors[member.terms.replaces] = member.key
+        if member.holds:
+            if record is not None and not self._is_replaced(member):
+                record.hold(member)
+                replaced = self.members.get(member.terms.replaces)
+                if self.state.settings.slices and replaced is not None and replaced.uid in record.reserved:
+                    record.release(replaced.uid)
+                self.state.forest.bump(record.node)
+                self.newly_held.setdefault(record.name, {}).update(member.usage)
+            if member.gang.stopping_for:
+                self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
+            self._note_readiness(member)
+        elif member.gang.state != "held":
+            self._queue(member, record)
+
+    def _queue(self, member: Member, record: QueueRecord | None) -> None:
+        local = self.local_queues.get((member.gang.namespace, member.gang.queue))
+        reason = unqueued_reason(member.gang.queue, local, record)
+        if reason or record is None:
+            self.loose[member.key] = reason
+            self.untold.add(member.key)
+            return
+        if member.terms.requeue_at > self.now:
+            heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
+        asleep = self.is_asleep(member)
+        if record.waiting.strict and not asleep and not self.state.settings.exact:
+            head = record.waiting.peek()
+            if head is not None and member.order < head.order:
+                self._freed(record)  # the head so far stands behind, and keeps nothing from others meanwhile
+        record.waiting.push(member, parked=asleep)
+        self._waiting_in[member.uid] = record.name
+        record.stalled_at = -1
+        self.hot.add(record.name)
+        if record.inactive:
+            self.untold.add(member.key)
+        else:
+            self.unheard[member.key] = None
+
+    def _take_out(self, member: Member) -> None:
+        self.loose.pop(member.key, None)
+        self.untold.discard(member.key)
+        self._waiting_in.pop(member.uid, None)
+        self.state.unready.discard(member.uid)
+        _discard(self._by_local, (member.gang.namespace, member.gang.queue), member.key)
+        _discard(self._by_cluster, member.queue, member.key)
+        _discard(self.state.awaited, member.gang.stopping_for, member.uid)
+        if self._successors.get(member.terms.replaces) == member.key:
+            del self._successors[member.terms.replaces]
+        record = self.state.records.get(member.queue)
+        if record is None:
+            return
+        if record.waiting.sticky == member.uid:
+            record.waiting.sticky = ""
+        if member.uid in record.reserved:
+            record.release(member.uid)
+            replaced = self.members.get(member.terms.replaces) if self.state.settings.slices else None
+            if replaced is not None and replaced.holds and replaced.queue == record.name:
+                record.hold(replaced)  # it was not ended after all
+            self._freed(record)
+            if record.name in self._ghosts and not record.reserved:
+                self._drop(record)
+        else:
+            record.waiting.discard(member.uid)
+            record.stalled_at = -1
+            self.hot.add(record.name)
+            if record.waiting.strict:
+                self._freed(record)  # what the head of a strict queue waits for is kept from others
+
+    def _is_replaced(self, member: Member) -> bool:
+        """Does a larger slice of the same job hold quota for both?"""
+        successor = self.members.get(self._successors.get(member.key, ""))
+        return successor is not None and successor.holds and successor.queue == member.queue
+
+    def is_asleep(self, member: Member) -> bool:
+        return member.terms.backing_off or member.terms.requeue_at > self.now
+
+    def _note_readiness(self, member: Member) -> None:
+        if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
+            self.state.unready.add(member.uid)
+        elif member.uid in self.state.unready:
+            self.state.unready.discard(member.uid)
+            self.wake_all()
+
+    # Queues, cohorts, flavors, namespaces.
+
+    def update_cluster_queue(self, fact: ClusterQueue) -> None:
+        record = self.state.records.get(fact.name)
+        if record is not None and record.fact == fact:
+            return
+        node = self.state.forest.set_queue(fact)
+        self._ghosts.discard(fact.name)
+        stopped = record is None or record.fact.stopped != fact.stopped
+        if record is None:
+            self.state.records[fact.name] = QueueRecord(fact, node, exact=self.state.settings.exact)
+        else:
+            record.describe(fact)
+        self._shape_changed()
+        if stopped:
+            self._replace(self._by_cluster.get(fact.name, set()))
+
+    def remove_cluster_queue(self, name: str) -> None:
+        """Gangs that hold quota in it go on being charged, against no quota, until they leave."""
+        record = self.state.records.get(name)
+        if record is None:
+            return
+        if record.reserved:
+            problem = f"ClusterQueue {name} doesn't exist"
+            self.update_cluster_queue(ClusterQueue(name=name, cohort=record.fact.cohort, stopped=True, problem=problem))
+            self._ghosts.add(name)
+        else:
+            self._drop(record)
+
+    def _drop(self, record: QueueRecord) -> None:
+        self._ghosts.discard(record.name)
+        del self.state.records[record.name]
+        self.state.forest.drop_queue(record.name)
+        self.hot.discard(record.name)
+        self._shape_changed()
+        self._replace(self._by_cluster.get(record.name, set()))
+
+    def update_cohort(self, fact: Cohort) -> None:
+        self.state.forest.set_cohort(fact)
+        self._shape_changed()
+
+    def remove_cohort(self, name: str) -> None:
+        self.state.forest.drop_cohort(name)
+        self._shape_changed()
+
+    def update_local_queue(self, fact: LocalQueue) -> None:
+        key = (fact.namespace, fact.name)
+        if self.local_queues.get(key) != fact:
+            self.local_queues[key] = fact
+            self.state.outside_change()
+            self._replace(self._by_local.get(key, set()))
+
+    def remove_local_queue(self, namespace: str, name: str) -> None:
+        if self.local_queues.pop((namespace, name), None) is not None:
+            self.state.outside_change()
+            self._replace(self._by_local.get((namespace, name), set()))
+
+    def update_flavor(self, fact: Flavor) -> None:
+        if self.state.flavors.get(fact.name) != fact:
+            self.state.flavors[fact.name] = fact
+            self._shape_changed()
+
+    def remove_flavor(self, name: str) -> None:
+        if self.state.flavors.pop(name, None) is not None:
+            self._shape_changed()
+
+    def update_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        if self.state.namespaces.get(name) == labels:
+            return
+        if labels is None:
+            self.state.namespaces.pop(name, None)
+        else:
+            self.state.namespaces[name] = labels
+        self.wake_all()
+
+    def _replace(self, keys: set[str]) -> None:
+        """Take gangs out and put them in again where they now belong."""
+        for key in sorted(keys):
+            member = self.members[key]
+            self._take_out(member)
+            if not member.holds:
+                self.state.give_up_room(member.uid)
+                member.queue = self._target(member.gang)
+            self._put_in(member)
+
+    # Calling back those set aside.
+
+    def _freed(self, record: QueueRecord) -> None:
+        """Quota came back: everyone in the tree may try again. Who has a chance is found out before the next head."""
+        self.state.forest.settled()
+        exact = self.state.settings.exact
+        for node in record.node.root().queues():
+            other = self.state.records.get(node.name)
+            if other is not None:
+                other.freed += 1
+                if exact:
+                    self.unpark(other)
+                elif len(other.waiting):
+                    other.called = True
+                    self.hot.add(other.name)
+        self.state.forest.bump(record.node)
+
+    def unpark(self, record: QueueRecord, survey: Survey | None = None) -> None:
+        """Call back those set aside; with a `survey` only those for whom there may be enough."""
+        record.called = False
+        stays = {
+            member.uid
+            for member in record.waiting.parked_alone()
+            if self.is_asleep(member) or not self.state.namespace_matches(record, member)
+        }
+        if record.waiting.unpark(stays=stays, survey=survey):
+            self.hot.add(record.name)
+
+    def _shape_changed(self) -> None:
+        self._shapes_stale = True
+        self.state.shape_changed()
+
+    def wake_all(self) -> None:
+        self.state.outside_change()
+        for record in self.state.records.values():
+            record.stalled_at = -1
+            self.unpark(record)
+            if len(record.waiting):
+                self.hot.add(record.name)
+
+    def begin(self, now: int) -> None:
+        """Bring everything up to date before decisions: trees, activity, those whose back-off has ended."""
+        self.now = max(self.now, now)
+        self.state.forest.settled()
+        if self._shapes_stale:
+            self._shapes_stale = False
+            self.state.forest.forget_rest()
+            self.state.wishes.clear()
+            for record in self.state.records.values():
+                before, record.inactive = record.inactive, why_inactive(record, self.state)
+                if record.inactive and record.inactive != before:
+                    self.untold.update(member.key for member in record.waiting.everyone())
+                record.freed += 1
+                record.stalled_at = -1
+                record.offer(self.state.wishes)
+                self.unpark(record)
+                if len(record.waiting):
+                    self.hot.add(record.name)
+        if not self.state.settings.exact:
+            self._call_evictors()
+            if self.state.awaited:
+                self._lead()
+        while self._sleepers and self._sleepers[0][0] <= self.now:
+            member = self.members.get(heapq.heappop(self._sleepers)[1])
+            queue = self.state.records.get(member.queue) if member is not None else None
+            if member is not None and queue is not None and not self.is_asleep(member):
+                queue.waiting.wake(member.uid)
+                queue.stalled_at = -1
+                self.hot.add(queue.name)
+
+    def _call_evictors(self) -> None:
+        for name, usage in self.newly_held.items():
+            record = self.state.records.get(name)
+            if record is not None:
+                self.state.call_evictors(usage, record)
+        self.newly_held.clear()
+
+    def _lead(self) -> None:
+        """After a restart: gangs for which others are leaving go to the front of their queues again."""
+        for uid in sorted(self.state.awaited):
+            record = self.state.records.get(self._waiting_in.get(uid, ""))
+            if record is not None and uid in record.waiting and record.waiting.sticky not in self.state.rooms:
+                record.waiting.sticky = uid
+
+    def why_ignored(self, member: Member) -> str:
+        """Why the gang is not looked at; empty when it is."""
+        record = self.state.records.get(member.queue)
+        if member.key in self.loose or record is None:
+            return self.loose.get(member.key, "")
+        return f"ClusterQueue {record.name} is inactive: {record.inactive}" if record.inactive else ""
+
+    def next_wake(self) -> int | None:
+        """The moment at which the next back-off ends."""
+        while self._sleepers:
+            at, key = self._sleepers[0]
+            member = self.members.get(key)
+            if member is not None and not member.holds and member.terms.requeue_at == at:
+                return at
+            heapq.heappop(self._sleepers)
+        return None
+
+
+def _asks_the_same(old: Member, member: Member) -> bool:
+    """Is the room that others leave for it still what it needs, where it needs it?"""
+    return old.uid == member.uid and old.shape == member.shape and old.queue == member.queue
+
+
+def _discard(index: dict[Index, set[str]], at: Index, key: str) -> None:
+    keys = index.get(at)
+    if keys is not None:
+        keys.discard(key)
+        if not keys:
+            del index[at]

@@ -1,0 +1,192 @@
+"""The ledger behind the cycles: queues, trees, flavors, who holds what, and which room is spoken for.
+
+Filled by `Kueue` from facts; a cycle reads it and notes what it decided. Two rules that Kueue lacks live here,
+because without them decisions can go in circles: room freed by a preemption is kept for the gang that caused it, and
+no gang may evict one that evicted it since something outside last changed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.engine.kueue.cycle.entry import Entry
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import Member, charge_of
+from shoal.engine.kueue.facts import Flavor, Settings, Usage
+from shoal.engine.kueue.flavors.assignment import Assignment
+from shoal.engine.kueue.index.wish import Wishes
+from shoal.engine.kueue.preemption.candidates import NOBODY, Victim
+from shoal.engine.kueue.quota.forest import Forest
+from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.model import PodSetAssignment
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Quota that is being freed for one gang, and the assignment it is meant for."""
+
+    node: Node
+    assignment: Assignment
+    victims: tuple[tuple[str, str, str], ...]
+    """Cluster queue, UID and reason of those who were asked to leave."""
+
+    @property
+    def usage(self) -> Usage:
+        return self.assignment.usage
+
+
+NO_ROOMS: dict[str, Room] = {}
+
+
+class State:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.forest = Forest()
+        self.records: dict[str, QueueRecord] = {}
+        self.flavors: dict[str, Flavor] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.wishes: dict[object, Wishes] = {}
+        """What is asked for, by what queues offer."""
+        self.rooms: dict[str, Room] = {}
+        """By UID of the preemptor whose victims are on their way out. Changed only by the methods below."""
+        self._rooms_in: dict[Node, dict[str, Room]] = {}
+        self.awaited: dict[str, set[str]] = {}
+        """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
+        self.unready: set[str] = set()
+        """UIDs of gangs with quota whose pods are not all ready."""
+        self._evicted_by: dict[str, set[str]] = {}
+        self._evicted_before: dict[str, set[str]] = {}
+
+    def namespace_matches(self, record: QueueRecord, member: Member) -> bool:
+        selector = record.selector
+        return selector is not None and selector.matches(self.namespaces.get(member.gang.namespace, {}))
+
+    # What a cycle decided.
+
+    def note_reservation(self, entry: Entry, assignment: tuple[PodSetAssignment, ...], now: int) -> None:
+        member, record = entry.member, entry.record
+        member.usage = charge_of(assignment)
+        member.assignment = assignment
+        if member.replaced is not None:
+            record.release(member.replaced.uid)
+        member.reserved_at = now
+        member.holds = True
+        member.forget()
+        record.hold(member)
+        record.waiting.gone(member)
+        if record.waiting.sticky == member.uid:
+            record.waiting.sticky = ""
+        room = self._drop_room(member.uid)
+        if self.settings.wait_for_pods_ready:
+            self.unready.add(member.uid)
+        self.forest.bump(record.node)
+        if room is not None and room.usage != member.usage:
+            self._call_tree(room.node)
+        if not self.settings.exact:
+            self.call_evictors(member.usage, record)
+
+    def call_evictors(self, usage: Usage, record: QueueRecord) -> None:
+        """Gangs that use this of the queue could be made to leave, or at another turn: those set aside for want of such
+        may try again."""
+        called = [record] if record.fact.preemption.within_cluster_queue != "Never" else []
+        if _takes_from_others(record.node, usage):
+            others = (self.records.get(node.name) for node in record.node.root().queues())
+            called += [other for other in others if other and other.fact.preemption.reclaim_within_cohort != "Never"]
+        for other in called:  # also where nobody waits: its head may be in this very cycle, and go back
+            other.called = True
+            self.forest.woken.add(other.name)
+
+    def note_preemption(self, entry: Entry) -> None:
+        """Victims are told to leave; from now on their room is spoken for."""
+        for victim in entry.victims:
+            if not victim.member.evicted:
+                victim.member.evicted = True
+                self.forest.bump(victim.record.node)
+        if self.settings.exact:
+            return
+        assert entry.assignment is not None
+        leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
+        before = self._drop_room(entry.member.uid)
+        room = Room(entry.record.node, entry.assignment, leaving)
+        if before is None or before.usage != room.usage:
+            self.forest.bump(room.node)
+        if before is not None and before.usage != room.usage:
+            self._call_tree(before.node)
+        self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
+        for victim in entry.victims:
+            self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
+            self._evicted_before.setdefault(entry.member.uid, set()).add(victim.member.uid)
+
+    def give_up_room(self, uid: str) -> None:
+        """The preemptor is gone, has quota by now, or does not fit any more even so. What was kept is free for others,
+        who may have been set aside because it was not."""
+        room = self._drop_room(uid)
+        if room is not None:
+            self.forest.bump(room.node)
+            self._call_tree(room.node)
+
+    def _call_tree(self, node: Node) -> None:
+        """Those set aside in all queues of this tree may try again."""
+        for queue in node.root().queues():
+            record = self.records.get(queue.name)
+            if record is not None:
+                record.called = True
+                self.forest.woken.add(record.name)
+
+    def rooms_in(self, root: Node) -> dict[str, Room]:
+        """The rooms kept in one tree, by UID."""
+        return self._rooms_in.get(root, NO_ROOMS)
+
+    def _drop_room(self, uid: str) -> Room | None:
+        room = self.rooms.pop(uid, None)
+        if room is not None:
+            siblings = self._rooms_in[room.node.root()]
+            del siblings[uid]
+            if not siblings:
+                del self._rooms_in[room.node.root()]
+        return room
+
+    def still_leaving(self, room: Room) -> list[Victim]:
+        """The victims of a room that hold quota yet."""
+        found = []
+        for name, uid, reason in room.victims:
+            record = self.records.get(name)
+            member = record.reserved.get(uid) if record is not None else None
+            if record is not None and member is not None and member.evicted:
+                found.append(Victim(member, record, reason))
+        return found
+
+    def spared_by(self, uid: str) -> frozenset[str] | set[str]:
+        """Gangs this one may not evict: those that evicted it, directly or through others, and those it evicted
+        before, since the last outside change."""
+        if not self._evicted_by:
+            return NOBODY
+        found: set[str] = set()
+        ask = [uid]
+        while ask:
+            for preemptor in self._evicted_by.get(ask.pop(), ()):
+                if preemptor not in found:
+                    found.add(preemptor)
+                    ask.append(preemptor)
+        return found | self._evicted_before.get(uid, NOBODY)
+
+    def shape_changed(self) -> None:
+        """Quota, flavors or queues are not what they were: nothing that was worked out before counts."""
+        for root in self._rooms_in:
+            self.forest.bump(root)  # what could be reached there was worked out beside what was kept
+        self.rooms.clear()
+        self._rooms_in.clear()
+        self.outside_change()
+
+    def outside_change(self) -> None:
+        """Something that no decision of ours caused: old grudges are void."""
+        self._evicted_by.clear()
+        self._evicted_before.clear()
+
+
+def _takes_from_others(node: Node, usage: Usage) -> bool:
+    """Does the queue borrow there, or a cohort above it? One that lends what it owns makes its whole cohort borrow."""
+    while node.parent is not None:
+        if not node.within_nominal(usage):
+            return True
+        node = node.parent
+    return False

@@ -1,0 +1,161 @@
+"""What a flavor search found: the flavors each pod set would get, or what is short.
+
+Made by `assign`, read by the cycle, by explanations and by views. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from shoal.engine.kueue.demand import Memory
+from shoal.engine.kueue.facts import FlavorResource, Usage
+from shoal.engine.model import Shortfall
+
+
+class Mode(IntEnum):
+    """How well a flavor does, worst first."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2
+    RECLAIM = 3
+    FIT = 4
+
+
+class Outcome(IntEnum):
+    """How well the whole gang does, worst first. DEFERRED: fits once victims of others have left."""
+
+    NO_FIT = 0
+    PREEMPT = 1
+    DEFERRED = 2
+    FIT = 3
+
+
+NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+WAITING_FOR_QUOTA = "WaitingForQuota"
+SEVERITY = {WAITING_FOR_QUOTA: 1, EXCEEDS_MAX_QUOTA: 2, NO_MATCHING_FLAVOR: 3}
+
+
+class Choice:
+    """The flavor chosen for one resource of one pod set."""
+
+    __slots__ = ("flavor", "height", "mode", "tried")
+
+    def __init__(self, flavor: str, mode: Mode, height: int, tried: int = -1) -> None:
+        self.flavor = flavor
+        self.mode = mode
+        self.height = height
+        self.tried = tried
+
+
+class Shortage:
+    """One resource that is short on one flavor, for explanations."""
+
+    __slots__ = ("at", "available", "wanted")
+
+    def __init__(self, at: FlavorResource, wanted: int, available: int) -> None:
+        self.at = at
+        self.wanted = wanted
+        self.available = available
+
+
+class PodSetChoice:
+    __slots__ = ("choices", "count", "failed", "name", "reasons", "requests", "severity", "shortages")
+
+    def __init__(self, name: str, count: int, requests: dict[str, int]) -> None:
+        self.name = name
+        self.count = count
+        self.requests = requests
+        self.choices: dict[str, Choice] = {}
+        self.reasons: list[str] = []
+        self.shortages: list[Shortage] = []
+        self.severity = ""
+        self.failed = False
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.failed:
+            return Outcome.NO_FIT
+        if not self.reasons:
+            return Outcome.FIT
+        worst = min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
+        return Outcome.FIT if worst is Mode.FIT else Outcome.NO_FIT if worst is Mode.NO_FIT else Outcome.PREEMPT
+
+
+class Assignment:
+    """Never changed once it is made: gangs of one shape are given the same one again and again."""
+
+    __slots__ = ("_memory", "height", "message", "outcome", "pod_sets", "usage")
+
+    def __init__(self, pod_sets: list[PodSetChoice], usage: Usage, height: int) -> None:
+        self.pod_sets = pod_sets
+        self.usage = usage
+        self.height = height
+        self.outcome = min((part.outcome for part in pod_sets), default=Outcome.FIT)
+        self.message = "; ".join(
+            [
+                f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
+                for part in pod_sets
+                if part.reasons
+            ]
+        )
+        self._memory: Memory | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it does not fit; empty when it does or could by preemption."""
+        if self.outcome is not Outcome.NO_FIT:
+            return ""
+        return max((part.severity for part in self.pod_sets), key=lambda reason: SEVERITY.get(reason, 0), default="")
+
+    def fitting(self) -> Assignment:
+        """The same flavors and counts, now that there is room for them."""
+        parts = []
+        for part in self.pod_sets:
+            fits = PodSetChoice(part.name, part.count, part.requests)
+            fits.choices = {
+                name: Choice(choice.flavor, Mode.FIT, choice.height) for name, choice in part.choices.items()
+            }
+            parts.append(fits)
+        return Assignment(parts, self.usage, self.height)
+
+    @property
+    def memory(self) -> Memory:
+        if self._memory is None:
+            self._memory = tuple(
+                [{name: choice.tried for name, choice in part.choices.items()} for part in self.pod_sets]
+            )
+        return self._memory
+
+    @property
+    def flavors_remain(self) -> bool:
+        """The search stopped before the last flavor somewhere."""
+        return any(index != -1 for tried in self.memory for index in tried.values())
+
+    @property
+    def needing_room(self) -> frozenset[FlavorResource]:
+        """Where victims are needed."""
+        return frozenset(
+            FlavorResource(choice.flavor, name)
+            for part in self.pod_sets
+            for name, choice in part.choices.items()
+            if choice.mode not in (Mode.FIT, Mode.NO_FIT)
+        )
+
+
+def shortfalls_of(assignment: Assignment, queue: str) -> tuple[Shortfall, ...]:
+    """What is short, in the words that both dialects share."""
+    return tuple(
+        Shortfall(
+            kind="quota",
+            resource=short.at.resource,
+            missing=short.wanted - short.available,
+            needed=short.wanted,
+            available=short.available,
+            place=f"{queue}/{short.at.flavor}",
+            pod_set=part.name,
+        )
+        for part in assignment.pod_sets
+        for short in part.shortages
+    )

@@ -1,0 +1,249 @@
+"""How much a gang could get at most, without working out who would leave.
+
+An upper bound that costs little: what is free, plus what the gangs it may evict hold there. Asked before a search for
+victims, and when quota comes back, to call only those whose turn it could be. It may say yes where the search says
+no, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import NamedTuple
+
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import Flavor, FlavorResource, Policy, Settings
+from shoal.engine.kueue.flavors.assignment import Assignment
+from shoal.engine.kueue.index.wish import Frame, Free, Reachable, Wish
+from shoal.engine.kueue.quota.tree import Node
+
+Places = frozenset[FlavorResource]
+
+
+class _Bound(NamedTuple):
+    """What a gang could have at one place."""
+
+    most: int
+    everything: int
+    """All that is free or could be made so, for whomever."""
+    nearby: int
+    """Without making other queues give way."""
+    own: int
+    """Without borrowing, if those of its own queue it may evict have left."""
+
+
+class Reach:
+    """Good for one moment: it remembers what it worked out, so throw it away when usage changes."""
+
+    def __init__(self, records: dict[str, QueueRecord], settings: Settings) -> None:
+        self.records = records
+        self.settings = settings
+        self._borrowers: dict[tuple[Node, Places], list[tuple[QueueRecord, FlavorResource | None]]] = {}
+        self._free: dict[Node, Free] = {}
+        self._given: dict[tuple[Node, FlavorResource, Places, Policy, int], tuple[int, dict[str, int]]] = {}
+        """What other queues could be made to give, in all and by queue."""
+        self._surveys: dict[tuple[str, Frame, int], Reachable] = {}
+        self._bounds: dict[tuple[str, FlavorResource, Places, int], _Bound] = {}
+
+    def most(self, record: QueueRecord, at: FlavorResource, priority: int, places: Places | None = None) -> int:
+        """The largest amount that a gang of this priority in this queue could have at this place; at `places` somebody
+        has to leave for it, here only if they are not given."""
+        return self._bound(record, at, places or _only(at), priority).most
+
+    def fit(self, record: QueueRecord, wish: Wish, priority: int) -> Assignment | None:
+        """The flavors that gangs of this priority get if they fit as things are; see `Wish.fit`.
+
+        The last answer is remembered until the tree changes. To be asked only while the room kept for others is in the
+        tree, and nothing else that does not stay there.
+        """
+        generation, asked, answer = record.last_fit
+        now = record.node.root().generation
+        if generation != now or asked is not wish:
+            most = partial(self.most, record, priority=priority) if record.fact.preemption.may_evict else None
+            answer = wish.fit(record.node, self.free(record), record.fact.fungibility, most)
+            record.last_fit = (now, wish, answer)
+        return answer
+
+    def free(self, record: QueueRecord) -> Free:
+        return self._free_at(record.node)
+
+    def _free_at(self, node: Node) -> Free:
+        known = self._free.get(node)
+        if known is None:
+            above = self._free_at(node.parent) if node.parent is not None else None
+            known = self._free[node] = Free(node, above)
+        return known
+
+    def survey(self, record: QueueRecord, frame: Frame, priority: int) -> Reachable:
+        """The same for every place of a frame, and over each group of places all that is free or could be made so."""
+        preemption = record.fact.preemption
+        if not preemption.may_evict:
+            priority = 0  # nobody leaves for it, whatever its priority
+        key = (record.name, frame, priority)
+        known = self._surveys.get(key)
+        if known is None and not preemption.may_evict:
+            free = self.free(record)
+            groups = [[free[at] for at in places] for places in frame.totals]
+            known = self._surveys[key] = Reachable(
+                tuple([free[at] for at in frame.places]),
+                tuple([sum(group) for group in groups]),
+                None,
+                (),
+                tuple([max(group) for group in groups]),
+            )
+        if known is None:
+            bounds = [self._bound(record, at, frame.together_with(at), priority) for at in frame.places]
+            over = [
+                [self._bound(record, at, frame.together_with(at), priority) for at in places] for places in frame.totals
+            ]
+            nearby: tuple[int, ...] | None = None
+            if self._owes_nothing(record):
+                nearby = tuple([bound.nearby for bound in bounds])
+            fungibility, free = record.fact.fungibility, self.free(record)
+            frees_first = fungibility.prefer_preempting or not fungibility.next_when_preempting
+            known = self._surveys[key] = Reachable(
+                tuple([bound.most for bound in bounds]),
+                tuple([sum([bound.everything for bound in group]) for group in over]),
+                nearby,
+                tuple([bound.own for bound in bounds]),
+                tuple([max([bound.most for bound in group]) for group in over]),
+                None if frees_first else tuple([free[at] for at in frame.places]),
+            )
+        return known
+
+    def over(self, record: QueueRecord, frame: Frame, priority: int) -> tuple[int, int]:
+        """Over the places of the frame's first resource: all that is free or could be made so, and the most at one."""
+        bounds = [self._bound(record, at, frame.together_with(at), priority) for at in frame.totals[0]]
+        return sum([bound.everything for bound in bounds]), max([bound.most for bound in bounds])
+
+    def _owes_nothing(self, record: QueueRecord) -> bool:
+        """Do others give way only to those who do not borrow in the end? In a flat cohort nobody else has a claim."""
+        parent = record.node.parent
+        flat = parent is None or parent.parent is None
+        return flat and not self.settings.fair_sharing and not record.fact.preemption.may_borrow
+
+    def _bound(self, record: QueueRecord, at: FlavorResource, places: Places, priority: int) -> _Bound:
+        key = (record.name, at, places, priority)
+        known = self._bounds.get(key)
+        if known is None:
+            known = self._bounds[key] = self._work_out(record, at, places, priority)
+        return known
+
+    def _work_out(self, record: QueueRecord, at: FlavorResource, places: Places, priority: int) -> _Bound:
+        node, preemption = record.node, record.fact.preemption
+        free = self.free(record)[at]
+        if not preemption.may_evict:
+            return _Bound(free, free, free, free)
+        own = _below(record, at, preemption.within_cluster_queue, priority)
+        foreign = self._foreign(record, at, places, priority)
+        nearby, everything = free + own, free + own + foreign
+        unborrowed = node.nominal(at) - node.usage.get(at, 0) + own
+        if not foreign or self.settings.fair_sharing or preemption.may_borrow:
+            return _Bound(everything, everything, nearby, unborrowed)
+        # Others give way only to those who do not borrow in the end, or whose subtree owns what they ask for.
+        kept = max(unborrowed, _owned(node, at))
+        return _Bound(max(nearby, min(everything, kept)), everything, nearby, unborrowed)
+
+    def _foreign(self, record: QueueRecord, at: FlavorResource, places: Places, priority: int) -> int:
+        """What other queues could be made to give here: each that borrows at one of the places in need gives of all."""
+        policy = record.fact.preemption.reclaim_within_cohort
+        if policy == "Never" or record.node.parent is None:
+            return 0
+        root = record.node.root()
+        key = (root, at, places, policy, 0 if policy == "Any" else priority)
+        known = self._given.get(key)
+        if known is None:
+            given = {}
+            for other, only in self._borrowing(root, places):
+                held = _below(other, at, policy, priority)
+                if only is at and not self.settings.fair_sharing:
+                    # A queue gives only while it borrows; the last gang to leave may take it below.
+                    held = min(held, _overhang(other.node, at) + other.largest(at))
+                given[other.name] = held
+            known = self._given[key] = (sum(given.values()), given)
+        return known[0] - known[1].get(record.name, 0)
+
+    def _borrowing(self, root: Node, places: Places) -> list[tuple[QueueRecord, FlavorResource | None]]:
+        """The queues that borrow at one of these places; which one, if it is the only one."""
+        key = (root, places)
+        known = self._borrowers.get(key)
+        if known is None:
+            known = self._borrowers[key] = []
+            for node in root.queues():
+                where = [at for at in places if _overhang(node, at) > 0]
+                if where and node.name in self.records:
+                    known.append((self.records[node.name], where[0] if len(where) == 1 else None))
+        return known
+
+
+class QueueSurvey:
+    """A queue's view of what it could reach (`waiting.Survey`)."""
+
+    __slots__ = ("_within", "flavors", "reach", "record")
+
+    def __init__(self, reach: Reach, record: QueueRecord, flavors: Mapping[str, Flavor]) -> None:
+        self.reach = reach
+        self.record = record
+        self.flavors = flavors
+        self._within: dict[Frame, tuple[int, int]] = {}
+
+    def wish(self, member: Member) -> Wish:
+        return self.record.wish(member, self.flavors, self.reach.settings)
+
+    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+        """Of the first resource only: as a rule that settles it, and the others need not be worked out."""
+        if not frame.totals:
+            return None
+        if self.record.fact.preemption.may_evict:
+            return self.reach.over(self.record, frame, priority)
+        known = self._within.get(frame)
+        if known is None:
+            free = self.reach.free(self.record)
+            amounts = [free[at] for at in frame.totals[0]]
+            known = self._within[frame] = (sum(amounts), max(amounts))
+        return known
+
+    def may_fit(self, wish: Wish, priority: int) -> bool:
+        """Where nobody can be made to leave and there is nothing to choose, the gang fits now or not at all."""
+        if self.reach.fit(self.record, wish, priority) is not None:
+            return True
+        if not (self.record.fact.preemption.may_evict or wish.may_shrink or len(wish.least) > 1):
+            return False
+        reachable = self.reach.survey(self.record, wish.frame, priority)
+        return reachable.tempts(wish) and reachable.allows(wish)
+
+
+def _overhang(node: Node, at: FlavorResource) -> int:
+    return node.usage.get(at, 0) - node.subtree.get(at, 0)
+
+
+@cache
+def _only(at: FlavorResource) -> Places:
+    return frozenset((at,))
+
+
+def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: int) -> int:
+    """What gangs hold there that the policy lets this priority evict; those already leaving count as well."""
+    if policy == "Never":
+        return 0
+    held = record.held(at)
+    if policy == "Any":
+        return sum(held.values())
+    below = priority + (policy == "LowerOrNewerEqualPriority")
+    found = 0
+    for other, amount in held.items():
+        if other < below:
+            found += amount
+    return found
+
+
+def _owned(node: Node, at: FlavorResource) -> int:
+    """The most for which the queue, or a cohort on its way up but the topmost, owns enough on top of its usage."""
+    most = below_it = 0
+    here: Node | None = node
+    while here is not None and here.parent is not None:
+        most = max(most, here.subtree.get(at, 0) - here.usage.get(at, 0) + below_it)
+        below_it += here.local_available(at)
+        here = here.parent
+    return most

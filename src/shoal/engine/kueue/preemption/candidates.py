@@ -1,0 +1,135 @@
+"""Who may be asked to make room, and in which order.
+
+Shared by both kinds of preemption. Policies compare a candidate with the gang that wants in; the order puts first those
+already leaving, then other queues before one's own, low priority, and the most recently admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import FlavorResource, Policy, Usage
+from shoal.engine.kueue.quota.tree import Node
+
+IN_CLUSTER_QUEUE = "InClusterQueue"
+IN_COHORT_RECLAMATION = "InCohortReclamation"
+IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class Request:
+    """One wish for room: who wants it, where, how much in all, and at which places victims are needed."""
+
+    __slots__ = ("gone", "member", "now", "places", "record", "records", "spared", "wanted")
+
+    def __init__(
+        self,
+        member: Member,
+        record: QueueRecord,
+        records: dict[str, QueueRecord],
+        wanted: Usage,
+        places: frozenset[FlavorResource],
+        now: int,
+        gone: Container[str] = NOBODY,
+        spared: Container[str] = NOBODY,
+    ) -> None:
+        self.member = member
+        self.record = record
+        self.records = records
+        self.wanted = wanted
+        self.places = places
+        self.now = now
+        self.gone = gone
+        """UIDs chosen in this cycle already: they count as gone."""
+        self.spared = spared
+        """UIDs that this gang may not evict, unless they are leaving anyway."""
+
+    @property
+    def node(self) -> Node:
+        return self.record.node
+
+    def fits(self, borrow: bool = True) -> bool:
+        node = self.record.node
+        for at, amount in self.wanted.items():
+            if not borrow and node.borrows_with(at, amount):
+                return False
+            if amount > node.available(at):
+                return False
+        return True
+
+
+class Victim:
+    """A gang that leaves, and the reason it is told."""
+
+    __slots__ = ("member", "reason", "record")
+
+    def __init__(self, member: Member, record: QueueRecord, reason: str) -> None:
+        self.member = member
+        self.record = record
+        self.reason = reason
+
+    def leave(self) -> None:
+        self.record.node.remove(self.member.usage)
+
+    def come_back(self) -> None:
+        self.record.node.add(self.member.usage)
+
+
+def allowed(request: Request, candidate: Member, policy: Policy) -> bool:
+    """Does the policy let the request's gang evict this one?"""
+    if policy == "Any":
+        return True
+    if policy == "Never":
+        return False
+    wanting = request.member
+    if wanting.priority > candidate.priority:
+        return True
+    newer = wanting.priority == candidate.priority and wanting.time < candidate.time
+    return policy == "LowerOrNewerEqualPriority" and newer
+
+
+def users(request: Request, record: QueueRecord, policy: Policy) -> Iterable[Member]:
+    """Gangs in one queue that use a place in need and that the policy allows."""
+    places = request.places
+    for member in record.reserved.values():
+        if not allowed(request, member, policy) or member.uid in request.gone or member is request.member.replaced:
+            continue
+        if not member.evicted and member.uid in request.spared:
+            continue
+        if any(at in places for at in member.usage):
+            yield member
+
+
+def order_key(request: Request, member: Member) -> tuple[bool, bool, int, int, str]:
+    """Sorts the first to go first. Not yet reserved counts as reserved now."""
+    return (
+        not member.evicted,
+        member.queue == request.record.name,
+        member.priority,
+        -(member.reserved_at or request.now),
+        member.uid,
+    )
+
+
+def put_back_spare(request: Request, victims: list[Victim], borrow: bool) -> list[Victim]:
+    """Spare every victim without whom it still fits, latest choice but one first. All are absent when called; whoever
+    stays in the answer still is."""
+    kept = list(victims)
+    for index in range(len(victims) - 2, -1, -1):
+        victim = kept[index]
+        victim.come_back()
+        if request.fits(borrow):
+            kept[index] = kept[-1]
+            kept.pop()
+        else:
+            victim.leave()
+    return kept
+
+
+def restore(victims: Iterable[Victim]) -> None:
+    for victim in victims:
+        victim.come_back()

@@ -1,0 +1,76 @@
+"""Who has to leave so that a gang fits: the one door to both kinds of preemption.
+
+Called by the cycle with a whole assignment, and by the flavor search (through `oracle`) for a single place. Pure as
+seen from outside: the quota tree is as before when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.facts import FlavorResource, Settings, Usage
+from shoal.engine.kueue.fair_sharing.fair import fair_victims
+from shoal.engine.kueue.flavors.assign import Oracle
+from shoal.engine.kueue.flavors.assignment import Mode
+from shoal.engine.kueue.index.reach import Reach
+from shoal.engine.kueue.preemption.candidates import NOBODY, Request, Victim
+from shoal.engine.kueue.preemption.classical import classical_victims
+
+
+class Preemptor:
+    """Finds victims among the gangs of `records`, passing over those `gone` and those `spared(uid)` names."""
+
+    def __init__(
+        self,
+        records: dict[str, QueueRecord],
+        settings: Settings,
+        gone: Container[str] = NOBODY,
+        spared: Callable[[str], Container[str]] = lambda uid: NOBODY,
+    ) -> None:
+        self.records = records
+        self.settings = settings
+        self.gone = gone
+        self.spared = spared
+
+    def find_victims(
+        self,
+        member: Member,
+        wanted: Usage,
+        places: frozenset[FlavorResource],
+        now: int,
+        reach: Reach | None = None,
+    ) -> list[Victim]:
+        """A minimal set whose leaving makes `wanted` fit, or nobody when there is none. `reach`: as things are now."""
+        record = self.records[member.queue]
+        if not record.fact.preemption.may_evict:
+            return []
+        if reach is None:
+            reach = Reach(self.records, self.settings)
+        if any(wanted.get(at, 0) > reach.most(record, at, member.priority, places) for at in places):
+            return []
+        request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
+        return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
+
+    def oracle(self, member: Member, now: int) -> Oracle:
+        """Answers the flavor search: could this one place be freed, and how high would it then borrow?
+
+        For one search: nothing may change meanwhile.
+        """
+        node = self.records[member.queue].node
+        reach = Reach(self.records, self.settings)
+
+        def ask(at: FlavorResource, amount: int) -> tuple[Mode, int]:
+            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now, reach)
+            for victim in victims:
+                victim.leave()
+            height, _ = node.borrowing_height(at, amount)
+            for victim in victims:
+                victim.come_back()
+            if not victims:
+                return Mode.NO_CANDIDATES, height
+            own = any(victim.member.queue == member.queue for victim in victims)
+            return (Mode.PREEMPT if own else Mode.RECLAIM), height
+
+        return ask

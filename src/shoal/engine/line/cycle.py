@@ -1,0 +1,408 @@
+"""One cycle: who starts, who is taken back, who waits and why.
+
+Made by `Engine.plan` for one moment and thrown away. Works on one ledger, entry by entry: each decision is assumed at
+once, so no two decisions of a cycle use the same room, quota or victim. Reads top to bottom as the order of business.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from itertools import count
+
+from shoal.engine.line.decided import Decided
+from shoal.engine.line.judge import Blocked, Judge, Start
+from shoal.engine.line.refused import Ledge
+from shoal.engine.line.state import State
+from shoal.engine.line.victims import smallest_release
+from shoal.engine.line.waiting import Kind
+from shoal.engine.model import Explanation, Gang, HoldReason, Plan, Shortfall
+from shoal.engine.nodes.fit import Placement
+from shoal.engine.nodes.pools import Wanting
+from shoal.engine.nodes.supply import explanation_of, find_room
+from shoal.engine.policies import Rank
+
+
+class Cycle:
+    def __init__(self, state: State, now: int) -> None:
+        self.state = state
+        self.now = now
+        self.judge = Judge(state)
+        self.decided = Decided(state, now)
+        self.spoken_for = self.decided.spoken_for
+        self.offered: dict[Kind, Ledge] = {}
+        """Kinds that quota refused before and that were opened for another try, and where the next one is."""
+        self.ledges: list[Ledge] = []
+        """Where quota became free, and nobody was taken up from yet."""
+        self.front: Gang | None = None
+        """The first that had to wait, where room is set aside for it."""
+        self.wake_at = 0
+        self._asked_again_at = -1
+        """The state of holders at which those ahead of a preemptor were last asked again."""
+
+    def run(self) -> Plan:
+        former = self._drop_claims()
+        self.state.ledger.settle()
+        self.state.charge_growth()
+        self._serve_claimants(former)
+        self._reopen()
+        if self._serve_the_front():
+            if self.decided.preempts:
+                self._reopen()  # for its sake quota was freed
+            self._serve_the_open()
+        state = self.state
+        for ledge in (*self.offered.values(), *self.ledges):
+            state.forest.note_freed(ledge.gates)  # their turn did not come: look there again
+        self._tell_the_fresh()
+        decided = self.decided
+        reseats = decided.reseats()
+        return Plan(
+            admits=decided.admits(),
+            preempts=tuple(decided.preempts),
+            holds=tuple(decided.holds.values()),
+            reseats=reseats,
+            obtains=tuple(decided.obtains),
+            warnings=(*self.state.warnings.values(), *self.state.forest.warnings),
+            unfinished=self._is_spent,
+            wake_at=self.wake_at,
+        )
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.judge.steps >= self.state.settings.steps
+
+    # What could have changed for whom
+
+    def _reopen(self) -> None:
+        state = self.state
+        for kind in state.kinds_helped(state.ledger.room.take_helped()):
+            if state.could_fit(kind):
+                state.waiting.reopen(kind)
+        self.ledges += state.refused.opened(state.forest.take_freed())
+        if state.policy.strict or state.settings.head_hold:
+            while self.ledges:  # whoever is at the front is looked at before all others
+                self._offer(self.ledges.pop())
+        for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
+            del state.watchers[kind]
+            state.waiting.reopen(kind)
+
+    def _offer(self, ledge: Ledge) -> Kind | None:
+        """Open the first kind of a ledge, if there is room at its gates. The next follows once it was judged."""
+        state = self.state
+        kind = None if state.refused.park(ledge) else state.refused.take_first(ledge)
+        if kind is not None:
+            self.offered[kind] = ledge
+            state.waiting.reopen(kind)
+        return kind
+
+    # Gangs for which others are being stopped, or nodes are on their way, come first: the room is theirs
+
+    def _drop_claims(self) -> set[str]:
+        """Claims on room are made anew from the facts each time, in order; seats stay. Returns who had one."""
+        former = set(self.state.ledger.claimants)
+        for uid in former:
+            self.state.ledger.unclaim(uid)
+        former.discard(self.state.reservation or "")
+        return former
+
+    def _serve_claimants(self, former: set[str]) -> None:
+        state = self.state
+        claimants = {uid for uid in (*state.victims, *state.pools.asked) if uid in state.waiting}
+        for uid in sorted(claimants, key=lambda uid: self._rank(state.by_uid(uid))):
+            gang = state.by_uid(uid)
+            remaining = state.still_stopping(uid)
+            state.open_brought(uid, True)
+            outcome = self.judge.judge(gang, preempting=False)
+            if isinstance(outcome, Blocked) and remaining:
+                with state.ledger.without(remaining):
+                    outcome = self.judge.judge(gang, preempting=False)
+                if isinstance(outcome, Start):
+                    self.decided.take_up(gang, outcome, remaining)
+            elif isinstance(outcome, Start):
+                self.decided.take_up(gang, outcome, remaining if state.forest.trees else set())
+            elif uid in state.pools.asked:
+                outcome = self.judge.judge(gang, preempting=False, asking=True)
+                if isinstance(outcome, Wanting):
+                    self.decided.await_nodes(gang, outcome)
+            if uid in state.pools.asked:
+                state.open_brought(uid, False)
+        for uid in (former | claimants) - self.spoken_for:
+            kind = state.waiting.kind_of(uid)
+            if kind is not None:  # it lost its claim: back to the line
+                state.forest.take_out(uid)
+                state.waiting.reopen(kind)
+                state.forest.version += 1
+
+    # The front of the queue, where the policy gives it a privilege
+
+    def _serve_the_front(self) -> bool:
+        """Returns False when nothing may overtake the front."""
+        state = self.state
+        policy, hold = state.policy, state.settings.head_hold
+        if policy.reserves:
+            self._keep_room_for_the_front()
+            return True
+        if not policy.strict and not hold:
+            return True
+        while (gang := self._front()) is not None:
+            kind = state.waiting.kind_of(gang.uid)
+            outcome = Blocked(()) if kind is None or kind.closed else self._decide(gang)
+            if isinstance(outcome, Start) and gang.uid not in self.spoken_for:
+                continue
+            until = state.first_held.setdefault(gang.uid, self.now) + hold
+            if policy.strict or self.now < until:
+                self.wake_at = 0 if policy.strict else until
+                return False
+            return True
+        return True
+
+    def _keep_room_for_the_front(self) -> None:
+        state = self.state
+        previous = state.reservation
+        state.reservation = None
+        while (gang := self._front()) is not None and not self._is_spent:
+            outcome = self.judge.judge(gang, preempting=state.settings.preemption, asking=True)
+            if isinstance(outcome, Start):
+                self.decided.take_up(gang, outcome)
+                continue
+            if isinstance(outcome, Wanting):
+                self.decided.await_nodes(gang, outcome)
+                continue
+            self._block(gang, outcome)
+            placement = self._where_it_will_be(gang, previous)
+            if placement is not None:
+                state.reservation, state.reserved_room = gang.uid, placement
+                state.ledger.claim(gang, placement, leaving=state.reserved_after)
+            self.spoken_for.add(gang.uid)
+            self.front = gang
+            break
+        if state.reservation != previous:
+            for kind in state.waiting.kinds.values():
+                state.waiting.reopen(kind)
+
+    def _ask_the_front_again(self) -> None:
+        """Quota became free in this very cycle: whoever is at the front now has the first say."""
+        if self.front is not None:
+            self.state.ledger.unclaim(self.front.uid)
+            self.spoken_for.discard(self.front.uid)
+            self.front = None
+            self._keep_room_for_the_front()
+
+    def _where_it_will_be(self, gang: Gang, previous: str | None) -> Placement | None:
+        """Room to wait for: once chosen it stays, or it would never become free."""
+        state = self.state
+        if previous == gang.uid and state.reserved_room is not None:
+            nodes = (node for nodes in state.reserved_room.pod_sets for node in nodes)
+            if all((slot := state.ledger.room.by_name.get(node)) is not None and slot.fact for node in nodes):
+                return state.reserved_room
+        running = sorted(state.ledger.holders.values(), key=lambda other: (other.admitted_at, other.uid))
+        release = smallest_release(gang, running, state.ledger)
+        state.reserved_after = release.gangs if release is not None else ()
+        return release.placement if release is not None else None
+
+    def _front(self) -> Gang | None:
+        """The first of all who wait, whatever is known of its chances."""
+        state = self.state
+        best: tuple[Rank, Gang] | None = None
+        for kind in state.waiting.kinds.values():
+            for line in kind.lanes.values():
+                uid = next((uid for _, uid in line if uid not in self.spoken_for), None)
+                if uid is None:
+                    continue
+                gang = state.by_uid(uid)
+                rank = self._rank(gang)
+                if best is None or rank < best[0]:
+                    best = (rank, gang)
+        return None if best is None else best[1]
+
+    # The main line
+
+    def _serve_the_open(self) -> None:
+        """The best-ranked front of all open kinds, again and again, until every kind is empty or closed."""
+        state = self.state
+        numbers, timeless = count(), getattr(state.policy, "timeless", False)
+        heap: list[tuple[Rank, int, Kind, Hashable, int]] = []
+        ledges: list[tuple[Rank, int, Ledge]] = []
+
+        def push(kind: Kind, lane: Hashable, position: int) -> None:
+            line = kind.lanes.get(lane, ())
+            while position < len(line) and line[position][1] in self.spoken_for:
+                position += 1
+            if position < len(line):
+                rank = line[position][0] if timeless else self._rank(state.by_uid(line[position][1]))
+                heapq.heappush(heap, (rank, next(numbers), kind, lane, position))
+
+        def look_at(ledge: Ledge) -> None:
+            """Its first kind gets its chance when it is its turn: often others are faster, and it stays closed."""
+            rank = state.refused.first_rank(ledge)
+            if rank is not None:
+                heapq.heappush(ledges, (rank, next(numbers), ledge))
+
+        def go_on(kind: Kind) -> None:
+            """The next one of its ledge gets its chance."""
+            if kind in self.offered:
+                look_at(self.offered.pop(kind))
+
+        for kind, lane in state.waiting.fronts():
+            push(kind, lane, 0)
+        for ledge in self.ledges:
+            look_at(ledge)
+        self.ledges = []
+        while (heap or ledges) and not self._is_spent:
+            if ledges and (not heap or ledges[0][0] < heap[0][0]):
+                if (offered := self._offer(heapq.heappop(ledges)[2])) is not None:
+                    for its_lane in offered.lanes:
+                        push(offered, its_lane, 0)
+                continue
+            rank, _, kind, lane, position = heapq.heappop(heap)
+            line = kind.lanes.get(lane, ())
+            if kind.closed or position >= len(line):
+                go_on(kind)
+                continue
+            if kind.explanation is not None and state.surely_unfit(kind):
+                kind.stale, kind.reason = True, "resources"
+                self._close(kind)
+                go_on(kind)
+                continue
+            if kind in self.offered and state.refused.park(self.offered[kind]):
+                del self.offered[kind]  # others were faster
+                self._close(kind)
+                continue
+            gang = state.by_uid(line[position][1])
+            if gang.uid in self.spoken_for or not (timeless or self._rank(gang) == rank):
+                push(kind, lane, position)  # shares moved since it was ranked
+                continue
+            if self._stands_alone(gang, kind):
+                state.enqueue(gang, personal=True)
+                own = state.waiting.kind_of(gang.uid)
+                if own is not None:
+                    push(own, state.policy.lane(gang), 0)
+            else:
+                outcome = self._look_at(gang)
+                if self._asks_those_ahead(outcome, rank):
+                    for other, its_lane in state.waiting.fronts():
+                        push(other, its_lane, 0)
+                    continue
+                self._carry_out(gang, outcome)
+                if self._evicts(outcome):
+                    self._ask_the_front_again()
+                    self._reopen()  # quota is free that was not: whoever was refused may try again
+                    for other, its_lane in state.waiting.fronts():
+                        push(other, its_lane, 0)
+            push(kind, lane, position)
+            go_on(kind)
+        self.ledges += [ledge for _, _, ledge in ledges]
+
+    def _asks_those_ahead(self, outcome: Start | Wanting | Blocked, rank: Rank) -> bool:
+        """Before anybody is evicted: who was refused ahead of this one, and since then others were admitted, is asked
+        again. Where quota is short somebody can be pushed out, so what is taken can help, too; it must help in order.
+        Takes the outcome back where there is somebody to ask."""
+        state = self.state
+        if not isinstance(outcome, Start) or not outcome.victims or self._asked_again_at == state.holders_version:
+            return False
+        self._asked_again_at = state.holders_version
+        ahead = [kind for kind in state.watchers if kind.watches != state.watch(kind) and self._is_ahead(kind, rank)]
+        if not ahead and self.front is None:
+            return False
+        if outcome.cause == "quota":
+            state.forest.undo()
+        self._ask_the_front_again()
+        for kind in ahead:
+            del state.watchers[kind]
+            state.waiting.reopen(kind)
+        return True
+
+    def _is_ahead(self, kind: Kind, rank: Rank) -> bool:
+        fronts = (next((uid for _, uid in line if uid not in self.spoken_for), "") for line in kind.lanes.values())
+        return any(uid and self._rank(self.state.by_uid(uid)) < rank for uid in fronts)
+
+    def _evicts(self, outcome: Start | Wanting | Blocked) -> bool:
+        return isinstance(outcome, Start) and bool(outcome.victims) and bool(self.state.forest.trees)
+
+    def _stands_alone(self, gang: Gang, kind: Kind) -> bool:
+        """Do other pods' anti-affinity terms concern its labels? Then its kind cannot be judged by it."""
+        around = self.state.ledger.room.around
+        if not around.closers or kind.signature.alone or kind.signature.company is not None:
+            return False
+        return self.decided.is_concerned(gang)
+
+    def _decide(self, gang: Gang) -> Start | Wanting | Blocked:
+        outcome = self._look_at(gang)
+        self._carry_out(gang, outcome)
+        return outcome
+
+    def _look_at(self, gang: Gang) -> Start | Wanting | Blocked:
+        return self.judge.judge(gang, preempting=self.state.settings.preemption, asking=True)
+
+    def _carry_out(self, gang: Gang, outcome: Start | Wanting | Blocked) -> None:
+        if isinstance(outcome, Start):
+            self.decided.take_up(gang, outcome)
+        elif isinstance(outcome, Wanting):
+            self.decided.await_nodes(gang, outcome)
+        else:
+            self._block(gang, outcome)
+
+    # Whoever is refused
+
+    def _block(self, gang: Gang, blocked: Blocked) -> None:
+        kind = self.state.waiting.kind_of(gang.uid)
+        if kind is not None and kind.reason == "quota" and not blocked.shortfalls:
+            blocked = Blocked(_unfit(find_room(gang, self.state.ledger)))  # a new reason: quota said yes this time
+        if kind is not None and kind.explanation is not None and not blocked.shortfalls:
+            kind.stale = True  # the same verdict as before: reasons are worked out when somebody asks
+            self._close(kind)
+            return
+        explanation = explanation_of(blocked.shortfalls)
+        reason: HoldReason = "quota" if blocked.by_quota else "resources"
+        if kind is not None:
+            kind.explanation, kind.reason, kind.stale = explanation, reason, False
+            kind.refused_path = self.state.forest.refused_path if blocked.by_quota else ()
+            self._close(kind)
+        self.decided.hold(gang, reason, explanation)
+
+    def _close(self, kind: Kind) -> None:
+        state = self.state
+        front = next(state.waiting.members(kind), None)
+        if front is not None and state.refuse(kind, state.by_uid(front)):
+            state.watchers.pop(kind, None)
+            state.waiting.close(kind)
+            return
+        kind.watches = state.watch(kind)
+        if kind.watches:
+            state.watchers[kind] = None
+        state.waiting.close(kind)
+
+    # Those about whom nothing was said yet
+
+    def _tell_the_fresh(self) -> None:
+        state = self.state
+        fresh, state.fresh = state.fresh, {}  # a dictionary that once held many stays slow to walk
+        for uid in fresh:
+            gang = state.by_uid(uid)
+            kind = state.waiting.kind_of(uid)
+            if uid in state.problems:
+                shortfall = Shortfall(kind="bad-fact", place=gang.key, message=state.problems[uid])
+                explanation = Explanation(message=shortfall.message, shortfalls=(shortfall,), place=gang.key)
+                self.decided.hold(gang, "bad-fact", explanation)
+            elif kind is not None and kind.closed and kind.explanation is not None:
+                if kind.stale:
+                    self._look_again(gang, kind)
+                self.decided.hold(gang, kind.reason, kind.explanation)
+            elif not self._is_spent:
+                self.decided.hold(gang, "order", Explanation(message="waits behind others in the queue", place="queue"))
+            else:
+                state.fresh[uid] = None
+
+    def _look_again(self, gang: Gang, kind: Kind) -> None:
+        """Refresh the numbers of a known verdict before somebody new is told of it."""
+        found = find_room(gang, self.state.ledger)
+        kind.stale = False
+        if not isinstance(found, Placement):
+            kind.explanation = explanation_of(found)
+
+    def _rank(self, gang: Gang) -> Rank:
+        return self.state.policy.rank(gang, self.state, self.now)
+
+
+def _unfit(found: Placement | tuple[Shortfall, ...]) -> tuple[Shortfall, ...]:
+    return () if isinstance(found, Placement) else found

@@ -1,0 +1,131 @@
+"""May this gang start now? Quota first, then room, then nodes that could come, and only then others who would leave.
+
+Used by the cycle, which carries out what is found here. A refusal leaves no trace in the state; a yes leaves the seat
+in the quota forest that it was found with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from shoal.engine.line.state import State
+from shoal.engine.line.victims import smallest_release
+from shoal.engine.line.yielding import Barred
+from shoal.engine.mcad.forest import Consumer, Seating
+from shoal.engine.model import Amounts, Gang, Seat, Shortfall
+from shoal.engine.nodes.fit import Placement, demand_of
+from shoal.engine.nodes.pools import Wanting
+from shoal.engine.nodes.supply import find_room
+
+
+class Start(msgspec.Struct, frozen=True):
+    """It can start, once the victims (UIDs) are gone."""
+
+    placement: Placement
+    seats: dict[str, Seat]
+    victims: tuple[str, ...] = ()
+    cause: str = ""
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    shortfalls: tuple[Shortfall, ...]
+
+    @property
+    def by_quota(self) -> bool:
+        return any(shortfall.kind == "quota" for shortfall in self.shortfalls)
+
+
+class Judge:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.steps = 0
+        """How much looking was done; the cycle bounds it."""
+
+    def judge(self, gang: Gang, preempting: bool, asking: bool = False) -> Start | Wanting | Blocked:
+        """Quota first, then room; then nodes that could come (`asking`), and only then others who would have to leave.
+        A refusal leaves no trace."""
+        state = self.state
+        self.steps += 1
+        seats: dict[str, Seat] = {}
+        victims: tuple[str, ...] = ()
+        tentative = False
+        if self._has_quota(gang) and not state.forest.holds(gang.uid):
+            seating = state.forest.allocate(state.consumer(gang))
+            if isinstance(seating, tuple):
+                return Blocked(seating)
+            victims, tentative = seating.victims, True
+            barred = state.barred(gang, victims)
+            if barred is not None:
+                state.forest.undo()
+                state.forest.refused_path = state.forest.path_of(state.consumer(gang))
+                return Blocked((may_not_push_out(state, gang, barred),))
+        if self._has_quota(gang):
+            seats = state.forest.seats(gang.uid)
+        found = self._room_without(gang, victims)
+        if isinstance(found, Placement):
+            return Start(found, seats, victims, "quota" if victims else "")
+        wanting = state.pools.wanting(gang, state.ledger.room) if asking else None
+        if tentative and (wanting is None or victims):
+            state.forest.undo()
+        if wanting is not None:
+            return wanting  # nodes come first: until they are there, nobody has to leave for its quota
+        if preempting and not self._has_quota(gang):
+            return self._with_preemption(gang, found)
+        return Blocked(found)
+
+    def _has_quota(self, gang: Gang) -> bool:
+        return self.state.settings.quota and gang.dialect == "mcad" and bool(self.state.forest.trees)
+
+    def _room_without(self, gang: Gang, victims: tuple[str, ...]) -> Placement | tuple[Shortfall, ...]:
+        ledger = self.state.ledger
+        if not victims:
+            kind = self.state.waiting.kind_of(gang.uid)
+            return find_room(gang, ledger, say_why=kind is None or kind.explanation is None)
+        if gang.supply == "aggregate":
+            extra: Amounts = {}
+            for uid in victims:
+                for resource, amount in demand_of(self.state.by_uid(uid).pod_sets).items():
+                    extra[resource] = extra.get(resource, 0) + amount
+            return find_room(gang, ledger, extra)
+        with ledger.without(victims):
+            return find_room(gang, ledger)
+
+    def _with_preemption(self, gang: Gang, missing: tuple[Shortfall, ...]) -> Start | Blocked:
+        """Lowest priority first, newest first within one; no more than are needed."""
+        state = self.state
+        candidates = sorted(
+            (
+                other
+                for other in state.ledger.holders.values()
+                if other.state == "admitted"
+                and other.preemptable
+                and gang.dialect == other.dialect == "mcad"  # between queues, quota decides who has to leave
+                and state.policy.may_preempt(gang, other)
+            ),
+            key=lambda other: (other.priority, -other.admitted_at, -other.queued_at, other.uid),
+        )
+        release = smallest_release(gang, candidates, state.ledger)
+        if release is None:
+            return Blocked(missing)
+        self.steps += release.steps
+        return Start(release.placement, {}, release.gangs, "priority")
+
+
+def quota_refusal(state: State, gang: Gang, consumer: Consumer, without: Iterable[str] = ()) -> tuple[Shortfall, ...]:
+    """Why quota would say no, were those `without` gone; empty where it would say yes. Changes nothing."""
+    seating = state.forest.trial(consumer, without)
+    if not isinstance(seating, Seating):
+        return seating
+    barred = state.barred(gang, seating.victims)
+    return () if barred is None else (may_not_push_out(state, gang, barred),)
+
+
+def may_not_push_out(state: State, gang: Gang, barred: Barred) -> Shortfall:
+    """Said of a gang whose quota is held by one that it, or an equal ahead of it, had to make way for."""
+    who = "it was stopped itself"
+    if barred.yielder != gang.uid:
+        who = f"{state.keys[barred.yielder]}, its equal ahead of it, was stopped"
+    message = f"its quota is held by {state.keys[barred.holder]}, for which {who}"
+    return Shortfall(kind="quota", place="quota", message=message)

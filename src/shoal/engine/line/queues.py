@@ -1,0 +1,112 @@
+"""Kueue's dialect beside MCAD's: both decide on quota by themselves and share one ledger of room.
+
+Owned by `Engine`. Quota of queue-labelled gangs is decided in `shoal.engine.kueue`; once such a gang has quota and all
+its other checks are done, it stands in the same line for room as everyone else, and starts when its pods can be placed.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+
+import msgspec
+
+from shoal.engine.kueue import ClusterQueue, Cohort, Decisions, Flavor, Kueue, LocalQueue
+from shoal.engine.kueue import Settings as QueueSettings
+from shoal.engine.line.state import HOLDS, State
+from shoal.engine.model import Explanation, Gang, Namespace, Plan, PodSet, PodSetAssignment, Reservation
+
+QueueFact = ClusterQueue | Cohort | LocalQueue | Flavor
+
+
+def queue_key(fact: QueueFact) -> str:
+    """The name under which `Engine.remove` knows a fact of this dialect."""
+    match fact:
+        case LocalQueue():
+            return f"LocalQueue/{fact.namespace}/{fact.name}"
+        case ClusterQueue():
+            return f"ClusterQueue/{fact.name}"
+        case Cohort():
+            return f"Cohort/{fact.name}"
+        case Flavor():
+            return f"ResourceFlavor/{fact.name}"
+
+
+class Queues:
+    def __init__(self, settings: QueueSettings | None = None) -> None:
+        self.kueue = Kueue(settings)
+        self.facts: dict[str, QueueFact] = {}
+
+    def update(self, fact: QueueFact | Namespace | Gang) -> None:
+        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor)):
+            self.facts[queue_key(fact)] = fact
+        self.kueue.update(fact)
+
+    def remove(self, key: str) -> bool:
+        """False when no fact of this dialect has that key."""
+        fact = self.facts.pop(key, None)
+        if fact is not None:
+            self.kueue.remove(fact)
+        return fact is not None
+
+    def decide(self, state: State, now: int) -> tuple[Plan, tuple[Reservation, ...]]:
+        """Quota for those who wait; whoever gets it joins the line for room, whoever is evicted leaves it."""
+        decisions: Decisions = self.kueue.plan(now)
+        reservations = []
+        for reserve in decisions.reserved:
+            reservations.append(
+                Reservation(
+                    gang=reserve.gang, uid=reserve.uid, queue=reserve.cluster_queue, assignment=reserve.assignment
+                )
+            )
+            gang = state.gangs.get(reserve.gang)
+            if gang is not None:
+                given = {"state": "reserved", "assignment": reserve.assignment, "stopping_for": ""}
+                state.put(self.in_line(msgspec.structs.replace(gang, **given)))
+        for evict in decisions.evicted:
+            gang = state.gangs.get(evict.gang)
+            if gang is not None and gang.state in HOLDS:
+                state.put(msgspec.structs.replace(gang, state="stopping", stopping_for=evict.preemptor_uid))
+            elif gang is not None:
+                state.put(msgspec.structs.replace(gang, state="held"))  # it had quota only; there is nothing to stop
+        return decisions.plan(), tuple(reservations)
+
+    def in_line(self, gang: Gang) -> Gang:
+        """The gang as the line for room knows it. One that has quota only and is to leave has nothing to stop there."""
+        if gang.state == "reserved" and gang.stopping_for:
+            return msgspec.structs.replace(gang, state="held")
+        return self._on_flavors(gang)
+
+    def _on_flavors(self, gang: Gang) -> Gang:
+        """The gang as its pods will be: with the counts it was given and bound to its flavors' nodes."""
+        if gang.state not in ("reserved", "admitted", "stopping") or not gang.assignment:
+            return gang
+        given = {entry.name: entry for entry in gang.assignment}
+        pod_sets = tuple(
+            [
+                self._pod_set(pod_set, given[pod_set.name]) if pod_set.name in given else pod_set
+                for pod_set in gang.pod_sets
+            ]
+        )
+        same = all(map(is_, pod_sets, gang.pod_sets))
+        return gang if same else msgspec.structs.replace(gang, pod_sets=pod_sets)
+
+    def _pod_set(self, pod_set: PodSet, entry: PodSetAssignment) -> PodSet:
+        selector, tolerations = dict(pod_set.node_selector), pod_set.tolerations
+        for name in sorted(set(entry.flavors.values())):
+            flavor = self.facts.get(f"ResourceFlavor/{name}")
+            if isinstance(flavor, Flavor):
+                selector.update(flavor.labels)
+                if flavor.tolerations:
+                    tolerations += tuple(extra for extra in flavor.tolerations if extra not in tolerations)
+        as_before = pod_set.count == entry.count and pod_set.min_count is None
+        if as_before and tolerations is pod_set.tolerations and selector == pod_set.node_selector:
+            return pod_set
+        return msgspec.structs.replace(
+            pod_set, count=entry.count, min_count=None, node_selector=selector, tolerations=tolerations
+        )
+
+    def explain(self, key: str) -> Explanation | None:
+        return self.kueue.explain(key)
+
+    def next_wake(self) -> int:
+        return self.kueue.next_wake() or 0
