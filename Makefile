@@ -8,7 +8,7 @@ READY := .venv/.ready
 # Compiled modules are kept, whatever the shell says: every process of the tests starts quicker with them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof crds requirements clean
+.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof crds docs docs-check docs-reference requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -91,8 +91,27 @@ faults-proof: setup ## run each fault test with its protection removed; every on
 crds: setup ## write the CRDs from the types
 	@$(BIN)/python -m shoal.api.crds
 
-requirements: setup ## pin and hash the packages anew
+# An environment of its own: a reader of the code does not wait for it.
+.venv-docs/.ready: requirements-docs.txt
+	@echo "setting up .venv-docs (once, half a minute) …"
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.txt
+	@touch .venv-docs/.ready
+
+docs: .venv-docs/.ready ## build the site into build/docs, with search; a link that leads nowhere fails it
+	@.venv-docs/bin/sphinx-build -q -W --keep-going -j auto -c docs -d build/docs-cache . build/docs
+	@echo "the site: build/docs/index.html"
+
+docs-reference: setup ## write the reference pages of command line, settings and metrics from the code
+	@$(BIN)/python -m tools.docs.reference
+
+docs-check: setup ## run every command of the documentation against clusters of its own; PAGE=FILE runs one page
+	@$(BIN)/python -m tools.docs.reference --check
+	@$(BIN)/python -m tools.docs.run $(PAGE)
+
+requirements: setup ## pin and hash the packages again
 	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench --extra clients -o requirements.txt pyproject.toml
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | $(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate -o requirements-docs.txt -
 
 clean: ## remove the environment and caches of this folder
-	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	@rm -rf .venv .venv-docs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

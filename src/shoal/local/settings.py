@@ -38,7 +38,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PLAIN_RESOURCES = {"cpu", "memory", "pods", "ephemeral-storage"}
-_FILE_FIELDS = {
+FILE_FIELDS = {
     *("nodes", "pools", "baseLoad", "images", "runtime", "sandbox", "idleSeconds", "bookingSeconds"),
     *("durability", "supply", "policy", "preemption", "gangs"),
 }
@@ -148,10 +148,10 @@ def read_file(path: Path) -> Settings:
         where = " ".join(str(error).split()).replace(' in "<unicode string>",', ": see")
         raise BadInput(f"{path} is not YAML: {where}") from None
     if not isinstance(found, dict):
-        raise BadInput(f"{path} must hold a mapping with {', '.join(sorted(_FILE_FIELDS))}")
-    unknown = {str(name) for name in found} - _FILE_FIELDS
+        raise BadInput(f"{path} must hold a mapping with {', '.join(sorted(FILE_FIELDS))}")
+    unknown = {str(name) for name in found} - FILE_FIELDS
     if unknown:
-        raise BadInput(f"{path}: unknown field {min(unknown)!r}; there are {', '.join(sorted(_FILE_FIELDS))}")
+        raise BadInput(f"{path}: unknown field {min(unknown)!r}; there are {', '.join(sorted(FILE_FIELDS))}")
     try:
         return check_names(_settings(found))
     except BadInput as error:
