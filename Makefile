@@ -68,7 +68,7 @@ attacks: setup ## attack a cluster as a hostile account and as a stranger; print
 	@echo "— attacks"
 	@$(BIN)/python -m tests.attacks
 
-lint: setup ## ruff, mypy strict on api, engine, kube, and the floor plan
+lint: setup ## ruff, mypy strict on all of src, and the floor plan
 	@$(BIN)/ruff check src tests bench demo tools
 	@$(BIN)/ruff format --check -q src tests bench demo tools || { echo "error: run make format"; exit 1; }
 	@$(BIN)/mypy

@@ -59,7 +59,7 @@ class _Reader:
         self.anchors: dict[str, tuple[Any, int]] = {}
 
     def documents(self, text: str) -> list[Any]:
-        import yaml  # type: ignore[import-untyped]  # costs 20 ms; only who reads manifests pays
+        import yaml  # costs 20 ms; only who reads manifests pays
 
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         found = []

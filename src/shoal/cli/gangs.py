@@ -73,7 +73,7 @@ def _pending(status: Json) -> str:
 def _lacks(spec: Json, status: Json) -> str:
     """What a Ray cluster lacks that was ready once: its operator, as KubeRay, says `ready` for ever after. Of one that
     Ray's autoscaler sizes, workers come and go."""
-    head = next((one for one in status.get("conditions") or () if one.get("type") == "HeadPodReady"), {})
+    head: Json = next((one for one in status.get("conditions") or () if one.get("type") == "HeadPodReady"), {})
     wanted, there = (int(status.get(f"{name}WorkerReplicas") or 0) for name in ("desired", "ready"))
     parts = ["its head is not ready"] if head.get("status") == "False" else []
     if there < wanted and "readyWorkerReplicas" in status and not spec.get("enableInTreeAutoscaling"):

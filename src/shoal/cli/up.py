@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -27,7 +28,10 @@ from shoal.local.load import check_base_load
 from shoal.local.nodes.sandbox import ownspace
 from shoal.local.nodes.sandbox.ownspace import OwnSpace
 from shoal.local.settings import Pool, Settings, check_names, parse_base_load, parse_node, parse_pool, read_file
-from shoal.local.shapes import NodeShape
+from shoal.local.shapes import NodeShape, RuntimeName
+
+if TYPE_CHECKING:
+    from shoal.cli.cluster import LocalCluster
 
 STOP_GRACE = 10.0
 START_PATIENCE = 60.0
@@ -112,7 +116,7 @@ def command(
     nodes: tuple[str, ...],
     pools: tuple[str, ...],
     base_load: str,
-    runtime: str | None,
+    runtime: RuntimeName | None,
     sandbox: str | None,
     images: tuple[str, ...],
     supply: str | None,
@@ -193,7 +197,7 @@ def _settings(
     nodes: tuple[str, ...],
     pools: tuple[str, ...],
     base_load: str,
-    runtime: str | None,
+    runtime: RuntimeName | None,
     sandbox: str | None,
     images: tuple[str, ...],
 ) -> Settings:
@@ -201,10 +205,10 @@ def _settings(
     shapes = list(chosen.nodes)
     with flag("--node"):
         for text in nodes:
-            shapes += parse_node(text, kind, len(shapes))  # type: ignore[arg-type]
+            shapes += parse_node(text, kind, len(shapes))
         check_names(msgspec.structs.replace(chosen, nodes=tuple(shapes)))
     with flag("--pool"):
-        more = (*chosen.pools, *(parse_pool(text, kind) for text in pools))  # type: ignore[arg-type]
+        more = (*chosen.pools, *(parse_pool(text, kind) for text in pools))
         check_names(msgspec.structs.replace(chosen, pools=more))
     with flag("--base-load" if base_load else "--config"):
         load = parse_base_load(base_load) if base_load else chosen.base_load
@@ -291,17 +295,17 @@ async def _run(
                 kubeconfigs.remove(home.context)
 
 
-async def _status_line(cluster: object, stop: asyncio.Event) -> None:
+async def _status_line(cluster: LocalCluster, stop: asyncio.Event) -> None:
     """One line, rewritten each second on a terminal; nothing when nobody looks."""
     if not sys.stdout.isatty():
         await stop.wait()
         return
     while not stop.is_set():
-        counts = cluster.counts()  # type: ignore[attr-defined]
+        counts = cluster.counts()
         line = (
             f"nodes {counts['nodes']}  pods {counts['pods']}  running {counts['running']}  pending {counts['pending']}"
         )
-        troubles = "".join(f"  ! {one}" for one in cluster.troubles())  # type: ignore[attr-defined]
+        troubles = "".join(f"  ! {one}" for one in cluster.troubles())
         width = shutil.get_terminal_size().columns - 1
         click.echo(f"\r\x1b[K{f'{line}   (Ctrl-C stops){troubles}'[:width]}", nl=False)
         with contextlib.suppress(TimeoutError):

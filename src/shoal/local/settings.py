@@ -20,6 +20,7 @@ from shoal.local.images import parse_mapping
 from shoal.local.shapes import NodeShape, RuntimeName
 
 T = TypeVar("T")
+_Choice = TypeVar("_Choice", bound=str)
 
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -73,14 +74,14 @@ def parse_node(text: str, runtime: RuntimeName = "process", taken: int = 0) -> l
     fields = _fields(text)
     count = _whole(fields.pop("count", "1"), "count")
     name, labels, taints = fields.pop("name", ""), _labels(fields.pop("labels", "")), _taints(fields.pop("taints", ""))
-    chosen = _one_of(fields.pop("runtime", runtime), "runtime", ("process", "simulated"))
+    chosen: RuntimeName = _one_of(fields.pop("runtime", runtime), "runtime", ("process", "simulated"))
     capacity = _capacity(fields, "count, name, labels, taints and runtime")
     if name and (wrong := check_subdomain(name)):
         raise BadInput(f"name {name!r}: {wrong}")
     names = (
         [name] if name and count == 1 else [f"{name or 'node'}-{taken * (not name) + index}" for index in range(count)]
     )
-    return [NodeShape(name=one, capacity=capacity, labels=labels, taints=taints, runtime=chosen) for one in names]  # type: ignore[arg-type]
+    return [NodeShape(name=one, capacity=capacity, labels=labels, taints=taints, runtime=chosen) for one in names]
 
 
 def parse_pool(text: str, runtime: RuntimeName = "process") -> Pool:
@@ -96,7 +97,7 @@ def parse_pool(text: str, runtime: RuntimeName = "process") -> Pool:
         raise BadInput(f"max={most} is below min={least}")
     delay = parse_duration(fields.pop("delay", "2s"), "delay")
     labels, taints = _labels(fields.pop("labels", "")), _taints(fields.pop("taints", ""))
-    chosen = _one_of(fields.pop("runtime", runtime), "runtime", ("process", "simulated"))
+    chosen: RuntimeName = _one_of(fields.pop("runtime", runtime), "runtime", ("process", "simulated"))
     return Pool(
         name=name,
         capacity=_capacity(fields, "name, min, max, delay, labels, taints and runtime"),
@@ -105,7 +106,7 @@ def parse_pool(text: str, runtime: RuntimeName = "process") -> Pool:
         least=least,
         most=most,
         delay=delay,
-        runtime=chosen,  # type: ignore[arg-type]
+        runtime=chosen,
     )
 
 
@@ -159,7 +160,7 @@ def read_file(path: Path) -> Settings:
 
 
 def _settings(found: dict[str, Any]) -> Settings:
-    runtime: Any = _one_of(found.get("runtime") or "process", "runtime", ("process", "simulated"))
+    runtime: RuntimeName = _one_of(found.get("runtime") or "process", "runtime", ("process", "simulated"))
     nodes: list[NodeShape] = []
     for place, entry in _entries(found, "nodes"):
         nodes += _at(place, parse_node, entry, runtime, len(nodes))
@@ -177,8 +178,8 @@ def _settings(found: dict[str, Any]) -> Settings:
         sandbox=_one_of(found.get("sandbox") or "auto", "sandbox", ("auto", "netns", "loopback")),
         idle_seconds=_seconds(found, "idleSeconds"),
         booking_seconds=_seconds(found, "bookingSeconds"),
-        durability=_one_of(found.get("durability") or "full", "durability", ("full", "normal")),  # type: ignore[arg-type]
-        supply=_one_of(found.get("supply") or "fit", "supply", ("fit", "aggregate")),  # type: ignore[arg-type]
+        durability=_one_of(found.get("durability") or "full", "durability", ("full", "normal")),
+        supply=_one_of(found.get("supply") or "fit", "supply", ("fit", "aggregate")),
         policy=str(found.get("policy") or "priority"),
         preemption=preemption,
         gangs=_mapping(found, "gangs"),
@@ -309,10 +310,11 @@ def _taints(text: str) -> tuple[dict[str, str], ...]:
     return tuple(found)
 
 
-def _one_of(text: Any, name: str, allowed: tuple[str, ...]) -> str:
-    if text not in allowed:
-        raise BadInput(f"{name} is {text!r}; choose from {', '.join(allowed)}")
-    return str(text)
+def _one_of(text: Any, name: str, allowed: tuple[_Choice, ...]) -> _Choice:
+    for one in allowed:
+        if text == one:
+            return one
+    raise BadInput(f"{name} is {text!r}; choose from {', '.join(allowed)}")
 
 
 def _whole(text: str, name: str, least: int = 1) -> int:

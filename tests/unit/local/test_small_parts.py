@@ -233,7 +233,7 @@ def test_the_resolver_answers_with_addresses_and_never_with_ipv6() -> None:
 
 
 def test_ray_start_gets_the_pods_own_address_and_ports(tmp_path: Path) -> None:
-    pod = rayentry.Pod(
+    pod = rayentry.RayPod(
         {
             "SHOAL_POD_DIR": str(tmp_path),
             "SHOAL_POD_IP": "127.9.1.2",
@@ -274,7 +274,7 @@ def test_addresses_of_manifests_become_real_ones(tmp_path: Path) -> None:
     head.mkdir()
     (own / "hosts").write_text("127.9.1.2\thead-svc.ns.svc head-svc\n")
     (tmp_path / "peers.json").write_text(f'{{"127.9.1.2": {{"base": 20020, "directory": "{head}"}}}}')
-    pod = rayentry.Pod({"SHOAL_POD_DIR": str(own), "SHOAL_POD_IP": "127.9.1.3", "SHOAL_PORT_BASE": "20040"})
+    pod = rayentry.RayPod({"SHOAL_POD_DIR": str(own), "SHOAL_POD_IP": "127.9.1.3", "SHOAL_PORT_BASE": "20040"})
     assert rayentry.real_address("head-svc:6379", pod) == "127.9.1.2:20020"
     assert rayentry.real_address("http://head-svc:8265", pod) == "http://127.9.1.2:8265"
     assert rayentry.real_address("auto", pod) == "auto"

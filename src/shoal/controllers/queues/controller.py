@@ -369,7 +369,7 @@ def _is_told_anew(kind: GangJob, old: Json | None, new: Json) -> bool:
     """Does the change of a job concern what the engine is told of its Workload?"""
     if old is None or old.get("spec") != new.get("spec") or kind.is_on_hold(old) != kind.is_on_hold(new):
         return True
-    return old["metadata"].get("deletionTimestamp") != new["metadata"].get("deletionTimestamp")
+    return bool(old["metadata"].get("deletionTimestamp") != new["metadata"].get("deletionTimestamp"))
 
 
 def _concerns_us(change: Change) -> bool:

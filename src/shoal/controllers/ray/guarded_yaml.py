@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import msgspec
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from shoal.errors import BadInput
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -112,7 +113,7 @@ class Census:
         """Call for every change of every object of every kind, those of later kinds included."""
         self._listeners.append(listener)
         for kind in self.kinds():
-            self._cache_of(kind).subscribe(lambda change, kind=kind: listener(kind, change))  # type: ignore[misc]
+            self._cache_of(kind).subscribe(partial(listener, kind))
 
     def has(self, kind: Kind, key: Key) -> bool:
         """Whether an object is known; False also for kinds that are not."""
@@ -149,7 +150,7 @@ class Census:
         cache: Cache[Head] = Cache(self.client, kind, Head, clock=self.clock)
         self._heads[kind] = cache
         for listener in self._listeners:
-            cache.subscribe(lambda change, listener=listener: listener(kind, change))  # type: ignore[misc]
+            cache.subscribe(partial(listener, kind))
         self._start(kind)
 
     def _drop(self, kind: Kind) -> None:

@@ -235,11 +235,16 @@ class Jobs:
         doomed = []
         for pod in sorted(active, key=lambda one: one["metadata"].get("creationTimestamp") or ""):
             index = rules.index_of(pod)
-            good = index is not None and index < number(job["spec"].get("completions")) and index not in seen
-            if not good or index in tally.completed or index in tally.given_up:
+            if (
+                index is None
+                or index >= number(job["spec"].get("completions"))
+                or index in seen
+                or index in tally.completed
+                or index in tally.given_up
+            ):
                 doomed.append(pod)
             else:
-                seen.add(index)  # type: ignore[arg-type]
+                seen.add(index)
         return doomed
 
     def _bodies(self, job: Json, mine: list[Json], held: list[Json], tally: Tally, missing: int) -> list[Json]:
@@ -284,8 +289,10 @@ class Jobs:
             await self._publish(key, decision)
             return None
         await self._publish(key, decision, final=True)
-        kind, words = ("Normal", "Job completed") if decision.complete else ("Warning", decision.message)
-        self._bench.events.event(job, kind, "Completed" if decision.complete else decision.reason, words)  # type: ignore[arg-type]
+        if decision.complete:
+            self._bench.events.event(job, "Normal", "Completed", "Job completed")
+        else:
+            self._bench.events.event(job, "Warning", decision.reason, decision.message)
         return 0.0 if job["spec"].get("ttlSecondsAfterFinished") is not None else None
 
     async def _publish(self, key: Key, decision: Verdict | None = None, *, final: bool = False) -> Json:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +26,7 @@ LOOK_AGAIN = 15.0  # should an event be lost; what is removed brings us back at 
 MOST_READ = 500  # of one kind, to see which finalizers hold them
 
 
-class Left(NamedTuple):
+class Left(msgspec.Struct, frozen=True):
     """What is still there of one kind."""
 
     count: int

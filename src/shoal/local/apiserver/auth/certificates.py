@@ -11,6 +11,7 @@ import os
 import secrets
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from cryptography import x509
@@ -82,11 +83,11 @@ class Identity:
             self._write(name, found)
         return found.decode().strip()
 
-    def _pair(self, name: str, make, good=lambda pair: True) -> Pair:  # type: ignore[no-untyped-def]
+    def _pair(self, name: str, make: Callable[[], Pair], good: Callable[[Pair], bool] = lambda pair: True) -> Pair:
         certificate, key = self._read(f"{name}.crt"), self._read(f"{name}.key")
         if certificate and key and good(Pair(certificate, key)):
             return Pair(certificate, key)
-        pair: Pair = make()
+        pair = make()
         self._write(f"{name}.key", pair.key)
         self._write(f"{name}.crt", pair.certificate)
         return pair

@@ -201,7 +201,7 @@ def _interface(value: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
 
 def _contains_cidr(outer: Any, inner: Any) -> bool:
     a, b = _interface(outer).network, _interface(inner).network
-    return a.version == b.version and b.subnet_of(a)  # type: ignore[arg-type]
+    return a.version == b.version and b.subnet_of(a)  # type: ignore[arg-type]  # both of one version
 
 
 def _link_local_multicast(value: Any) -> bool:

@@ -268,9 +268,10 @@ def _refusal(rule: _Rule, data: Json, value: Any, path: Path, kind: str) -> Fiel
     if rule.field_path:
         below = re.sub(r"\['([^']*)'\]", r".\1", rule.field_path).lstrip(".")
         where = below if path is None else f"{where}.{below}"
-    if rule.reason in ("Forbidden", "Required"):
-        words = "Forbidden" if rule.reason == "Forbidden" else "Required value"
-        return FieldError(where, rule.reason, f"{words}: {detail}", tokens(path))  # type: ignore[arg-type]
+    if rule.reason == "Forbidden":
+        return FieldError(where, "Forbidden", f"Forbidden: {detail}", tokens(path))
+    if rule.reason == "Required":
+        return FieldError(where, "Required", f"Required value: {detail}", tokens(path))
     words = "Duplicate value" if rule.reason == "Duplicate" else "Invalid value"
     if kind not in ("object", "array"):
         words += f": {shown(value)}"

@@ -112,7 +112,7 @@ class Presenter:
                     lines.append(msgspec.json.encode(event) + b"\n")
                 yield b"".join(lines)
         finally:
-            await chunks.aclose()  # type: ignore[attr-defined]
+            await chunks.aclose()  # type: ignore[attr-defined]  # a watch is always a generator
 
     def _shown(self, call: Call, event: Json, wanted: Wanted, first: bool) -> Json:
         obj: Json = event["object"]

@@ -53,12 +53,13 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
         }
     if type(value) is list and value:
         if shape.granularity == "keyed":
+            assert shape.item is not None  # as every keyed list has
             found: Set = {}
             for item in value:
                 key = key_of(shape, item)
                 if key is None:
                     return {}
-                below = fields_of(shape.item, item, added=added, inside=True)  # type: ignore[arg-type]
+                below = fields_of(shape.item, item, added=added, inside=True)
                 found[key] = {".": {}, **below} if below else {}
             return found
         if shape.granularity == "set":
@@ -128,25 +129,35 @@ def _items_difference(shape: Shape, old: list[Any], new: list[Any]) -> tuple[Set
         changed: Set = {key: {} for key in sorted(after - before)}
         gone: Set = {key: {} for key in sorted(before - after)}
         return changed or None, gone or None
-    was = {key_of(shape, item): item for item in old}
-    now = {key_of(shape, item): item for item in new}
-    if None in was or None in now:
+    was, now = _by_key(shape, old), _by_key(shape, new)
+    if was is None or now is None:
         return (None, None) if old == new else ({}, {})
     changed, gone = {}, {}
     assert shape.item is not None
     for key, item in now.items():
         if key not in was:
-            changed[key] = {".": {}, **fields_of(shape.item, item, added=True, inside=True)}  # type: ignore[index]
+            changed[key] = {".": {}, **fields_of(shape.item, item, added=True, inside=True)}
         elif was[key] != item:
             set_, lost = difference_of(shape.item, was[key], item)
             if set_ is not None:
-                changed[key] = set_  # type: ignore[index]
+                changed[key] = set_
             if lost:
-                gone[key] = lost  # type: ignore[index]
+                gone[key] = lost
     for key in was:
         if key not in now:
-            gone[key] = {}  # type: ignore[index]
+            gone[key] = {}
     return changed or None, gone or None
+
+
+def _by_key(shape: Shape, items: list[Any]) -> dict[str, Any] | None:
+    """Items by what they are known by; None when one of them has no key."""
+    found: dict[str, Any] = {}
+    for item in items:
+        key = key_of(shape, item)
+        if key is None:
+            return None
+        found[key] = item
+    return found
 
 
 # --- algebra

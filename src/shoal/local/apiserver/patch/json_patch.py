@@ -59,9 +59,10 @@ def json_patch(doc: Any, operations: Any) -> Any:
     for operation in operations:
         if not isinstance(operation, dict):
             raise malformed(f"JSON patch operation {_brief(operation)} is not an object")
-        apply = _OPERATIONS.get(operation.get("op"))  # type: ignore[arg-type]
+        wanted = operation.get("op")
+        apply = _OPERATIONS.get(wanted) if isinstance(wanted, str) else None
         if apply is None:
-            raise inapplicable(f"Unexpected kind: {_brief(operation.get('op'))}")
+            raise inapplicable(f"Unexpected kind: {_brief(wanted)}")
         if apply is _copy:
             copied += _size(_source(root, operation, "copy"))
             if copied > MOST_COPIED:
@@ -147,7 +148,7 @@ _OPERATIONS = {"add": _add, "remove": _remove, "replace": _replace, "move": _mov
 def _source(root: list[Any], operation: dict[str, Any], name: str) -> Any:
     parent, token = _locate(root, _pointer(operation, "from"), name)
     value = _read(parent, token)
-    if value is _MISSING and name == "copy" and type(parent) is dict and parent is not root:
+    if value is _MISSING and name == "copy" and type(parent) is dict:
         return None  # as Kubernetes' library
     if value is _MISSING:
         raise inapplicable(f"{name} operation does not apply: doc is missing from path: {_brief(operation['from'])}")

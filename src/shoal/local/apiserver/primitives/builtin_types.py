@@ -108,7 +108,7 @@ def _parse(name: str, text: str) -> Field:
         elif word.startswith("map="):
             list_type, keys = "map", tuple(word[4:].split(","))
         elif word in ("set", "atomic"):
-            list_type = word  # type: ignore[assignment]
+            list_type = "set" if word == "set" else "atomic"
     if list_type is None and merge_key is not None and shape == "list":
         list_type, keys = ("map", (merge_key,)) if merge_key else ("set", ())  # as Kubernetes: the older mark stands in
     if list_type is None:

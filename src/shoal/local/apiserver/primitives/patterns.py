@@ -76,7 +76,7 @@ def find(pattern: str, text: str, most: int = 1) -> list[str]:
     """What matches, from the left; all of it when `most` is negative."""
     found = compiled(pattern)
     _charge(found.programsize * len(text))
-    matches = []
+    matches: list[str] = []
     for match in found.finditer(text):
         if most >= 0 and len(matches) >= most:
             break

@@ -151,7 +151,7 @@ def _key(key: Any) -> str:
     raise bad_request("the body of the request has a key that is not text")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C loader where it was built
     """YAML as Kubernetes reads it: times stay text."""
 
 

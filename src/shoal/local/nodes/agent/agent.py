@@ -23,7 +23,7 @@ from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, NotFound
-from shoal.kube.events import Recorder
+from shoal.kube.events import EventType, Recorder
 from shoal.kube.runtime import Controller
 from shoal.local.nodes.agent.admission import Refusal, Room, failed_status
 from shoal.local.nodes.agent.names import Names
@@ -125,8 +125,8 @@ class Agent:
             run.stop(grace, keep=True)
         await asyncio.gather(*(run.finished.wait() for run in self._runs.values()))
 
-    def announce(self, pod: Json, kind: str, reason: str, message: str) -> None:
-        self._recorder.event({"apiVersion": "v1", "kind": "Pod", **pod}, kind, reason, message)  # type: ignore[arg-type]
+    def announce(self, pod: Json, kind: EventType, reason: str, message: str) -> None:
+        self._recorder.event({"apiVersion": "v1", "kind": "Pod", **pod}, kind, reason, message)
 
     async def logs(self, namespace: str, name: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         """The log of a container of one of our pods, as chunks."""

@@ -237,7 +237,8 @@ class ContainerRun:
             ended = await process.wait()
         finally:
             await watching.end()
-            self.process = process if asyncio.current_task().cancelling() else None  # type: ignore[union-attr]
+            task = asyncio.current_task()
+            self.process = process if task is not None and task.cancelling() else None
         lasted = self.host.clock.monotonic() - began
         self._failures = 0 if lasted > STEADY else self._failures
         if gated and ended.exit_code == 1 and lasted < RAY_START_WINDOW and not watching.ray_was_up:

@@ -72,7 +72,7 @@ def _chosen(given: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _by_library() -> tuple[Gpu, ...]:
-    import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import pynvml
 
     pynvml.nvmlInit()
     found = []

@@ -4,6 +4,8 @@ Run as `python -I echo.py PORT [TEXT]`. Where pods share the machine's network i
 when the port is one that only root may have, on one of the pod's block, written down where others look it up.
 """
 
+from __future__ import annotations
+
 import http.server
 import json
 import os
@@ -15,7 +17,7 @@ PLACE = 15
 class Echo(http.server.BaseHTTPRequestHandler):
     text = ""
 
-    def answer(self):
+    def answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length > 0 else b""
         text = f"{self.command} {self.path} {self.request_version}\r\n{self.headers}".encode() + body
@@ -30,7 +32,7 @@ class Echo(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = answer
 
 
-def server(address, port):
+def server(address: str, port: int) -> http.server.ThreadingHTTPServer:
     try:
         return http.server.ThreadingHTTPServer((address, port), Echo)
     except PermissionError:

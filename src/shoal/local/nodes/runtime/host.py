@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.events import EventType
 from shoal.local.images import ImageTable
 from shoal.local.nodes.runtime.devices import Gpu
 from shoal.local.nodes.runtime.gate import StartGate
@@ -16,11 +17,11 @@ from shoal.local.nodes.runtime.memorywatch import MemoryWatch
 from shoal.local.nodes.runtime.sources import Sources
 from shoal.local.nodes.sandbox import Sandbox
 
-Announce = Callable[[Json, str, str, str], None]
+Announce = Callable[[Json, EventType, str, str], None]
 """An event about a pod: the pod, Normal or Warning, reason, message."""
 
 
-def _silent(pod: Json, kind: str, reason: str, message: str) -> None:
+def _silent(pod: Json, kind: EventType, reason: str, message: str) -> None:
     return None
 
 

@@ -6,12 +6,19 @@ names, localhost, standard ports) into real ones. Standard library only; run as 
 It must never end another pod's Ray: `stop` signals descendants of this pod's own containers alone.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import socket
 import sys
 import time
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 # flag of `ray start`, its default, its place in the pod's block
 FLAGS = {
@@ -28,16 +35,16 @@ HEAD_ONLY = ("--port", "--ray-client-server-port")
 FORCED = {"--min-worker-port": "0", "--max-worker-port": "0"}
 
 
-class Pod:
+class RayPod:
     """What the agent wrote down about this pod and its neighbours."""
 
-    def __init__(self, environment):
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self.directory = environment.get("SHOAL_POD_DIR", "")
         self.address = environment.get("SHOAL_POD_IP", "")
         self.base = int(environment.get("SHOAL_PORT_BASE") or 0)
         self.scratch = environment.get("SHOAL_SCRATCH", "")
 
-    def resolve(self, host, port):
+    def resolve(self, host: str, port: int) -> tuple[str, int] | None:
         """Where host:port of the manifest really is."""
         address = self.address if host in ("localhost", "127.0.0.1") and self.base else self.named(host)
         if address is None:
@@ -49,28 +56,28 @@ class Pod:
             number = base + place if base and place is not None else port
         return address, number
 
-    def named(self, host):
+    def named(self, host: str) -> str | None:
         for line in read(os.path.join(self.directory, "hosts")).splitlines():
             words = line.partition("#")[0].split()
             if host in words[1:]:
                 return words[0]
         try:
-            return socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0]
+            return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
         except OSError:
             return None
 
-    def neighbour(self, address):
+    def neighbour(self, address: str) -> tuple[int, dict[str, int]]:
         """Port block and recorded ports of the pod at this address."""
         found = self.peers().get(address)
         if found is None:
             return 0, {}
-        return found["base"], written(found["directory"], "ports.json", {})
+        return found["base"], written(found["directory"], "ports.json")
 
-    def peers(self):
-        return written(os.path.dirname(self.directory), "peers.json", {})
+    def peers(self) -> dict[str, Any]:
+        return written(os.path.dirname(self.directory), "peers.json")
 
 
-def read(path):
+def read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -78,16 +85,20 @@ def read(path):
         return ""
 
 
-def written(directory, name, otherwise):
+def written(directory: str, name: str) -> dict[str, Any]:
+    """A JSON object that the agent wrote, or an empty one."""
     try:
-        return json.loads(read(os.path.join(directory, name)))
+        found: dict[str, Any] = json.loads(read(os.path.join(directory, name)))
     except ValueError:
-        return otherwise
+        return {}
+    return found
 
 
-def taken(arguments, wanted):
+def taken(arguments: list[str], wanted: tuple[str, ...]) -> tuple[list[str], list[tuple[str, str]]]:
     """Command line words, and what these flags were given as (flag, value); words of other flags stay as they are."""
-    words, given, index = [], [], 0
+    words: list[str] = []
+    given: list[tuple[str, str]] = []
+    index = 0
     while index < len(arguments):
         flag, sign, value = arguments[index].partition("=")
         if flag not in wanted:
@@ -101,12 +112,13 @@ def taken(arguments, wanted):
     return words, given
 
 
-def start_arguments(arguments, pod):
+def start_arguments(arguments: list[str], pod: RayPod) -> list[str]:
     """`ray start` with the pod's own address, ports and directory."""
     kept, given = taken(
         arguments, (*FLAGS, *FORCED, "--address", "--node-ip-address", "--temp-dir", "--dashboard-host")
     )
-    chosen, recorded, head = dict(given), {}, "--head" in kept
+    chosen, head = dict(given), "--head" in kept
+    recorded: dict[str, int] = {}
     if "--address" in chosen:
         kept.append(f"--address={real_address(chosen['--address'], pod)}")
     for flag, (default, place) in FLAGS.items():
@@ -119,13 +131,13 @@ def start_arguments(arguments, pod):
     kept += [f"--node-ip-address={pod.address}", f"--temp-dir={pod.scratch}"]
     if head:
         kept.append(f"--dashboard-host={pod.address}")
-    known = written(pod.directory, "ports.json", {})
+    known = written(pod.directory, "ports.json")
     with open(os.path.join(pod.directory, "ports.json"), "w", encoding="utf-8") as file:
         json.dump({**known, **recorded}, file)
     return kept
 
 
-def real_address(text, pod):
+def real_address(text: str, pod: RayPod) -> str:
     """`[scheme://]host:port` with host and port as they really are; waits for a name that has no address yet."""
     scheme, sign, rest = text.rpartition("://")
     host, colon, port = rest.partition(":")
@@ -138,7 +150,7 @@ def real_address(text, pod):
         time.sleep(0.25)
 
 
-def translate(arguments, pod):
+def translate(arguments: list[str], pod: RayPod) -> list[str]:
     """Any `ray` command line. Only addresses change; every other word reaches Ray as it was written."""
     if arguments[:1] == ["start"]:
         return ["start", *start_arguments(arguments[1:], pod)]
@@ -154,9 +166,10 @@ def translate(arguments, pod):
     return translated
 
 
-def stop_own(pod):
+def stop_own(pod: RayPod) -> None:
     """End the Ray of this pod and of no other: SIGTERM to its `ray start` processes."""
-    parents, lines = {}, {}
+    parents: dict[int, int] = {}
+    lines: dict[int, bytes] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -184,9 +197,9 @@ def stop_own(pod):
     print(f"Stopped {stopped} Ray node(s) of this pod.", flush=True)
 
 
-def wait(host, port):
+def wait(host: str, port: int) -> None:
     """Exit when host:port accepts a connection."""
-    pod, began, said = Pod(os.environ), time.monotonic(), 0.0
+    pod, began, said = RayPod(os.environ), time.monotonic(), 0.0
     print(f"waiting for {host}:{port}", flush=True)
     while True:
         found = pod.resolve(host, port) if pod.base else (host, port)
@@ -204,8 +217,8 @@ def wait(host, port):
         time.sleep(0.25)
 
 
-def ray(real, arguments):
-    pod = Pod(os.environ)
+def ray(real: str, arguments: list[str]) -> None:
+    pod = RayPod(os.environ)
     environment = dict(os.environ)
     if arguments[:1] == ["stop"]:
         stop_own(pod)

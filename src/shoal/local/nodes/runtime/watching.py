@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.api.meta import Json
+from shoal.kube.events import EventType
 from shoal.local.nodes.runtime import planning, rayenv, raylife
 from shoal.local.nodes.runtime.probes import Prober, Verdict, follow
 from shoal.local.nodes.runtime.process import ContainerProcess
@@ -164,5 +165,5 @@ class Watching:
             self.over_memory = True
             self._process.stop(0.0)
 
-    def _announce(self, kind: str, reason: str, message: str) -> None:
+    def _announce(self, kind: EventType, reason: str, message: str) -> None:
         self._host.announce(self._pod, kind, reason, message)

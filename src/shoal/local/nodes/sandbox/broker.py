@@ -5,6 +5,8 @@ is used. Standard library only; run as `python -I -S broker.py FD`. Ends with th
 Loopback addresses are refused unless the request says otherwise: they would be the machine's, not a pod's.
 """
 
+from __future__ import annotations
+
 import ctypes
 import ipaddress
 import json
@@ -14,10 +16,15 @@ import socket
 import sys
 import threading
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
 PATIENCE = 30.0
 
 
-def answer(request, back):
+def answer(request: dict[str, Any], back: socket.socket) -> None:
     """One socket, or the words that say why not, to `back`."""
     with back:
         try:
@@ -27,13 +34,13 @@ def answer(request, back):
             back.sendall(json.dumps({"error": str(error)}).encode())
 
 
-def opened(request):
+def opened(request: dict[str, Any]) -> socket.socket:
     if request["kind"] == "datagram":
         return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     host, port = request["host"], int(request["port"])
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if not request.get("loopback"):
-        refuse_machine(entry[4][0] for entry in found)
+        refuse_machine(str(entry[4][0]) for entry in found)
     refusal = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in found:  # never looked up again: the next answer may be another
         made = socket.socket(family, kind, protocol)
@@ -47,18 +54,18 @@ def opened(request):
     raise refusal
 
 
-def refuse_machine(addresses):
+def refuse_machine(addresses: Iterable[str]) -> None:
     """The machine's own loopback, however it is written; the kernel takes an unspecified address for it, too."""
     for text in addresses:
         written = ipaddress.ip_address(text.partition("%")[0])
-        meant = written
+        meant: ipaddress.IPv4Address | ipaddress.IPv6Address = written
         if written.version == 6 and int(written) >> 32 in (0, 0xFFFF):  # ::127.0.0.1 and ::ffff:127.0.0.1
             meant = ipaddress.IPv4Address(int(written) & 0xFFFFFFFF)
         if any(one.is_loopback or one.is_unspecified for one in (written, meant)):
             raise ValueError("loopback addresses are not reached from here")
 
 
-def serve(channel):
+def serve(channel: socket.socket) -> None:
     while True:
         text, descriptors, _, _ = socket.recv_fds(channel, 65536, 1)
         if not text:

@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,7 +69,7 @@ class NetnsSandbox:
         for pod_id in list(self._given):
             await self.close(Address(pod_id, self._given[pod_id]))
         for name in self.leftovers():
-            await self._do(lambda name=name: netlink.remove_namespace(Path(NETNS_DIRECTORY, name)))  # type: ignore[misc]
+            await self._do(partial(netlink.remove_namespace, Path(NETNS_DIRECTORY, name)))
         await self._do(lambda: nat.close_way(self.mark))
         await self._do(lambda: netlink.remove_link(self.bridge))
         self._inside.shutdown(wait=False)

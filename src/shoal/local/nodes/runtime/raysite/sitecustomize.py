@@ -29,12 +29,12 @@ def _install(paths: list[tuple[str, str]]) -> None:
 
     original = subprocess.Popen.__init__
 
-    def start(self, args, *rest, **options):  # type: ignore[no-untyped-def]
+    def start(self: object, args: object, *rest: object, **options: object) -> None:
         if options.get("shell") and isinstance(args, str):
             args = mapped(args, paths)
-        original(self, args, *rest, **options)
+        original(self, args, *rest, **options)  # type: ignore[call-overload]  # whatever its caller gave
 
-    subprocess.Popen.__init__ = start  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = start  # type: ignore[method-assign]  # this is what the module is for
 
 
 def _run_the_next() -> None:

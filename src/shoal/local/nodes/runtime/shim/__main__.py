@@ -6,10 +6,10 @@ import sys
 sys.path.append(os.path.dirname(sys.path.pop(0)))  # where `shim` itself is found; last, so that it hides nothing
 
 if sys.argv[1] == "run":
-    from shim.outer import run
+    from shim.outer import run  # type: ignore[import-not-found]  # found by the path above
 
     run(sys.argv[2], int(sys.argv[3]))
 elif sys.argv[1] == "enter":
-    from shim.entering import enter
+    from shim.entering import enter  # type: ignore[import-not-found]  # found by the path above
 
     enter(sys.argv[2], sys.argv[3:])

@@ -5,6 +5,8 @@ client will type), 1 and 2 output, 4 a new size of the terminal, 255 the end of 
 read holds the container up, as with every container runtime, but not for ever: then it is let go.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -13,6 +15,10 @@ import socket
 import struct
 import termios
 import time
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from typing import Any
 
 STDIN, STDOUT, STDERR, RESIZE, CLOSE = 0, 1, 2, 4, 255
 END_OF_FILE = b"\x04"  # what a terminal makes of Ctrl-D
@@ -26,52 +32,60 @@ PATIENCE = 10.0
 class Streams:
     """What the container's main process gets as its own (`stdin`, `stdout`, `stderr`), and our ends of it."""
 
-    def __init__(self, stdin, stdout, stderr, typed, read, terminal):
+    def __init__(
+        self, stdin: int, stdout: int, stderr: int, typed: int | None, read: dict[int, str], terminal: bool
+    ) -> None:
         self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.typed = typed
         self.read = read
         self.terminal = terminal
 
-    def close_theirs(self):
+    def close_theirs(self) -> None:
         for descriptor in {self.stdin, self.stdout, self.stderr}:
             os.close(descriptor)
 
-    def close_ours(self):
-        for descriptor in {*self.read, self.typed} - {None}:
+    def close_ours(self) -> None:
+        for descriptor in {*self.read, *(() if self.typed is None else (self.typed,))}:
             os.close(descriptor)
 
 
-def open_streams(plan):
+def open_streams(plan: dict[str, Any]) -> Streams:
     if plan.get("tty"):
         ours, theirs = pty.openpty()
         os.set_blocking(ours, False)
         return Streams(theirs, theirs, theirs, ours, {ours: "stdout"}, True)
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
-    stdin, typed = os.pipe() if plan.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
+    typed: int | None = None
+    if plan.get("stdin"):
+        stdin, typed = os.pipe()
+    else:
+        stdin = os.open(os.devnull, os.O_RDONLY)
     for descriptor in (out_read, err_read, *((typed,) if typed is not None else ())):
         os.set_blocking(descriptor, False)
     return Streams(stdin, out_write, err_write, typed, {out_read: "stdout", err_read: "stderr"}, False)
 
 
 class Client:
-    def __init__(self, connection):
+    """One connection that looks at the container, and what it has not read yet."""
+
+    def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.unread = []
+        self.unread: list[bytes] = []
         self.size = 0
         self.types = False
-        self.full_since = None
+        self.full_since: float | None = None
 
 
 class Attached:
-    def __init__(self, streams, once):
+    def __init__(self, streams: Streams, once: bool) -> None:
         """`once`: what the container reads ends with the first client who types."""
         self.streams = streams
         self.once = once
-        self.clients = {}
+        self.clients: dict[socket.socket, Client] = {}
         self.typed = b""
         self.ending = False
-        self.listener = None
+        self.listener: socket.socket | None = None
         with contextlib.suppress(OSError):  # on a full disk nobody looks
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             listener.setblocking(False)
@@ -82,15 +96,15 @@ class Attached:
 
     # --- for select
 
-    def readable(self):
+    def readable(self) -> list[socket.socket]:
         found = [self.listener] if self.listener is not None else []
         return found + (list(self.clients) if len(self.typed) < MOST_TYPED else [])
 
-    def writable(self):
-        found = [connection for connection, client in self.clients.items() if client.unread]
+    def writable(self) -> list[socket.socket | int]:
+        found: list[socket.socket | int] = [connection for connection, client in self.clients.items() if client.unread]
         return [*found, self.streams.typed] if self.typed and self.streams.typed is not None else found
 
-    def held_up(self):
+    def held_up(self) -> bool:
         """Whether a client reads too slowly; one that has done so for long is let go."""
         for client in list(self.clients.values()):
             if client.full_since is not None and time.monotonic() - client.full_since > PATIENCE:
@@ -99,19 +113,19 @@ class Attached:
 
     # --- both ways
 
-    def show(self, stream, data):
+    def show(self, stream: str, data: bytes) -> None:
         for client in self.clients.values():
             self._put(client, bytes([STDOUT if stream == "stdout" else STDERR]) + data)
 
-    def take(self, connection, unfinished):
+    def take(self, connection: socket.socket, unfinished: bytes) -> None:
         """Something came from a client, or a client came; `unfinished` is the line that a terminal shows by now."""
         if connection is self.listener:
             with contextlib.suppress(OSError):
-                accepted, _ = self.listener.accept()
+                accepted, _ = connection.accept()
                 accepted.setblocking(False)
-                client = self.clients[accepted] = Client(accepted)
+                arrived = self.clients[accepted] = Client(accepted)
                 if self.streams.terminal and unfinished:
-                    self._put(client, bytes([STDOUT]) + unfinished)
+                    self._put(arrived, bytes([STDOUT]) + unfinished)
             return
         client = self.clients.get(connection)
         if client is None:
@@ -135,11 +149,13 @@ class Attached:
             self.typed += END_OF_FILE if self.streams.terminal and not self.ending else b""
             self._end_input()
 
-    def give(self, target):
+    def give(self, target: socket.socket | int) -> None:
         """A client or the container can take more."""
-        if target != self.streams.typed:
+        if not isinstance(target, int):
             if target in self.clients:  # else it went while others were listened to
                 self._send(self.clients[target])
+            return
+        if target != self.streams.typed:  # closed while others were listened to
             return
         try:
             self.typed = self.typed[os.write(target, self.typed[:4096]) :]
@@ -149,7 +165,7 @@ class Attached:
             self.typed = b""
         self._close_if_done()
 
-    def finish(self):
+    def finish(self) -> None:
         """The container has ended: what was said goes to whoever still reads."""
         for client in list(self.clients.values()):
             with contextlib.suppress(OSError):
@@ -162,12 +178,12 @@ class Attached:
 
     # --- within
 
-    def _put(self, client, message):
+    def _put(self, client: Client, message: bytes) -> None:
         client.unread.append(message)
         client.size += len(message)
         self._send(client)
 
-    def _send(self, client):
+    def _send(self, client: Client) -> None:
         try:
             while client.unread:
                 client.connection.send(client.unread[0])
@@ -181,17 +197,17 @@ class Attached:
         elif client.full_since is None:
             client.full_since = time.monotonic()
 
-    def _drop(self, client):
+    def _drop(self, client: Client) -> None:
         self.clients.pop(client.connection, None)
         client.connection.close()
         if client.types and self.once and not self.streams.terminal:
             self._end_input()
 
-    def _end_input(self):
+    def _end_input(self) -> None:
         self.ending = True
         self._close_if_done()
 
-    def _close_if_done(self):
+    def _close_if_done(self) -> None:
         if self.ending and not self.typed and not self.streams.terminal and self.streams.typed is not None:
             os.close(self.streams.typed)
             self.streams.typed = None

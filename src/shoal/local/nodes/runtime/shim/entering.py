@@ -6,6 +6,8 @@ that nobody reaps would keep the container's PID namespace from ending; where th
 the background would belong to nobody.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -26,11 +28,15 @@ from .kernel import (
     start_time,
 )
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 NOT_STARTED = 126
 CALLER_GONE = 137
 
 
-def enter(directory, argv):
+def enter(directory: str, argv: list[str]) -> NoReturn:
     """Run argv where the container of DIR runs, with its environment; stdin, stdout and stderr are the caller's."""
     code_read, code_write = os.pipe()
     here_read, here_write = os.pipe()  # nothing is ever written: it ends with us
@@ -52,7 +58,7 @@ def enter(directory, argv):
 class Keeper:
     """Holds DIR as long as it has anything to keep: the container's end waits for that."""
 
-    def __init__(self, directory, argv, caller, answer):
+    def __init__(self, directory: str, argv: list[str], caller: int, answer: int) -> None:
         self.caller, self.answer = caller, answer
         self.told = False
         os.setsid()
@@ -69,7 +75,7 @@ class Keeper:
         for place in (0, 1, 2):  # whoever reads what the command says waits until nobody holds the other end
             os.dup2(silence, place)
 
-    def _container(self, directory):
+    def _container(self, directory: str) -> int:
         """Becomes readable when the container ends."""
         try:
             with open(os.path.join(directory, "state.json"), encoding="utf-8") as file:
@@ -82,7 +88,7 @@ class Keeper:
             pass
         raise StartFailed("the container is not running")
 
-    def _hear_children(self):
+    def _hear_children(self) -> int:
         read, write = os.pipe()
         for descriptor in (read, write):
             os.set_blocking(descriptor, False)
@@ -90,7 +96,7 @@ class Keeper:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         return read
 
-    def _start(self, argv):
+    def _start(self, argv: list[str]) -> int:
         """Only the command moves into the container: its keeper has to see the machine's processes."""
         plan = self.plan
         wanted = (
@@ -110,7 +116,7 @@ class Keeper:
             os.close(descriptor)
         return command
 
-    def _be_command(self, argv, spaces):
+    def _be_command(self, argv: list[str], spaces: list[int]) -> NoReturn:
         try:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.set_wakeup_fd(-1)
@@ -131,7 +137,7 @@ class Keeper:
         finally:
             os._exit(NOT_STARTED)
 
-    def keep(self):
+    def keep(self) -> NoReturn:
         """Until nothing that the command started is left."""
         while True:
             sources = [self.container, self.wake] if self.told else [self.container, self.wake, self.caller]
@@ -146,7 +152,7 @@ class Keeper:
                 self._tell(CALLER_GONE)
                 os._exit(0)
 
-    def _reap(self):
+    def _reap(self) -> bool:
         """Whether any child is left; the command's own end is told at once."""
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -158,7 +164,7 @@ class Keeper:
                     self._tell(128 - code if code < 0 else code)
         return False
 
-    def _tell(self, code):
+    def _tell(self, code: int) -> None:
         if not self.told:
             self.told = True
             with contextlib.suppress(OSError):

@@ -1,5 +1,7 @@
 """The inner half: namespaces, the main process, its orphans."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -29,8 +31,14 @@ from .kernel import (
 )
 from .root import build_root
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
-def be_inner(plan, parent, streams, report):
+    from .attached import Streams
+
+
+def be_inner(plan: dict[str, Any], parent: int, streams: Streams, report: int) -> NoReturn:
     status = 0
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL if plan.get("pid_namespace") else signal.SIGTERM)
@@ -47,11 +55,11 @@ def be_inner(plan, parent, streams, report):
         os._exit(status)
 
 
-def say(report, fact):
+def say(report: int, fact: dict[str, object]) -> None:
     os.write(report, json.dumps(fact).encode() + b"\n")
 
 
-def main_code(plan, parent, streams, report):
+def main_code(plan: dict[str, Any], parent: int, streams: Streams, report: int) -> None:
     enter_namespaces(plan)
     failed_read, failed_write = os.pipe()
     main = os.fork()
@@ -61,7 +69,7 @@ def main_code(plan, parent, streams, report):
     streams.close_theirs()
     os.close(failed_write)
 
-    def forward(*_):
+    def forward(*_: object) -> None:
         if os.getppid() not in (0, parent):  # the outer half was killed: nobody is left to report to
             kill_descendants(None)
             os._exit(0)
@@ -86,7 +94,7 @@ def main_code(plan, parent, streams, report):
         kill_descendants(None)
 
 
-def become_main(plan, streams, failed):
+def become_main(plan: dict[str, Any], streams: Streams, failed: int) -> NoReturn:
     try:
         os.setsid()
         set_oom_score(0)
@@ -117,7 +125,7 @@ def become_main(plan, streams, failed):
         os._exit(127)
 
 
-def take_identity(plan):
+def take_identity(plan: dict[str, Any]) -> None:
     """Become the user that the security context names; gaining rights afterwards may be forbidden."""
     if plan.get("root"):  # NVIDIA's library would make the nodes of GPUs that are not the container's
         with contextlib.suppress(OSError):  # an ordinary user cannot make any
@@ -133,7 +141,7 @@ def take_identity(plan):
         prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def execute(argv, env):
+def execute(argv: list[str], env: dict[str, str]) -> NoReturn:
     """Become argv, or raise with the words that users know from container runtimes."""
     name = argv[0]
     candidates = (
@@ -148,12 +156,13 @@ def execute(argv, env):
         except OSError as error:
             refusal = refusal or error
     if refusal is not None:
-        raise StartFailed(f'unable to start container process: exec: "{name}": {os.strerror(refusal.errno).lower()}')
-    where = "no such file or directory" if "/" in name else "executable file not found in $PATH"
+        where = os.strerror(refusal.errno or 0).lower()
+    else:
+        where = "no such file or directory" if "/" in name else "executable file not found in $PATH"
     raise StartFailed(f'unable to start container process: exec: "{name}": {where}')
 
 
-def enter_namespaces(plan):
+def enter_namespaces(plan: dict[str, Any]) -> None:
     if plan.get("net_namespace"):
         setns(plan["net_namespace"])
     if plan.get("root"):

@@ -1,5 +1,7 @@
 """What the shim asks of the kernel, and the processes below it."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
@@ -28,17 +30,17 @@ class StartFailed(Exception):
     """The main process could not be started; the text is what a user reads in the container's state."""
 
 
-def check(result, what):
+def check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def unshare(flags):
+def unshare(flags: int) -> None:
     check(libc.unshare(flags), "unshare")
 
 
-def setns(path):
+def setns(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         check(libc.setns(descriptor, 0), f"enter {path}")
@@ -46,7 +48,7 @@ def setns(path):
         os.close(descriptor)
 
 
-def mount(source, target, kind=None, flags=0, data=None):
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
     check(
         libc.mount(
             os.fsencode(source),
@@ -59,26 +61,26 @@ def mount(source, target, kind=None, flags=0, data=None):
     )
 
 
-def prctl(option, value):
+def prctl(option: int, value: int) -> None:
     check(libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
 
 
-def start_time(pid):
+def start_time(pid: int) -> int:
     """Clock ticks since boot at which this process started: with the pid, its identity."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
 
 
-def micros():
+def micros() -> int:
     return time.time_ns() // 1000
 
 
-def set_oom_score(value):
+def set_oom_score(value: int) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(value))
 
 
-def kill_descendants(first):
+def kill_descendants(first: int | None) -> None:
     """SIGKILL all that descends from this process until nothing is left.
 
     `first`, where given, is signalled alone: PID 1 of a namespace takes its own along, and we adopt what it leaves.
@@ -97,8 +99,8 @@ def kill_descendants(first):
         time.sleep(0.002)
 
 
-def descendants(root):
-    children = {}
+def descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -107,7 +109,8 @@ def descendants(root):
             except (OSError, IndexError):
                 continue
             children.setdefault(parent, []).append(int(name))
-    found, todo = [], [root]
+    found: list[int] = []
+    todo = [root]
     while todo:
         below = children.get(todo.pop(), [])
         found += below

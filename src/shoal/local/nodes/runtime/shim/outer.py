@@ -1,11 +1,14 @@
 """The outer half: output, input, status, stopping."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
 import os
 import select
 import signal
+import socket
 import time
 
 from .attached import CHUNK, Attached, open_streams
@@ -24,10 +27,14 @@ from .kernel import (
 )
 from .output import Log
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from typing import Any
+
 KEEPERS_PATIENCE = 10.0
 
 
-def write_json(directory, name, value):
+def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
     """Whole or not at all: written beside and renamed."""
     partial = os.path.join(directory, f".{name}.partial")
     with open(partial, "w", encoding="utf-8") as file:
@@ -35,13 +42,13 @@ def write_json(directory, name, value):
     os.replace(partial, os.path.join(directory, name))
 
 
-def run(directory, notify):
+def run(directory: str, notify: int) -> None:
     os.chdir(directory)
     write_json(directory, "shim.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
     with open("plan.json", encoding="utf-8") as file:
         plan = json.load(file)
-    with open("reserve", "wb") as file:
-        file.write(bytes(8192))
+    with open("reserve", "wb") as reserve:
+        reserve.write(bytes(8192))
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     for path in plan.get("cgroups", ()):
         with contextlib.suppress(OSError), open(path, "w") as file:
@@ -53,7 +60,7 @@ def run(directory, notify):
 class Outer:
     """One container from here on, until nothing of it is left."""
 
-    def __init__(self, directory, notify, plan):
+    def __init__(self, directory: str, notify: int, plan: dict[str, Any]) -> None:
         self.directory, self.notify, self.plan = directory, notify, plan
         self.stop_wanted = False
         self.wake = self._hear_signals()
@@ -68,9 +75,10 @@ class Outer:
         self.attached = Attached(self.streams, plan.get("stdin_once", False))
         self.identity = {"pid": os.getpid(), "start": start_time(os.getpid())}
         self.identity |= {"inner": self.inner, "innerStart": start_time(self.inner)}
-        self.unparsed, self.result = b"", {}
+        self.unparsed = b""
+        self.result: dict[str, Any] = {}
 
-    def _hear_signals(self):
+    def _hear_signals(self) -> int:
         read, write = os.pipe()
         for descriptor in (read, write):
             os.set_blocking(descriptor, False)
@@ -81,10 +89,10 @@ class Outer:
             signal.signal(ignored, signal.SIG_IGN)
         return read
 
-    def _on_stop(self, *_):
+    def _on_stop(self, *_: object) -> None:
         self.stop_wanted = True
 
-    def _fork(self, report, report_write):
+    def _fork(self, report: int, report_write: int) -> int:
         if self.plan.get("pid_of"):
             enter_pid_namespace(self.plan["pid_of"])
         elif self.plan.get("pid_namespace"):
@@ -101,8 +109,9 @@ class Outer:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return inner
 
-    def run(self):
-        deadline = ended = None
+    def run(self) -> None:
+        deadline: float | None = None
+        ended: int | None = None
         stopping = False
         while ended is None or self.sources:
             if not self._wait(deadline, ended is not None):
@@ -130,7 +139,7 @@ class Outer:
         write_last(self.directory, self.result)
         tell(self.notify, "exited")
 
-    def _wait(self, deadline, ended):
+    def _wait(self, deadline: float | None, ended: bool) -> bool:
         """Until something happened, and do it; False when all is said."""
         held_up = self.attached.held_up()
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -139,22 +148,21 @@ class Outer:
         if ended:
             timeout = 0.5  # what is left in the pipes, and no longer: a stranger may hold the other end
         heard = [one for one, kind in self.sources.items() if kind == "report" or not held_up or ended]
-        reads, writes, _ = select.select(
-            [self.wake, *heard, *self.attached.readable()], self.attached.writable(), [], timeout
-        )
+        sources: list[int | socket.socket] = [self.wake, *heard, *self.attached.readable()]
+        reads, writes, _ = select.select(sources, self.attached.writable(), [], timeout)
         for source in reads:
-            if source == self.wake:
+            if not isinstance(source, int):
+                self.attached.take(source, self.log.rest["stdout"])
+            elif source == self.wake:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake, 512)
             elif source in self.sources:
                 self._read(source)
-            else:
-                self.attached.take(source, self.log.rest["stdout"])
         for target in writes:
             self.attached.give(target)
         return not ended or any(source in heard for source in reads)
 
-    def _read(self, source):
+    def _read(self, source: int) -> None:
         try:
             data = os.read(source, CHUNK)
         except BlockingIOError:
@@ -171,7 +179,7 @@ class Outer:
             self.log.take(self.sources[source], data)
             self.attached.show(self.sources[source], data)
 
-    def _believe(self, data):
+    def _believe(self, data: bytes) -> None:
         """What the inner half reports, line by line."""
         *whole, self.unparsed = (self.unparsed + data).split(b"\n")
         for line in whole:
@@ -183,7 +191,7 @@ class Outer:
                 tell(self.notify, "started")
 
 
-def enter_pid_namespace(target):
+def enter_pid_namespace(target: tuple[int, int]) -> None:
     """Children of this process are born where a container's processes live, and end with them."""
     pid, start = target
     held = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
@@ -195,17 +203,18 @@ def enter_pid_namespace(target):
         os.close(held)
 
 
-def await_commands(directory):
+def await_commands(directory: str) -> None:
     """Until the keepers of commands inside the container, who hear of its end, have ended what those left."""
     held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     limit = time.monotonic() + KEEPERS_PATIENCE
     while time.monotonic() < limit:
         with contextlib.suppress(OSError):
-            return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         time.sleep(0.005)
 
 
-def write_last(directory, result):
+def write_last(directory: str, result: dict[str, Any]) -> None:
     """How it ended matters more than what it said: on a full disk the reserve goes for it, then the older log."""
     for given_up in (None, "reserve", "log.1", "log"):
         with contextlib.suppress(OSError):
@@ -217,12 +226,12 @@ def write_last(directory, result):
         os.unlink(os.path.join(directory, "reserve"))
 
 
-def tell(notify, word):
+def tell(notify: int, word: str) -> None:
     with contextlib.suppress(OSError):  # the agent may be gone; the files say the same
         os.write(notify, word.encode() + b"\n")
 
 
-def read_grace(directory, plan):
+def read_grace(directory: str, plan: dict[str, Any]) -> float:
     try:
         with open(os.path.join(directory, "stop"), encoding="utf-8") as file:
             return float(file.read())
@@ -230,7 +239,7 @@ def read_grace(directory, plan):
         return float(plan.get("grace", 30))
 
 
-def reap(inner):
+def reap(inner: int) -> int | None:
     """Reap whatever is there to reap; the inner's status once it came."""
     found = None
     while True:

@@ -1,5 +1,7 @@
 """A container's output on disk: lines stamped as container runtimes do."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import time
@@ -8,13 +10,13 @@ import time
 class Log:
     """One container's output in lines stamped as container runtimes do; capped, and never a reason to stop reading."""
 
-    def __init__(self, path, cap):
+    def __init__(self, path: str, cap: int) -> None:
         self.path, self.cap = path, cap
         self.rest = {"stdout": b"", "stderr": b""}
         self.file = open(path, "ab", buffering=0)  # noqa: SIM115 - stays open
         self.size = self.file.tell()
 
-    def take(self, stream, data):
+    def take(self, stream: str, data: bytes) -> None:
         lines = (self.rest[stream] + data).split(b"\n")
         self.rest[stream] = lines.pop()
         self.write(stream, b"F", lines)
@@ -22,7 +24,7 @@ class Log:
             self.write(stream, b"P", [self.rest[stream]])
             self.rest[stream] = b""
 
-    def write(self, stream, mark, lines):
+    def write(self, stream: str, mark: bytes, lines: list[bytes]) -> None:
         if not lines:
             return
         now = time.time_ns()
@@ -37,7 +39,7 @@ class Log:
                 self.size = 0
             self.size += self.file.write(text)
 
-    def close(self):
+    def close(self) -> None:
         for stream, rest in self.rest.items():
             if rest:
                 self.write(stream, b"F", [rest])

@@ -1,5 +1,7 @@
 """The container's view of the file system."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
@@ -25,8 +27,12 @@ from .kernel import (
     mount,
 )
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
+if TYPE_CHECKING:
+    from typing import Any
 
-def build_root(work, mounts, plan):
+
+def build_root(work: str, mounts: list[dict[str, Any]], plan: dict[str, Any]) -> None:
     """The machine's own root, every write kept apart, with the pod's volumes at their paths.
 
     Each top-level directory is an overlay whose upper half lies in the container's directory; where that cannot be (the
@@ -47,7 +53,7 @@ def build_root(work, mounts, plan):
             bind_file(entry.path, inside)
         elif entry.name == "dev":
             os.mkdir(inside)
-            bind_devices(inside, plan.get("gpu_nodes") or ())
+            bind_devices(inside, plan.get("gpu_nodes") or [])
         elif entry.name == "sys":
             os.mkdir(inside)
             mount(entry.path, inside, None, MS_BIND | MS_REC)
@@ -72,7 +78,7 @@ def build_root(work, mounts, plan):
     os.chdir("/")
 
 
-def bind_devices(inside, gpu_nodes):
+def bind_devices(inside: str, gpu_nodes: list[str]) -> None:
     """The devices that containers may expect, their own GPUs, and the machine's shared memory.
 
     What a pod makes here stays here.
@@ -109,7 +115,7 @@ def bind_devices(inside, gpu_nodes):
             bind_file(entry.path, copy)
 
 
-def lay_over(work, source, inside, nested, targets):
+def lay_over(work: str, source: str, inside: str, nested: list[str], targets: list[str]) -> None:
     os.mkdir(inside)
     upper, scratch = (os.path.join(work, part, os.path.basename(source)) for part in ("upper", "scratch"))
     os.makedirs(upper, exist_ok=True)
@@ -126,7 +132,7 @@ def lay_over(work, source, inside, nested, targets):
         mirror(source, inside, [target for target in targets if target.startswith(source + "/")])
 
 
-def mirror(source, inside, targets):
+def mirror(source: str, inside: str, targets: list[str]) -> None:
     """Bind a directory read-only; one in which a mount point is missing is rebuilt entry by entry around it."""
     if all(os.path.exists(target) for target in targets):
         mount(source, inside, None, MS_BIND | MS_REC)
@@ -144,13 +150,13 @@ def mirror(source, inside, targets):
             bind_file(entry.path, copy)
 
 
-def bind_file(source, target):
+def bind_file(source: str, target: str) -> None:
     with contextlib.suppress(OSError):
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
         mount(source, target, None, MS_BIND)
 
 
-def place(source, root, target, readonly):
+def place(source: int, root: str, target: str, readonly: bool) -> None:
     """Bind what the descriptor `source` holds at `target`, creating the mount point inside the new root."""
     held = f"/proc/self/fd/{source}"
     point = reach(root, target, os.path.isdir(held))
@@ -162,7 +168,7 @@ def place(source, root, target, readonly):
         make_readonly(root + target)
 
 
-def reach(root, target, directory):
+def reach(root: str, target: str, directory: bool) -> int:
     """Open a mount point below the new root, making what is missing, without following a single link.
 
     What is mounted already may be a container's own volume, and a link in it would lead root out onto the machine.
@@ -186,7 +192,7 @@ def reach(root, target, directory):
     return held
 
 
-def make_readonly(target):
+def make_readonly(target: str) -> None:
     """Flags such as nosuid must be named again: in a user namespace they may not be taken away."""
     flags = os.statvfs(target).f_flag
     kept = flags & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
@@ -194,7 +200,7 @@ def make_readonly(target):
     mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
-def open_beneath(source, sub_path):
+def open_beneath(source: str, sub_path: str) -> int:
     """Open `sub_path` below a volume without following a single link, so that a swap in between leads nowhere."""
     held = os.open(source, os.O_PATH | os.O_CLOEXEC)
     for part in [part for part in sub_path.split("/") if part and part != "."]:
@@ -212,6 +218,6 @@ def open_beneath(source, sub_path):
     return held
 
 
-def mount_points():
+def mount_points() -> list[str]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         return [line.split()[4].replace("\\040", " ") for line in file]
