@@ -10,9 +10,9 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.wrapped import wrapped_objects
+from shoal.controllers.demand import Workers
 from shoal.controllers.demand.app_wrapper import component_pod_sets, component_templates, gang_size, pod_sets
 from shoal.controllers.demand.pod_defaults import defaults_of
-from shoal.controllers.demand.templates import Workers
 from shoal.engine.model import PodSet
 from shoal.engine.nodes.fit import demand_of
 from tests.unit.appwrapper.build import app_wrapper, needs

@@ -313,7 +313,7 @@ async def test_f020_deleted_while_its_admission_is_on_the_way(quiet: Cluster) ->
 
 
 def takes_zero_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.controllers.demand.templates._count", lambda value, default: value or default)
+    monkeypatch.setattr("shoal.controllers.demand.reading.count", lambda value, default: value or default)
     impatient(monkeypatch)
 
 

@@ -15,11 +15,11 @@ from shoal.api.codec import opened
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed, in_its_class
+from shoal.controllers.demand.ray import Workers
 from shoal.controllers.demand.templates import (
     LAUNCHER,
     SUBMITTER,
     Template,
-    Workers,
     as_made,
     is_known,
     pods_at_start,

@@ -12,21 +12,16 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.controllers.ray.ray_kind import translate
-from shoal.controllers.ray.ray_kind.launcher import RESOURCES
-from shoal.controllers.ray.settings import RaySidecars, Settings
+from shoal.controllers.demand import ray, reading
+from shoal.controllers.demand.ray import RayPods, Workers
+from shoal.controllers.demand.reading import listing, mapping
+from shoal.controllers.ray.settings import RaySidecars
 
-Workers = Literal["maximum", "minimum", "replicas"]
 Path = tuple[str | int, ...]
 
 SEARCH_DEPTH = 6
 SUBMITTER = "submitterPodTemplate"
 LAUNCHER = "launcher"
-_SUBMITTER: Json = {"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}
-_DEFAULT_SUBMITTER: Json = {"spec": {"containers": [_SUBMITTER]}}
-"""What the pod that submits a RayJob asks for where nothing else is said."""
-_AUTOSCALER: Json = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}}
-"""What Ray's autoscaler beside the head asks for where nothing else is said."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -54,9 +49,8 @@ def templates(obj: Json, workers: Workers = "replicas") -> tuple[Template, ...]:
 
 
 def as_made(template: Template, sidecars: RaySidecars) -> Json:
-    """A template's content with the containers that its pods will have besides."""
-    added = {"head": sidecars.head, "worker": sidecars.worker, "": ()}[template.role]
-    return with_containers(template.content, [*added])
+    """A template's content with what its pods will have besides."""
+    return ray.as_made(template.role, template.content, sidecars)
 
 
 def is_known(obj: Json) -> bool:
@@ -70,7 +64,7 @@ def pods_at_start(obj: Json) -> int:
     An ordered StatefulSet makes one, a JobSet those jobs that wait for no other, a RayJob not yet its submitter, a
     `Ray` not yet its launcher, and what is suspended none at all.
     """
-    spec = _map(obj.get("spec"))
+    spec = mapping(obj.get("spec"))
     if spec.get("suspend") is True or spec.get("paused") is True:
         return 0
     found = templates(obj)
@@ -86,8 +80,8 @@ def pods_at_start(obj: Json) -> int:
 
 def _waits_for_none(spec: Json, index: int) -> bool:
     """Does this job of a JobSet start at once?"""
-    in_order = _map(spec.get("startupPolicy")).get("startupPolicyOrder") == "InOrder"
-    return not (in_order and index > 0) and not _list(spec.get("replicatedJobs"))[index].get("dependsOn")
+    in_order = mapping(spec.get("startupPolicy")).get("startupPolicyOrder") == "InOrder"
+    return not (in_order and index > 0) and not listing(spec.get("replicatedJobs"))[index].get("dependsOn")
 
 
 def _pod(obj: Json, workers: Workers) -> Iterator[Template]:
@@ -95,112 +89,65 @@ def _pod(obj: Json, workers: Workers) -> Iterator[Template]:
 
 
 def _replicated(obj: Json, workers: Workers) -> Iterator[Template]:
-    spec = _map(obj.get("spec"))
+    spec = mapping(obj.get("spec"))
     if "template" in spec:
-        yield Template(("spec", "template"), _count(spec.get("replicas"), 1), spec["template"])
+        yield Template(("spec", "template"), reading.count(spec.get("replicas"), 1), spec["template"])
 
 
 def _job(obj: Json, workers: Workers) -> Iterator[Template]:
-    spec = _map(obj.get("spec"))
+    spec = mapping(obj.get("spec"))
     yield Template(("spec", "template"), _job_pods(spec), spec.get("template") or {})
 
 
 def _cron_job(obj: Json, workers: Workers) -> Iterator[Template]:
-    spec = _map(_map(_map(obj.get("spec")).get("jobTemplate")).get("spec"))
+    spec = mapping(mapping(mapping(obj.get("spec")).get("jobTemplate")).get("spec"))
     yield Template(("spec", "jobTemplate", "spec", "template"), _job_pods(spec), spec.get("template") or {})
 
 
 def _job_set(obj: Json, workers: Workers) -> Iterator[Template]:
-    for index, job in enumerate(_list(_map(obj.get("spec")).get("replicatedJobs"))):
-        spec = _map(_map(job.get("template")).get("spec"))
+    for index, job in enumerate(listing(mapping(obj.get("spec")).get("replicatedJobs"))):
+        spec = mapping(mapping(job.get("template")).get("spec"))
         path = ("spec", "replicatedJobs", index, "template", "spec", "template")
-        yield Template(path, _count(job.get("replicas"), 1) * _job_pods(spec), spec.get("template") or {})
+        yield Template(path, reading.count(job.get("replicas"), 1) * _job_pods(spec), spec.get("template") or {})
 
 
 def _ray_cluster(obj: Json, workers: Workers) -> Iterator[Template]:
-    yield from _ray_groups(_map(obj.get("spec")), ("spec",), workers)
+    return _of_ray(ray.cluster_pods(mapping(obj.get("spec")), workers), ("spec",))
 
 
 def _ray_job(obj: Json, workers: Workers) -> Iterator[Template]:
-    spec = _map(obj.get("spec"))
-    if spec.get("clusterSelector"):
-        return
-    mode = spec.get("submissionMode") or "K8sJobMode"
-    beside = [_SUBMITTER] if mode == "SidecarMode" and not _brings_submitter(spec) else []
-    yield from _ray_groups(_map(spec.get("rayClusterSpec")), ("spec", "rayClusterSpec"), workers, beside)
-    if mode == "K8sJobMode":
-        given = spec.get("submitterPodTemplate")
-        yield Template(("spec", SUBMITTER), 1, given or _DEFAULT_SUBMITTER, is_inside=bool(given))
-
-
-def _brings_submitter(spec: Json) -> bool:
-    """Does the head already have a submitter of the user's, with amounts of its own?"""
-    head = _map(_map(_map(spec.get("rayClusterSpec")).get("headGroupSpec")).get("template"))
-    containers = _list(_map(head.get("spec")).get("containers"))[1:]
-    return any(one.get("name") == "ray-job-submitter" and one.get("resources") for one in containers)
+    spec = mapping(obj.get("spec"))
+    if not spec.get("clusterSelector"):
+        yield from _of_ray(ray.job_pods(spec, workers), ("spec",))
 
 
 def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
-    config = _map(_map(obj.get("spec")).get("rayClusterConfig"))
-    for template in _ray_groups(config, ("spec", "rayClusterConfig"), workers):
+    config = mapping(mapping(obj.get("spec")).get("rayClusterConfig"))
+    for template in _of_ray(ray.cluster_pods(config, workers), ("spec", "rayClusterConfig")):
         yield msgspec.structs.replace(template, role="")  # made by somebody else's operator
 
 
 def _ray(obj: Json, workers: Workers) -> Iterator[Template]:
-    """The templates of the RayCluster that a `Ray` stands for, and the pod that reports when it is up."""
-    translated = translate(obj, Settings())
-    if not translated.spec:
-        return
-    for template in _ray_groups(translated.spec, ("rayCluster",), workers):
-        yield msgspec.structs.replace(template, is_inside=False)
-    yield Template((LAUNCHER,), 1, {"spec": {"containers": [{"resources": RESOURCES}]}}, is_inside=False)
+    for pods in ray.ray_pods(obj, workers):
+        yield from _of_ray([pods], () if pods.role == "launcher" else ("rayCluster",))
+
+
+def _of_ray(found: Iterable[RayPods], below: Path) -> Iterator[Template]:
+    for pods in found:
+        role: Literal["", "head", "worker"] = pods.role if pods.role in ("head", "worker") else ""
+        yield Template((*below, *pods.field), pods.count, pods.content, is_inside=pods.is_written, role=role)
 
 
 def _leader_worker_set(obj: Json, workers: Workers) -> Iterator[Template]:
     """Groups of one leader and the workers that make up its size; without a template of its own it is a worker too."""
-    spec = _map(obj.get("spec"))
-    inner = _map(spec.get("leaderWorkerTemplate"))
-    groups, size = _count(spec.get("replicas"), 1), max(1, _count(inner.get("size"), 1))
+    spec = mapping(obj.get("spec"))
+    inner = mapping(spec.get("leaderWorkerTemplate"))
+    groups, size = reading.count(spec.get("replicas"), 1), max(1, reading.count(inner.get("size"), 1))
     path: Path = ("spec", "leaderWorkerTemplate")
     leaders = 1 if inner.get("leaderTemplate") else 0
     if leaders:
         yield Template((*path, "leaderTemplate"), groups, inner["leaderTemplate"])
     yield Template((*path, "workerTemplate"), groups * (size - leaders), inner.get("workerTemplate") or {})
-
-
-def _ray_groups(spec: Json, path: Path, workers: Workers, beside: Iterable[Json] = ()) -> Iterator[Template]:
-    """`beside` are containers that the operator adds to the head, as it adds Ray's autoscaler."""
-    head = _map(spec.get("headGroupSpec"))
-    added = [*beside]
-    if spec.get("enableInTreeAutoscaling") is True:
-        asked = _map(spec.get("autoscalerOptions")).get("resources")
-        added.append({"name": "autoscaler", "resources": _AUTOSCALER if asked is None else asked})
-    content = with_containers(_map(head.get("template")), added)
-    yield Template((*path, "headGroupSpec", "template"), 1, content, role="head")
-    for index, group in enumerate(_list(spec.get("workerGroupSpecs"))):
-        if group.get("suspend"):
-            continue
-        hosts = max(1, _count(group.get("numOfHosts"), 1))
-        pods = _ray_workers(group, bool(spec.get("enableInTreeAutoscaling")), workers) * hosts
-        content = group.get("template") or {}
-        yield Template((*path, "workerGroupSpecs", index, "template"), pods, content, role="worker")
-
-
-def with_containers(template: Json, added: list[Json]) -> Json:
-    """The template as its pod will be."""
-    spec = _map(template.get("spec"))
-    if not added or not spec:
-        return template
-    return {**template, "spec": {**spec, "containers": [*_list(spec.get("containers")), *added]}}
-
-
-def _ray_workers(group: Json, autoscaled: bool, workers: Workers) -> int:
-    least = _count(group.get("minReplicas"), 0)
-    asked = _count(group.get("replicas"), least)
-    wanted = max(least, min(asked, _count(group.get("maxReplicas"), asked)))  # as many as the operator makes
-    if not autoscaled or workers == "replicas":
-        return wanted
-    return least if workers == "minimum" else max(wanted, _count(group.get("maxReplicas"), wanted))
 
 
 def _searched(value: Any, path: Path, depth: int) -> Iterator[Template]:
@@ -210,28 +157,16 @@ def _searched(value: Any, path: Path, depth: int) -> Iterator[Template]:
     steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, inner in steps:
         named = isinstance(step, str) and step.lower().endswith("template")
-        if named and isinstance(inner, dict) and _map(inner.get("spec")).get("containers"):
-            yield Template((*path, step), _count(value.get("replicas"), 1), inner)
+        if named and isinstance(inner, dict) and mapping(inner.get("spec")).get("containers"):
+            yield Template((*path, step), reading.count(value.get("replicas"), 1), inner)
         else:
             yield from _searched(inner, (*path, step), depth - 1)
 
 
 def _job_pods(spec: Json) -> int:
-    parallel = _count(spec.get("parallelism"), 1)
+    parallel = reading.count(spec.get("parallelism"), 1)
     completions = spec.get("completions")
-    return parallel if completions is None else min(parallel, _count(completions, parallel))
-
-
-def _count(value: Any, default: int) -> int:
-    return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def _map(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Json]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return parallel if completions is None else min(parallel, reading.count(completions, parallel))
 
 
 _READERS: dict[tuple[str, str], Callable[[Json, Workers], Iterator[Template]]] = {

@@ -14,10 +14,9 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.booking import booking_of
 from shoal.api.meta import Json
-from shoal.controllers.demand import RaySidecars
+from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
-from shoal.controllers.demand.templates import with_containers
 from shoal.controllers.queues import checks, elsewhere, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
@@ -136,19 +135,23 @@ def as_stored(workload: Json, defaults: Defaults) -> Json:
 
 
 def with_sidecars(workload: Json, sidecars: RaySidecars) -> Json:
-    """The Workload of a Ray cluster with the containers that our operator will add to its pods."""
+    """The Workload of a Ray cluster with what the operator will add to its pods."""
     owner = controller_of(workload)
-    if sidecars == RaySidecars() or owner is None or owner.get("kind") not in ("RayCluster", "RayJob"):
+    if owner is None or owner.get("kind") not in ("RayCluster", "RayJob"):
         return workload
     spec = workload.get("spec") or {}
-    added = {HEAD: sidecars.head, SUBMITTER: ()}
     pod_sets = [
-        {**one, "template": with_containers(one["template"], [*added.get(str(one.get("name")), sidecars.worker)])}
+        {**one, "template": _as_made(str(one.get("name")), one["template"], sidecars)}
         if isinstance(one.get("template"), dict)
         else one
         for one in spec.get("podSets") or ()
     ]
     return {**workload, "spec": {**spec, "podSets": pod_sets}}
+
+
+def _as_made(pod_set: str, template: Json, sidecars: RaySidecars) -> Json:
+    role = pod_set if pod_set in (HEAD, SUBMITTER) else "worker"
+    return ray.as_made(role, template, sidecars, only_named=True)
 
 
 def check_problems(cluster_queue: Json, world: World) -> list[tuple[str, str]]:

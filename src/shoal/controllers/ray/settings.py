@@ -26,10 +26,12 @@ CONTROLLER_NAME = "ray.io/kuberay-operator"
 
 
 class RaySidecars(msgspec.Struct, frozen=True):
-    """Containers that our Ray operator was told to add to the pods that it makes."""
+    """What the Ray operator adds to the pods of every cluster, whatever the cluster says."""
 
     head: tuple[dict[str, Any], ...] = ()
     worker: tuple[dict[str, Any], ...] = ()
+    waits_for_head: bool = True
+    """Workers begin with a step that waits for their head."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sidecars(self) -> RaySidecars:
         """For whoever counts what a Ray cluster asks for before its pods are there."""
-        return RaySidecars(self.head_sidecars, self.worker_sidecars)
+        return RaySidecars(self.head_sidecars, self.worker_sidecars, self.inject_wait_for_head)
 
 
 def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> Settings:

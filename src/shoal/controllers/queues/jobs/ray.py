@@ -7,35 +7,26 @@ RayCluster never ends by itself; it gives its quota back when it is deleted or s
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.api.quantity import amount
+from shoal.controllers.demand import ray as demand
 from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
-from shoal.errors import BadInput
 
 MOST_POD_SETS = 18
 HEAD, SUBMITTER = "head", "submitter"
-SUBMITTER_CONTAINER = "ray-job-submitter"
-"""KubeRay's name of it, also beside the head."""
-_AUTOSCALER = {"cpu": "500m", "memory": "512Mi"}
-_REDIS_CLEANUP = {"cpu": "200m", "memory": "256Mi"}
-_SUBMITTER_RESOURCES: Json = {
-    "requests": {"cpu": "500m", "memory": "200Mi"},
-    "limits": {"cpu": "1", "memory": "1Gi"},
-}
 
 
 class RayClusters(Suspendable):
     kind: Kind = kinds.RAY_CLUSTER
 
     def pod_sets(self, job: Json) -> list[Json]:
-        return cluster_pod_sets(_spec(job))
+        return _pod_sets(demand.cluster_pods(_spec(job)))
 
     def is_active(self, job: Json) -> bool:
         """Kueue counts only `ready` and so gives quota away while pods still end; we keep it until it is suspended."""
@@ -70,16 +61,7 @@ class RayJobs(Suspendable):
         return bool(_spec(job).get("clusterSelector"))
 
     def pod_sets(self, job: Json) -> list[Json]:
-        spec = _spec(job)
-        sets = cluster_pod_sets(spec.get("rayClusterSpec") or {})
-        mode = spec.get("submissionMode") or "K8sJobMode"
-        if mode == "K8sJobMode":
-            sets.append({"name": SUBMITTER, "count": 1, "template": _kept(_submitter_template(spec))})
-        elif mode == "SidecarMode":
-            sets[0]["template"]["spec"]["containers"].append(
-                {"name": SUBMITTER_CONTAINER, "resources": _SUBMITTER_RESOURCES}
-            )
-        return sets
+        return _pod_sets(demand.job_pods(_spec(job)))
 
     def is_active(self, job: Json) -> bool:
         return _status(job).get("jobDeploymentStatus") not in (None, "", "Suspended")
@@ -137,27 +119,11 @@ class RayJobs(Suspendable):
         return found + elastic_problems(job) + cluster_problems(spec["rayClusterSpec"], where, extra=int(submits))
 
 
-def cluster_pod_sets(spec: Json) -> list[Json]:
-    head = spec.get("headGroupSpec") or {}
-    template = _kept(head.get("template") or {})
-    containers = template["spec"].setdefault("containers", [])
-    if _is_fault_tolerant(spec) and containers:
-        _raise_requests(containers[0], _REDIS_CLEANUP)
-    if spec.get("enableInTreeAutoscaling") is True:
-        given = (spec.get("autoscalerOptions") or {}).get("resources")
-        containers.append(
-            {"name": "autoscaler", "resources": given or {"requests": _AUTOSCALER, "limits": _AUTOSCALER}}
-        )
-    sets: list[Json] = [{"name": HEAD, "count": 1, "template": template}]
-    for group in spec.get("workerGroupSpecs") or []:
-        replicas = group.get("replicas")
-        hosts = group.get("numOfHosts") or 1
-        count = (1 if replicas is None else int(replicas)) * max(1, int(hosts))
-        if count < 0:
-            raise BadInput(f"worker group {group.get('groupName')}: replicas is {replicas}; write 0 or more")
-        name = str(group.get("groupName") or "").lower()
-        sets.append({"name": name, "count": count, "template": _kept(group.get("template") or {})})
-    return sets
+def _pod_sets(found: Iterable[demand.RayPods]) -> list[Json]:
+    return [
+        {"name": pods.group.lower() or pods.role, "count": pods.count, "template": _kept(pods.content)}
+        for pods in found
+    ]
 
 
 def elastic_problems(job: Json) -> list[str]:
@@ -201,31 +167,8 @@ def _restore_cluster(spec: Json, pod_sets: Sequence[Json]) -> None:
 
 
 def _submitter_template(spec: Json) -> Json:
-    given = spec.get("submitterPodTemplate")
-    if given:
-        template: Json = copy.deepcopy(given)
-        return template
-    head = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
-    containers = (head.get("spec") or {}).get("containers") or [{}]
-    container: Json = {
-        "name": SUBMITTER_CONTAINER,
-        "image": containers[0].get("image", ""),
-        "resources": copy.deepcopy(_SUBMITTER_RESOURCES),
-    }
-    return {"spec": {"containers": [container], "restartPolicy": "Never"}}
-
-
-def _is_fault_tolerant(spec: Json) -> bool:
-    return bool((spec.get("gcsFaultToleranceOptions") or {}).get("redisAddress"))
-
-
-def _raise_requests(container: Json, least: Mapping[str, str]) -> None:
-    resources = container.setdefault("resources", {})
-    requests = dict(resources.get("requests") or resources.get("limits") or {})
-    for name, text in least.items():
-        if name not in requests or amount(name, requests[name]) < amount(name, text):
-            requests[name] = text
-    resources["requests"] = requests
+    template: Json = copy.deepcopy(spec.get("submitterPodTemplate") or demand.default_submitter(spec))
+    return template
 
 
 def _kept(template: Any) -> Json:

@@ -7,9 +7,11 @@ from __future__ import annotations
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import builder, fault_tolerance
+from shoal.controllers.ray.pods.containers import same_limits
 from shoal.controllers.ray.settings import Settings
 
 DEADLINE = 300
+AMOUNTS = {"cpu": "200m", "memory": "256Mi"}
 _SCRIPT = (
     "import os; from urllib.parse import urlparse; from ray._private.gcs_utils import cleanup_redis_storage; "
     "address = os.getenv('RAY_REDIS_ADDRESS', '').split(',')[0]; "
@@ -27,12 +29,11 @@ def cleanup_job(cluster: Json, settings: Settings) -> Json:
     labels = {**pod["metadata"]["labels"], names.NODE_TYPE: names.REDIS_CLEANUP}
     spec = pod["spec"]
     ray = spec["containers"][0]
-    amounts = {"cpu": "200m", "memory": "256Mi"}
     ray.update(
         {
             "command": builder.shell(settings),
             "args": [f'python -c "{_SCRIPT}"'],
-            "resources": {"limits": dict(amounts), "requests": dict(amounts)},
+            "resources": same_limits(AMOUNTS),
         }
     )
     for dropped in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "ports"):

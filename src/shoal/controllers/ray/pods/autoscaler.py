@@ -9,10 +9,11 @@ from __future__ import annotations
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import auth
-from shoal.controllers.ray.pods.containers import add_volume, field, mount, mounted_at, put_env
+from shoal.controllers.ray.pods.containers import add_volume, field, mount, mounted_at, put_env, same_limits
 from shoal.controllers.ray.settings import Settings
 
 CONTAINER = "autoscaler"
+AMOUNTS = {"cpu": "500m", "memory": "512Mi"}
 START = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 START_VARIABLE = "KUBERAY_GEN_AUTOSCALER_START_CMD"
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -62,7 +63,7 @@ def _container(cluster: Json, settings: Settings, shell: list[str], image: str) 
         "imagePullPolicy": options.get("imagePullPolicy") or "IfNotPresent",
         "command": list(options.get("command") or shell),
         "args": list(options.get("args") or [START]),
-        "resources": _default_resources() if options.get("resources") is None else view.clone(options["resources"]),
+        "resources": resources(options),
     }
     put_env(container, "RAY_CLUSTER_NAME", field(f"metadata.labels['{names.CLUSTER}']"))
     put_env(container, "RAY_CLUSTER_NAMESPACE", field("metadata.namespace"))
@@ -83,9 +84,10 @@ def _container(cluster: Json, settings: Settings, shell: list[str], image: str) 
     return container
 
 
-def _default_resources() -> Json:
-    amounts = {"cpu": "500m", "memory": "512Mi"}
-    return {"limits": dict(amounts), "requests": dict(amounts)}
+def resources(options: Json) -> Json:
+    """What the container asks for: as `autoscalerOptions` say, which may be nothing at all, else KubeRay's amounts."""
+    given = options.get("resources")
+    return same_limits(AMOUNTS) if given is None else view.clone(given)
 
 
 def service_account_name(cluster: Json) -> str:

@@ -11,11 +11,12 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import auth, fault_tolerance, start_command
 from shoal.controllers.ray.pods.autoscaler import add_autoscaler
-from shoal.controllers.ray.pods.containers import add_volume, field, keep_env, mount, mounted_at, put_env
+from shoal.controllers.ray.pods.containers import add_volume, field, keep_env, mount, mounted_at, put_env, same_limits
 from shoal.controllers.ray.pods.probes import add_probes
 from shoal.controllers.ray.settings import MULTI_HOST_INDEXING, Settings
 
 WAIT_CONTAINER = "wait-gcs-ready"
+WAIT_AMOUNTS = {"cpu": "200m", "memory": "256Mi"}
 START_VARIABLE = "KUBERAY_GEN_RAY_START_CMD"
 DRAIN_VARIABLE = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 _DRAIN_SINCE = (2, 60, 0)
@@ -190,7 +191,6 @@ def _add_shared_memory(spec: Json, ray: Json, params: dict[str, str]) -> None:
 def _add_wait_for_head(spec: Json, cluster: Json, settings: Settings) -> None:
     """Last of the init containers: wait until the head answers, quietly for two minutes, then saying why not."""
     ray = spec["containers"][0]
-    amounts = {"cpu": "200m", "memory": "256Mi"}
     address = start_command.quoted(head_address(cluster, settings))
     script = (
         "waited=0; "
@@ -203,7 +203,7 @@ def _add_wait_for_head(spec: Json, cluster: Json, settings: Settings) -> None:
         "image": ray.get("image"),
         "command": shell(settings),
         "args": [script],
-        "resources": {"limits": dict(amounts), "requests": dict(amounts)},
+        "resources": same_limits(WAIT_AMOUNTS),
     }
     for copied in ("imagePullPolicy", "securityContext", "env", "envFrom", "volumeMounts"):
         if ray.get(copied):

@@ -59,3 +59,8 @@ def add_volume(pod_spec: Json, volume: Json) -> None:
 
 def _entry(variable: str, value: str | Json) -> Json:
     return {"name": variable, "value": value} if isinstance(value, str) else {"name": variable, "valueFrom": value}
+
+
+def same_limits(amounts: dict[str, str]) -> Json:
+    """Resources of a container that gets what it asks for and no more."""
+    return {"limits": dict(amounts), "requests": dict(amounts)}

@@ -23,6 +23,8 @@ from shoal.errors import BadInput
 CONTAINER = observed.SUBMITTER
 K8S_JOB, HTTP, SIDECAR, INTERACTIVE = "K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"
 MODES = (K8S_JOB, HTTP, SIDECAR, INTERACTIVE)
+RESOURCES: Json = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}}
+"""What a submitter asks for where the user says nothing."""
 
 _METADATA_SINCE = (2, 6, 0)
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
@@ -126,7 +128,7 @@ def script(job: Json, *, restartable: bool = False) -> str:
 def submitter_pod_template(job: Json, cluster: Json, settings: Settings) -> Json:
     """The user's template, or ours; the script only where the user has no command of his own."""
     given = view.spec(job).get("submitterPodTemplate")
-    template = view.clone(given) if given else _default_template(cluster)
+    template = view.clone(given) if given else default_template(cluster)
     spec = template.setdefault("spec", {})
     if not spec.get("restartPolicy"):
         spec["restartPolicy"] = "Never"
@@ -193,8 +195,8 @@ def _add_sidecar(cluster: Json, job: Json, settings: Settings) -> None:
     spec = cluster["spec"]["headGroupSpec"]["template"]["spec"]
     spec["restartPolicy"] = "Never"
     restartable = settings.gate(SIDECAR_RESTART)
-    default = _default_template(cluster)["spec"]["containers"][0]
-    own = next((held for held in spec["containers"][1:] if held.get("name") == CONTAINER), None)
+    default = default_template(cluster)["spec"]["containers"][0]
+    own = own_sidecar(spec["containers"])
     container = default if own is None else own  # a user may bring image, resources, mounts and variables
     for field in ("image", "resources"):
         container[field] = container.get(field) or default[field]
@@ -211,11 +213,16 @@ def _shell(settings: Settings) -> list[str]:
     return ["/bin/bash", "-cel" if settings.login_shell else "-ce", "--"]
 
 
-def _default_template(cluster: Json) -> Json:
+def own_sidecar(containers: list[Json]) -> Json | None:
+    """The submitter that a user brings beside the head."""
+    return next((held for held in containers[1:] if held.get("name") == CONTAINER), None)
+
+
+def default_template(cluster: Json) -> Json:
     container = {
         "name": CONTAINER,
         "image": view.ray_container(view.head(cluster)).get("image"),
-        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}},
+        "resources": view.clone(RESOURCES),
     }
     return {"spec": {"containers": [container], "restartPolicy": "Never"}}
 

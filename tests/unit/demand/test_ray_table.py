@@ -91,7 +91,8 @@ def test_a_queue_counts_them_too(kind):
     names = [[one["name"] for one in pod_set["template"]["spec"]["containers"]] for pod_set in found]
     submitter = [["ray-job-submitter"]] if kind == "RayJob" else []
     assert names == [["ray-head", "log-shipper"], ["ray-worker", "gpu-exporter"], *submitter]
-    assert with_sidecars(workload, RaySidecars()) is workload
+    untouched = with_sidecars(workload, RaySidecars(waits_for_head=False))
+    assert untouched == workload
 
 
 def test_an_autoscaled_cluster_asks_for_its_minimum_or_for_all():
