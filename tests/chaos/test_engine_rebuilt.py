@@ -27,7 +27,7 @@ def without_order(plan):
     )
 
 
-@proven(without=lambda patch: patch.setattr(Waiting, "reopen", lambda self, kind: None))
+@proven(without=lambda patch: patch.setattr(Waiting, "reconsider", lambda self, gang_class: None))
 @given(SEEDS, st.booleans())
 @settings(max_examples=16, deadline=None)
 def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):

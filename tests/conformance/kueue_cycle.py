@@ -37,8 +37,8 @@ def cycle_differences(given: Case, expect: Case) -> list[str]:
     found += compared("preempted", preempted, expect["preempted"])
     pending = {names[entry.gang]: {"message": entry.message, "reason": entry.reason} for entry in decisions.waiting}
     found += compared("pending", pending, expect["pending"])
-    found += compared("active", _queued(kueue, names, parked=False), _sorted(expect["active"]))
-    found += compared("inadmissible", _queued(kueue, names, parked=True), _sorted(expect["inadmissible"]))
+    found += compared("active", _queued(kueue, names, inadmissible=False), _sorted(expect["active"]))
+    found += compared("inadmissible", _queued(kueue, names, inadmissible=True), _sorted(expect["inadmissible"]))
     found += compared("events", _events(decisions, names, given), _counted(expect["events"]))
     if "skippedPreemptions" in expect:
         skipped = {name: count for name, count in expect["skippedPreemptions"].items() if count}
@@ -77,10 +77,10 @@ def _expected_reserved(expected: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _queued(kueue: Kueue, names: dict[str, str], *, parked: bool) -> dict[str, list[str]]:
+def _queued(kueue: Kueue, names: dict[str, str], *, inadmissible: bool) -> dict[str, list[str]]:
     found = {}
     for name, record in kueue.state.records.items():
-        members = record.waiting.parked() if parked else record.waiting.active()
+        members = record.waiting.inadmissible() if inadmissible else record.waiting.active()
         if members:
             found[name] = sorted(names[member.key] for member in members)
     return found

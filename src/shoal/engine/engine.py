@@ -141,7 +141,7 @@ class Engine:
         smaller._state.adopt(state)
         for fact in part.facts:
             smaller.update(fact)
-        return Rehearsal(smaller, gang.key, now, part.size, effort, part.kinds)
+        return Rehearsal(smaller, gang.key, now, part.size, effort, part.classes)
 
     def reason(self, key: str, known: Known) -> Hold | None:
         """Why a gang that waits for quota does so as of now, cheaply: equal gangs share what is `known`. None: what a
@@ -212,7 +212,7 @@ class Engine:
         """What is known of a gang, assumptions included."""
         return self._state.gangs.get(key)
 
-    def told(self, key: str) -> Gang | None:
+    def fact_of(self, key: str) -> Gang | None:
         """A gang as it was told last, without what follows from its flavors."""
         member = self._queues.kueue.members.get(key)
         return member.gang if member is not None else self._state.gangs.get(key)

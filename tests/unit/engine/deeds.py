@@ -21,12 +21,12 @@ def waiting_in(world: DeedsWorld, most: int) -> list[str]:
 
 
 def comes_of(seed: int, key: str, deed: Deed, seen: Counter[str]) -> bool:
-    """Does the gang run once this was done and everything is at rest? `seen` counts what never comes to rest."""
+    """Does the gang run once this was done and everything is at rest? `seen` counts worlds that loop."""
     world = DeedsWorld(seed)
     deed(world)
     if world.settle():
         return world.has_started(key)
-    seen["restless"] += 1
+    seen["loops"] += 1
     return False
 
 

@@ -43,20 +43,20 @@ class Planner(Protocol):
     def remove(self, key: str) -> None: ...
     def plan(self, now: int) -> Plan: ...
     def gang(self, key: str) -> Gang | None: ...
-    def told(self, key: str) -> Gang | None: ...
+    def fact_of(self, key: str) -> Gang | None: ...
     def pods_of(self, uid: str) -> list[str]: ...
     def stopping(self) -> list[Gang]: ...
 
 
 class Rehearsal:
-    """Trials on one gang. `work` counts what they cost, in gangs, nodes and pods carried through a trial. `kinds`: of
+    """Trials on one gang. `work` counts what they cost, in gangs, nodes and pods carried through a trial. `classes`: of
     those left out of a thinned world, the equals that were kept."""
 
     def __init__(
-        self, engine: Planner, key: str, now: int, size: int, budget: int, kinds: tuple[tuple[str, ...], ...] = ()
+        self, engine: Planner, key: str, now: int, size: int, budget: int, classes: tuple[tuple[str, ...], ...] = ()
     ) -> None:
         self.key = key
-        self.kinds = kinds
+        self.classes = classes
         self.unsure = False
         """A trial proved nothing, because equals of those that started were left out."""
         self.now = now
@@ -100,7 +100,7 @@ class Rehearsal:
                 break
         else:
             return False
-        for keys in self.kinds:
+        for keys in self.classes:
             if all((kept := engine.gang(key)) is None or has_started(kept) for key in keys):
                 self.unsure = True
                 return False
@@ -132,28 +132,28 @@ def end(engine: Planner, key: str) -> None:
 def carry_out(engine: Planner, plan: Plan, now: int) -> bool:
     """Do what the plan says, at once and without fail; False when there was nothing to do."""
     for reservation in plan.reservations:
-        gang = engine.told(reservation.gang)
+        gang = engine.fact_of(reservation.gang)
         if gang is not None:
             terms = msgspec.structs.replace(terms_of(gang), cluster_queue=reservation.queue, evicted_at=None)
-            _tell(
+            _update(
                 engine, gang, state="reserved", assignment=reservation.assignment, stopping_for="",
                 details={**gang.details, "kueue": terms},
             )  # fmt: skip
     for admit in plan.admits:
-        gang = engine.told(admit.gang)
+        gang = engine.fact_of(admit.gang)
         if gang is not None:
-            _tell(
+            _update(
                 engine, gang, state="admitted", admitted_at=now, seats=admit.seats, assignment=admit.assignment,
                 stopping_for="",
             )  # fmt: skip
     for reseat in plan.reseats:
-        gang = engine.told(reseat.gang)
+        gang = engine.fact_of(reseat.gang)
         if gang is not None:
-            _tell(engine, gang, seats=reseat.seats)
+            _update(engine, gang, seats=reseat.seats)
     leaving = {gang.key: gang.stopping_for for gang in engine.stopping()}
     leaving |= {preempt.gang: preempt.preemptor_uid for preempt in plan.preempts}
     for key, preemptor in leaving.items():
-        gang = engine.told(key)
+        gang = engine.fact_of(key)
         if gang is not None:
             _stop(engine, gang, preemptor, now)
     return bool(leaving) or plan.unfinished or not plan.is_empty
@@ -167,10 +167,10 @@ def _stop(engine: Planner, gang: Gang, preemptor: str, now: int) -> None:
             terms_of(gang), cluster_queue="", evicted_at=now, evicted_reason="Preempted", reclaimable={}
         )
         details = {**details, "kueue": terms}
-    _tell(engine, gang, state="stopping", stopping_for=preemptor)
+    _update(engine, gang, state="stopping", stopping_for=preemptor)
     _remove_pods(engine, gang.uid)
-    stopping = engine.told(gang.key) or gang
-    _tell(
+    stopping = engine.fact_of(gang.key) or gang
+    _update(
         engine, stopping, state="waiting", stopping_for=preemptor, seats={}, assignment=(), admitted_at=0,
         details=details,
     )  # fmt: skip
@@ -181,7 +181,7 @@ def _remove_pods(engine: Planner, uid: str) -> None:
         engine.remove(f"Pod/{pod}")
 
 
-def _tell(engine: Planner, gang: Gang, **what: Any) -> None:
+def _update(engine: Planner, gang: Gang, **what: Any) -> None:
     engine.update(msgspec.structs.replace(gang, **what))
 
 

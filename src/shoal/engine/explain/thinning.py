@@ -1,8 +1,8 @@
-"""A smaller world in which one gang fares the same: of very many that wait, only the first few of each kind.
+"""A smaller world in which one gang fares the same: of very many that wait, only the first few of each class.
 
 Used by `Engine.explain` where copying all would cost too much. Gangs that are judged alike stand or fall together: as
 long as one of those kept still waits at the end of a trial, those left out would wait, too. A trial in which all that
-were kept of a kind have started proves nothing, and the rehearsal treats it so.
+were kept of a class have started proves nothing, and the rehearsal treats it so.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shoal.engine.line.state import State
 from shoal.engine.model import Fact, Gang
 
 KEPT = 8
-"""Of each kind that waits."""
+"""Of each class that waits."""
 MOST_AHEAD = 300
 """Equals ahead of the gang that is asked about; they all have to be kept."""
 
 
 class Thinned(msgspec.Struct, frozen=True):
     facts: tuple[Fact | QueueFact, ...]
-    kinds: tuple[tuple[str, ...], ...]
-    """For each kind that was cut short, the keys of those kept."""
+    classes: tuple[tuple[str, ...], ...]
+    """For each class that was cut short, the keys of those kept."""
 
     @property
     def size(self) -> int:
@@ -54,8 +54,8 @@ def thinned(gang: Gang, state: State, queues: Queues) -> Thinned | None:
 
 def _lines(state: State, queues: Queues) -> Iterator[list[tuple[Hashable, str]]]:
     """Those that wait, by what is judged alike, each with its place in order."""
-    for kind in state.waiting.kinds.values():
-        for lane in kind.lanes.values():
+    for gang_class in state.waiting.classes.values():
+        for lane in gang_class.lanes.values():
             yield [(rank, state.keys[uid]) for rank, uid in lane]
     shapes: dict[tuple[str, str], list[tuple[Hashable, str]]] = {}
     for record in queues.kueue.state.records.values():
@@ -73,10 +73,10 @@ def _facts(state: State, queues: Queues, kept: set[str]) -> Iterator[Fact]:
         elif fact.state == "waiting" and fact.key not in kept:
             continue
         else:
-            yield _as_told(fact, queues)
+            yield _as_fact(fact, queues)
 
 
-def _as_told(gang: Gang, queues: Queues) -> Gang:
+def _as_fact(gang: Gang, queues: Queues) -> Gang:
     """A gang of a queue with the pods it asked for: its flavors are worked out again."""
     member = queues.kueue.members.get(gang.key)
     if member is None:

@@ -49,17 +49,17 @@ def explain(state: State, key: str, now: int, *, guess: bool = True) -> Explanat
 
 def plain_reason(state: State, key: str, known: dict[object, Explanation], now: int) -> Explanation | None:
     """What keeps a waiting gang as of now, and nothing else: no position, no holders, nothing tried out. Gangs of one
-    kind share what is `known`, for as long as nothing changes. None: it does not wait, or only for its turn."""
+    class share what is `known`, for as long as nothing changes. None: it does not wait, or only for its turn."""
     gang = state.gangs.get(key)
-    kind = state.waiting.kind_of(gang.uid) if gang is not None else None
-    if gang is None or kind is None or gang.uid in state.problems:
+    gang_class = state.waiting.class_of(gang.uid) if gang is not None else None
+    if gang is None or gang_class is None or gang.uid in state.problems:
         return None
     state.ledger.settle()
     if gang.uid in state.pools.asked or any(True for _ in state.still_stopping(gang.uid)):
         return _why(state, gang, now)
-    if kind not in known:
-        known[kind] = _why(state, gang, now)
-    found = known[kind]
+    if gang_class not in known:
+        known[gang_class] = _why(state, gang, now)
+    found = known[gang_class]
     return found if found.shortfalls else None
 
 
@@ -71,9 +71,9 @@ def _why(state: State, gang: Gang, now: int) -> Explanation:
     if gang.uid in state.pools.asked:
         return msgspec.structs.replace(obtaining(state.pools.to_come(gang.uid)), reason="obtaining")
     if _has_quota(state, gang):
-        refused = quota_refusal(state, gang, state.consumer(gang))
-        if refused:
-            return msgspec.structs.replace(explanation_of(refused), reason="quota")
+        quota_index = quota_refusal(state, gang, state.consumer(gang))
+        if quota_index:
+            return msgspec.structs.replace(explanation_of(quota_index), reason="quota")
     with state.ledger.without([gang.uid]):  # its own claim does not stand in its way
         found = find_room(gang, state.ledger)
     if isinstance(found, Placement):
@@ -118,8 +118,8 @@ def position(state: State, gang: Gang, now: int) -> int:
 
     mine = state.policy.rank(gang, state, now)
     ahead = 0
-    for kind in state.waiting.kinds.values():
-        for line in kind.lanes.values():
+    for gang_class in state.waiting.classes.values():
+        for line in gang_class.lanes.values():
             ahead += bisect_left(line, mine, key=rank)
     return ahead + 1
 
@@ -127,8 +127,8 @@ def position(state: State, gang: Gang, now: int) -> int:
 def own_position(state: State, gang: Gang, now: int) -> tuple[int, int]:
     """Its place among the waiting gangs of its own namespace (Kueue: LocalQueue), and how many these are."""
     mine, ahead, everyone = state.policy.rank(gang, state, now), 0, 0
-    for kind in state.waiting.kinds.values():
-        for line in kind.lanes.values():
+    for gang_class in state.waiting.classes.values():
+        for line in gang_class.lanes.values():
             for _, uid in line:
                 other = state.by_uid(uid)
                 if (other.namespace, other.queue, other.dialect) == (gang.namespace, gang.queue, gang.dialect):
@@ -139,7 +139,12 @@ def own_position(state: State, gang: Gang, now: int) -> tuple[int, int]:
 
 def front(state: State, count: int, now: int) -> list[str]:
     """The gangs that are next in order: only the front of each line is looked at, however long it is."""
-    first = [uid for kind in state.waiting.kinds.values() for line in kind.lanes.values() for _, uid in line[:count]]
+    first = [
+        uid
+        for gang_class in state.waiting.classes.values()
+        for line in gang_class.lanes.values()
+        for _, uid in line[:count]
+    ]
     found = [state.by_uid(uid) for uid in first]
     return [gang.key for gang in nsmallest(count, found, key=lambda gang: state.policy.rank(gang, state, now))]
 

@@ -123,13 +123,13 @@ class _Question:
 
     def _search(self) -> Assignment:
         """What it would get without preemption, all flavors considered, room kept for others counted."""
-        with self._looking() as search:
+        with self._trial() as search:
             return search.run()
 
     def _would_fit(self) -> bool:
         """Would a plan let it in, evicting nobody? It looks on from flavor to flavor, and for a smaller size."""
         member = self.member
-        with self._looking() as search:
+        with self._trial() as search:
             for _ in range(self.record.scans + 1):
                 found = search.run()
                 if found.outcome is Outcome.FIT:
@@ -143,7 +143,7 @@ class _Question:
             return search.run([demand.least for demand in member.demands]).outcome is Outcome.FIT
 
     @contextmanager
-    def _looking(self) -> Iterator[Search]:
+    def _trial(self) -> Iterator[Search]:
         """The room kept for others is in the tree, and the gang remembers nothing, for as long as this lasts."""
         memory, self.member.memory = self.member.memory, None
         rooms = [room for uid, room in self.state.rooms_in(self.record.node.root()).items() if uid != self.member.uid]
@@ -202,7 +202,9 @@ class _Question:
         """The shortest list of running gangs whose end would let it in: one, two, else largest first without spares."""
         users = self._users(short)
         if not self._fits_without(tuple(users)):  # once that is there, something else may be short
-            users = self._users(self.record.wish(self.member, self.state.flavors, self.state.settings).frame.places)
+            users = self._users(
+                self.record.waits_for(self.member, self.state.flavors, self.state.settings).at_places.places
+            )
         for member in reversed(users):  # the smallest single gang that is enough
             if self._fits_without((member,)):
                 return (member.key,)

@@ -20,7 +20,7 @@ from shoal.engine.kueue.places import Places, places
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
 from shoal.engine.model import Explanation, Gang, Namespace
 
-Told = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
+KueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
 
 
 class Kueue:
@@ -39,7 +39,7 @@ class Kueue:
     def now(self) -> int:
         return self.register.now
 
-    def update(self, fact: Told) -> None:
+    def update(self, fact: KueueFact) -> None:
         """Tell a fact, new or changed."""
         match fact:
             case Gang():
@@ -55,7 +55,7 @@ class Kueue:
             case Namespace():
                 self.register.update_namespace(fact.name, fact.labels)
 
-    def remove(self, fact: Told) -> None:
+    def remove(self, fact: KueueFact) -> None:
         """Withdraw a fact; only its name counts."""
         match fact:
             case Gang():
@@ -80,7 +80,7 @@ class Kueue:
         """Decide everything that can be decided now."""
         self.register.begin(now)
         decisions = self.planner.settle()
-        ignored = self._tell_ignored()
+        ignored = self._notify_ignored()
         return msgspec.structs.replace(decisions, waiting=decisions.waiting + ignored) if ignored else decisions
 
     def explain(self, key: str) -> Explanation | None:
@@ -124,11 +124,11 @@ class Kueue:
         """The moment at which a gang's back-off ends, so that a plan is worth asking for then."""
         return self.register.next_wake()
 
-    def _tell_ignored(self) -> tuple[Wait, ...]:
+    def _notify_ignored(self) -> tuple[Wait, ...]:
         """Say once, for every gang that is not looked at, why."""
-        told = [self._ignored(self.members[key]) for key in sorted(self.register.untold)]
-        self.register.untold.clear()
-        return tuple(one for one in told if one is not None)
+        found = [self._ignored(self.members[key]) for key in sorted(self.register.unnotified)]
+        self.register.unnotified.clear()
+        return tuple(one for one in found if one is not None)
 
     def _ignored(self, member: Member) -> Wait | None:
         message = self.register.why_ignored(member)

@@ -1,4 +1,4 @@
-"""What a waiting gang is told beside the cycles: newcomers that were set aside without a look, and everyone whose
+"""What a waiting gang is told beside the cycles: newcomers that became inadmissible without a look, and everyone whose
 reason may have changed since the last look.
 
 Called by the planner at the end of a plan, and by `Kueue.reason` when reasons are brought up to date. The reason of
@@ -47,7 +47,7 @@ def why_waiting(member: Member, record: QueueRecord, state: State, now: int, kno
         return _wait(member, record, "PendingEvaluation", f"{BEHIND}: others in ClusterQueue {record.name} go first")
     key = (record.name, member.shape)
     if key not in known.waits:
-        known.waits[key] = _looked_at(member, record, state, now)
+        known.waits[key] = _judged(member, record, state, now)
     found = known.waits[key]
     return Wait(
         gang=member.key, uid=member.uid, cluster_queue=record.name, reason=found.reason, message=found.message,
@@ -55,7 +55,7 @@ def why_waiting(member: Member, record: QueueRecord, state: State, now: int, kno
     )  # fmt: skip
 
 
-def _looked_at(member: Member, record: QueueRecord, state: State, now: int) -> Wait:
+def _judged(member: Member, record: QueueRecord, state: State, now: int) -> Wait:
     with _rooms_kept(record, state):
         found, evicts = _searched(member, record, state, now)
     if evicts or found.outcome is Outcome.FIT:

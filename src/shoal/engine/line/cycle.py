@@ -12,10 +12,10 @@ from itertools import count
 
 from shoal.engine.line.decided import Decided
 from shoal.engine.line.judge import Blocked, Judge, Start
-from shoal.engine.line.refused import Ledge
+from shoal.engine.line.quota_index import QuotaWait
 from shoal.engine.line.state import State
 from shoal.engine.line.victims import smallest_release
-from shoal.engine.line.waiting import Kind
+from shoal.engine.line.waiting import GangClass
 from shoal.engine.model import Explanation, Gang, HoldReason, Plan, Shortfall
 from shoal.engine.nodes.fit import Placement
 from shoal.engine.nodes.pools import Wanting
@@ -30,9 +30,9 @@ class Cycle:
         self.judge = Judge(state)
         self.decided = Decided(state, now)
         self.spoken_for = self.decided.spoken_for
-        self.offered: dict[Kind, Ledge] = {}
-        """Kinds that quota refused before and that were opened for another try, and where the next one is."""
-        self.ledges: list[Ledge] = []
+        self.offered: dict[GangClass, QuotaWait] = {}
+        """Classes that quota refused before and that get another try, and where the next one waits."""
+        self.waits: list[QuotaWait] = []
         """Where quota became free, and nobody was taken up from yet."""
         self.front: Gang | None = None
         """The first that had to wait, where room is set aside for it."""
@@ -45,15 +45,15 @@ class Cycle:
         self.state.ledger.settle()
         self.state.charge_growth()
         self._serve_claimants(former)
-        self._reopen()
+        self._reconsider()
         if self._serve_the_front():
             if self.decided.preempts:
-                self._reopen()  # for its sake quota was freed
+                self._reconsider()  # for its sake quota was freed
             self._serve_the_open()
         state = self.state
-        for ledge in (*self.offered.values(), *self.ledges):
-            state.forest.note_freed(ledge.gates)  # their turn did not come: look there again
-        self._tell_the_fresh()
+        for wait in (*self.offered.values(), *self.waits):
+            state.forest.note_freed(wait.gates)  # their turn did not come: look there again
+        self._notify_fresh()
         decided = self.decided
         reseats = decided.reseats()
         return Plan(
@@ -73,27 +73,29 @@ class Cycle:
 
     # What could have changed for whom
 
-    def _reopen(self) -> None:
+    def _reconsider(self) -> None:
         state = self.state
-        for kind in state.kinds_helped(state.ledger.room.take_helped()):
-            if state.could_fit(kind):
-                state.waiting.reopen(kind)
-        self.ledges += state.refused.opened(state.forest.take_freed())
+        for gang_class in state.classes_helped(state.ledger.room.take_helped()):
+            if state.could_fit(gang_class):
+                state.waiting.reconsider(gang_class)
+        self.waits += state.quota_index.opened(state.forest.take_freed())
         if state.policy.strict or state.settings.head_hold:
-            while self.ledges:  # whoever is at the front is looked at before all others
-                self._offer(self.ledges.pop())
-        for kind in [kind for kind in state.watchers if kind.watches != state.watch(kind)]:
-            del state.watchers[kind]
-            state.waiting.reopen(kind)
+            while self.waits:  # whoever is at the front is looked at before all others
+                self._offer(self.waits.pop())
+        for gang_class in [
+            gang_class for gang_class in state.watchers if gang_class.watches != state.watch(gang_class)
+        ]:
+            del state.watchers[gang_class]
+            state.waiting.reconsider(gang_class)
 
-    def _offer(self, ledge: Ledge) -> Kind | None:
-        """Open the first kind of a ledge, if there is room at its gates. The next follows once it was judged."""
+    def _offer(self, wait: QuotaWait) -> GangClass | None:
+        """Reconsider the first class that waits there, if its gates have room. The next follows once it was judged."""
         state = self.state
-        kind = None if state.refused.park(ledge) else state.refused.take_first(ledge)
-        if kind is not None:
-            self.offered[kind] = ledge
-            state.waiting.reopen(kind)
-        return kind
+        gang_class = None if state.quota_index.wait_at_gate(wait) else state.quota_index.take_first(wait)
+        if gang_class is not None:
+            self.offered[gang_class] = wait
+            state.waiting.reconsider(gang_class)
+        return gang_class
 
     # Gangs for which others are being stopped, or nodes are on their way, come first: the room is theirs
 
@@ -127,10 +129,10 @@ class Cycle:
             if uid in state.pools.asked:
                 state.open_brought(uid, False)
         for uid in (former | claimants) - self.spoken_for:
-            kind = state.waiting.kind_of(uid)
-            if kind is not None:  # it lost its claim: back to the line
+            gang_class = state.waiting.class_of(uid)
+            if gang_class is not None:  # it lost its claim: back to the line
                 state.forest.take_out(uid)
-                state.waiting.reopen(kind)
+                state.waiting.reconsider(gang_class)
                 state.forest.version += 1
 
     # The front of the queue, where the policy gives it a privilege
@@ -145,8 +147,8 @@ class Cycle:
         if not policy.strict and not hold:
             return True
         while (gang := self._front()) is not None:
-            kind = state.waiting.kind_of(gang.uid)
-            outcome = Blocked(()) if kind is None or kind.closed else self._decide(gang)
+            gang_class = state.waiting.class_of(gang.uid)
+            outcome = Blocked(()) if gang_class is None or gang_class.inadmissible else self._decide(gang)
             if isinstance(outcome, Start) and gang.uid not in self.spoken_for:
                 continue
             until = state.first_held.setdefault(gang.uid, self.now) + hold
@@ -177,8 +179,8 @@ class Cycle:
             self.front = gang
             break
         if state.reservation != previous:
-            for kind in state.waiting.kinds.values():
-                state.waiting.reopen(kind)
+            for gang_class in state.waiting.classes.values():
+                state.waiting.reconsider(gang_class)
 
     def _ask_the_front_again(self) -> None:
         """Quota became free in this very cycle: whoever is at the front now has the first say."""
@@ -204,8 +206,8 @@ class Cycle:
         """The first of all who wait, whatever is known of its chances."""
         state = self.state
         best: tuple[Rank, Gang] | None = None
-        for kind in state.waiting.kinds.values():
-            for line in kind.lanes.values():
+        for gang_class in state.waiting.classes.values():
+            for line in gang_class.lanes.values():
                 uid = next((uid for _, uid in line if uid not in self.spoken_for), None)
                 if uid is None:
                     continue
@@ -218,67 +220,67 @@ class Cycle:
     # The main line
 
     def _serve_the_open(self) -> None:
-        """The best-ranked front of all open kinds, again and again, until every kind is empty or closed."""
+        """The best-ranked front of all open classes, again and again, until every class is empty or inadmissible."""
         state = self.state
         numbers, timeless = count(), getattr(state.policy, "timeless", False)
-        heap: list[tuple[Rank, int, Kind, Hashable, int]] = []
-        ledges: list[tuple[Rank, int, Ledge]] = []
+        heap: list[tuple[Rank, int, GangClass, Hashable, int]] = []
+        waits: list[tuple[Rank, int, QuotaWait]] = []
 
-        def push(kind: Kind, lane: Hashable, position: int) -> None:
-            line = kind.lanes.get(lane, ())
+        def push(gang_class: GangClass, lane: Hashable, position: int) -> None:
+            line = gang_class.lanes.get(lane, ())
             while position < len(line) and line[position][1] in self.spoken_for:
                 position += 1
             if position < len(line):
                 rank = line[position][0] if timeless else self._rank(state.by_uid(line[position][1]))
-                heapq.heappush(heap, (rank, next(numbers), kind, lane, position))
+                heapq.heappush(heap, (rank, next(numbers), gang_class, lane, position))
 
-        def look_at(ledge: Ledge) -> None:
-            """Its first kind gets its chance when it is its turn: often others are faster, and it stays closed."""
-            rank = state.refused.first_rank(ledge)
+        def offer_later(wait: QuotaWait) -> None:
+            """Its first class gets its chance at its turn: often others are faster, and it stays inadmissible."""
+            rank = state.quota_index.first_rank(wait)
             if rank is not None:
-                heapq.heappush(ledges, (rank, next(numbers), ledge))
+                heapq.heappush(waits, (rank, next(numbers), wait))
 
-        def go_on(kind: Kind) -> None:
-            """The next one of its ledge gets its chance."""
-            if kind in self.offered:
-                look_at(self.offered.pop(kind))
+        def go_on(gang_class: GangClass) -> None:
+            """The next class that waits there gets its chance."""
+            if gang_class in self.offered:
+                offer_later(self.offered.pop(gang_class))
 
-        for kind, lane in state.waiting.fronts():
-            push(kind, lane, 0)
-        for ledge in self.ledges:
-            look_at(ledge)
-        self.ledges = []
-        while (heap or ledges) and not self._is_spent:
-            if ledges and (not heap or ledges[0][0] < heap[0][0]):
-                if (offered := self._offer(heapq.heappop(ledges)[2])) is not None:
+        for gang_class, lane in state.waiting.fronts():
+            push(gang_class, lane, 0)
+        for wait in self.waits:
+            offer_later(wait)
+        self.waits = []
+        while (heap or waits) and not self._is_spent:
+            if waits and (not heap or waits[0][0] < heap[0][0]):
+                if (offered := self._offer(heapq.heappop(waits)[2])) is not None:
                     for its_lane in offered.lanes:
                         push(offered, its_lane, 0)
                 continue
-            rank, _, kind, lane, position = heapq.heappop(heap)
-            line = kind.lanes.get(lane, ())
-            if kind.closed or position >= len(line):
-                go_on(kind)
+            rank, _, gang_class, lane, position = heapq.heappop(heap)
+            line = gang_class.lanes.get(lane, ())
+            if gang_class.inadmissible or position >= len(line):
+                go_on(gang_class)
                 continue
-            if kind.explanation is not None and state.surely_unfit(kind):
-                kind.stale, kind.reason = True, "resources"
-                self._close(kind)
-                go_on(kind)
+            if gang_class.explanation is not None and state.surely_unfit(gang_class):
+                gang_class.stale, gang_class.reason = True, "resources"
+                self._set_inadmissible(gang_class)
+                go_on(gang_class)
                 continue
-            if kind in self.offered and state.refused.park(self.offered[kind]):
-                del self.offered[kind]  # others were faster
-                self._close(kind)
+            if gang_class in self.offered and state.quota_index.wait_at_gate(self.offered[gang_class]):
+                del self.offered[gang_class]  # others were faster
+                self._set_inadmissible(gang_class)
                 continue
             gang = state.by_uid(line[position][1])
             if gang.uid in self.spoken_for or not (timeless or self._rank(gang) == rank):
-                push(kind, lane, position)  # shares moved since it was ranked
+                push(gang_class, lane, position)  # shares moved since it was ranked
                 continue
-            if self._stands_alone(gang, kind):
+            if self._stands_alone(gang, gang_class):
                 state.enqueue(gang, personal=True)
-                own = state.waiting.kind_of(gang.uid)
+                own = state.waiting.class_of(gang.uid)
                 if own is not None:
                     push(own, state.policy.lane(gang), 0)
             else:
-                outcome = self._look_at(gang)
+                outcome = self._judge(gang)
                 if self._asks_those_ahead(outcome, rank):
                     for other, its_lane in state.waiting.fronts():
                         push(other, its_lane, 0)
@@ -286,12 +288,12 @@ class Cycle:
                 self._carry_out(gang, outcome)
                 if self._evicts(outcome):
                     self._ask_the_front_again()
-                    self._reopen()  # quota is free that was not: whoever was refused may try again
+                    self._reconsider()  # quota is free that was not: whoever was refused may try again
                     for other, its_lane in state.waiting.fronts():
                         push(other, its_lane, 0)
-            push(kind, lane, position)
-            go_on(kind)
-        self.ledges += [ledge for _, _, ledge in ledges]
+            push(gang_class, lane, position)
+            go_on(gang_class)
+        self.waits += [wait for _, _, wait in waits]
 
     def _asks_those_ahead(self, outcome: Start | Wanting | Blocked, rank: Rank) -> bool:
         """Before anybody is evicted: who was refused ahead of this one, and since then others were admitted, is asked
@@ -301,37 +303,43 @@ class Cycle:
         if not isinstance(outcome, Start) or not outcome.victims or self._asked_again_at == state.holders_version:
             return False
         self._asked_again_at = state.holders_version
-        ahead = [kind for kind in state.watchers if kind.watches != state.watch(kind) and self._is_ahead(kind, rank)]
+        ahead = [
+            gang_class
+            for gang_class in state.watchers
+            if gang_class.watches != state.watch(gang_class) and self._is_ahead(gang_class, rank)
+        ]
         if not ahead and self.front is None:
             return False
         if outcome.cause == "quota":
             state.forest.undo()
         self._ask_the_front_again()
-        for kind in ahead:
-            del state.watchers[kind]
-            state.waiting.reopen(kind)
+        for gang_class in ahead:
+            del state.watchers[gang_class]
+            state.waiting.reconsider(gang_class)
         return True
 
-    def _is_ahead(self, kind: Kind, rank: Rank) -> bool:
-        fronts = (next((uid for _, uid in line if uid not in self.spoken_for), "") for line in kind.lanes.values())
+    def _is_ahead(self, gang_class: GangClass, rank: Rank) -> bool:
+        fronts = (
+            next((uid for _, uid in line if uid not in self.spoken_for), "") for line in gang_class.lanes.values()
+        )
         return any(uid and self._rank(self.state.by_uid(uid)) < rank for uid in fronts)
 
     def _evicts(self, outcome: Start | Wanting | Blocked) -> bool:
         return isinstance(outcome, Start) and bool(outcome.victims) and bool(self.state.forest.trees)
 
-    def _stands_alone(self, gang: Gang, kind: Kind) -> bool:
-        """Do other pods' anti-affinity terms concern its labels? Then its kind cannot be judged by it."""
+    def _stands_alone(self, gang: Gang, gang_class: GangClass) -> bool:
+        """Do other pods' anti-affinity terms concern its labels? Then its class cannot be judged by it."""
         around = self.state.ledger.room.around
-        if not around.closers or kind.signature.alone or kind.signature.company is not None:
+        if not around.closers or gang_class.signature.alone or gang_class.signature.company is not None:
             return False
         return self.decided.is_concerned(gang)
 
     def _decide(self, gang: Gang) -> Start | Wanting | Blocked:
-        outcome = self._look_at(gang)
+        outcome = self._judge(gang)
         self._carry_out(gang, outcome)
         return outcome
 
-    def _look_at(self, gang: Gang) -> Start | Wanting | Blocked:
+    def _judge(self, gang: Gang) -> Start | Wanting | Blocked:
         return self.judge.judge(gang, preempting=self.state.settings.preemption, asking=True)
 
     def _carry_out(self, gang: Gang, outcome: Start | Wanting | Blocked) -> None:
@@ -345,60 +353,60 @@ class Cycle:
     # Whoever is refused
 
     def _block(self, gang: Gang, blocked: Blocked) -> None:
-        kind = self.state.waiting.kind_of(gang.uid)
-        if kind is not None and kind.reason == "quota" and not blocked.shortfalls:
+        gang_class = self.state.waiting.class_of(gang.uid)
+        if gang_class is not None and gang_class.reason == "quota" and not blocked.shortfalls:
             blocked = Blocked(_unfit(find_room(gang, self.state.ledger)))  # a new reason: quota said yes this time
-        if kind is not None and kind.explanation is not None and not blocked.shortfalls:
-            kind.stale = True  # the same verdict as before: reasons are worked out when somebody asks
-            self._close(kind)
+        if gang_class is not None and gang_class.explanation is not None and not blocked.shortfalls:
+            gang_class.stale = True  # the same verdict as before: reasons are worked out when somebody asks
+            self._set_inadmissible(gang_class)
             return
         explanation = explanation_of(blocked.shortfalls)
         reason: HoldReason = "quota" if blocked.by_quota else "resources"
-        if kind is not None:
-            kind.explanation, kind.reason, kind.stale = explanation, reason, False
-            kind.refused_path = self.state.forest.refused_path if blocked.by_quota else ()
-            self._close(kind)
+        if gang_class is not None:
+            gang_class.explanation, gang_class.reason, gang_class.stale = explanation, reason, False
+            gang_class.refused_path = self.state.forest.refused_path if blocked.by_quota else ()
+            self._set_inadmissible(gang_class)
         self.decided.hold(gang, reason, explanation)
 
-    def _close(self, kind: Kind) -> None:
+    def _set_inadmissible(self, gang_class: GangClass) -> None:
         state = self.state
-        front = next(state.waiting.members(kind), None)
-        if front is not None and state.refuse(kind, state.by_uid(front)):
-            state.watchers.pop(kind, None)
-            state.waiting.close(kind)
+        front = next(state.waiting.members(gang_class), None)
+        if front is not None and state.index_by_quota(gang_class, state.by_uid(front)):
+            state.watchers.pop(gang_class, None)
+            state.waiting.set_inadmissible(gang_class)
             return
-        kind.watches = state.watch(kind)
-        if kind.watches:
-            state.watchers[kind] = None
-        state.waiting.close(kind)
+        gang_class.watches = state.watch(gang_class)
+        if gang_class.watches:
+            state.watchers[gang_class] = None
+        state.waiting.set_inadmissible(gang_class)
 
     # Those about whom nothing was said yet
 
-    def _tell_the_fresh(self) -> None:
+    def _notify_fresh(self) -> None:
         state = self.state
         fresh, state.fresh = state.fresh, {}  # a dictionary that once held many stays slow to walk
         for uid in fresh:
             gang = state.by_uid(uid)
-            kind = state.waiting.kind_of(uid)
+            gang_class = state.waiting.class_of(uid)
             if uid in state.problems:
                 shortfall = Shortfall(kind="bad-fact", place=gang.key, message=state.problems[uid])
                 explanation = Explanation(message=shortfall.message, shortfalls=(shortfall,), place=gang.key)
                 self.decided.hold(gang, "bad-fact", explanation)
-            elif kind is not None and kind.closed and kind.explanation is not None:
-                if kind.stale:
-                    self._look_again(gang, kind)
-                self.decided.hold(gang, kind.reason, kind.explanation)
+            elif gang_class is not None and gang_class.inadmissible and gang_class.explanation is not None:
+                if gang_class.stale:
+                    self._refresh(gang, gang_class)
+                self.decided.hold(gang, gang_class.reason, gang_class.explanation)
             elif not self._is_spent:
                 self.decided.hold(gang, "order", Explanation(message="waits behind others in the queue", place="queue"))
             else:
                 state.fresh[uid] = None
 
-    def _look_again(self, gang: Gang, kind: Kind) -> None:
+    def _refresh(self, gang: Gang, gang_class: GangClass) -> None:
         """Refresh the numbers of a known verdict before somebody new is told of it."""
         found = find_room(gang, self.state.ledger)
-        kind.stale = False
+        gang_class.stale = False
         if not isinstance(found, Placement):
-            kind.explanation = explanation_of(found)
+            gang_class.explanation = explanation_of(found)
 
     def _rank(self, gang: Gang) -> Rank:
         return self.state.policy.rank(gang, self.state, self.now)

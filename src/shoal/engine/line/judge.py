@@ -81,8 +81,8 @@ class Judge:
     def _room_without(self, gang: Gang, victims: tuple[str, ...]) -> Placement | tuple[Shortfall, ...]:
         ledger = self.state.ledger
         if not victims:
-            kind = self.state.waiting.kind_of(gang.uid)
-            return find_room(gang, ledger, say_why=kind is None or kind.explanation is None)
+            gang_class = self.state.waiting.class_of(gang.uid)
+            return find_room(gang, ledger, say_why=gang_class is None or gang_class.explanation is None)
         if gang.supply == "aggregate":
             extra: Amounts = {}
             for uid in victims:

@@ -78,7 +78,7 @@ def _kept_from_being_whole(
 
 def _waiting(state: State, queues: Queues, gang: Gang) -> list[Gang]:
     """Gangs that wait for room, and gangs that wait for quota of which this one may hold some."""
-    for_room = [state.by_uid(uid) for kind in state.waiting.kinds.values() for line in kind.lanes.values()
+    for_room = [state.by_uid(uid) for gang_class in state.waiting.classes.values() for line in gang_class.lanes.values()
                 for _, uid in line[:MOST_TRIED]]  # fmt: skip
     for_quota = [state.gangs[key] for key in queues.kueue.waiting_beside(gang.key, MOST_TRIED) if key in state.gangs]
     return sorted([*for_room, *for_quota], key=state.policy.order)[:MOST_TRIED]

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterable, Iterator, Set
 
 import msgspec
 
-from shoal.engine.line.refused import Refused
+from shoal.engine.line.quota_index import QuotaIndex
 from shoal.engine.line.validate import gang_problem, node_problem, pod_problem, pool_problem
-from shoal.engine.line.waiting import Kind, Signature, Waiting
+from shoal.engine.line.waiting import GangClass, Signature, Waiting
 from shoal.engine.line.yielding import Barred, Yielding
 from shoal.engine.mcad.forest import Consumer, Forest
 from shoal.engine.model import (
@@ -61,7 +61,7 @@ class State:
         """UID to key."""
         self.ledger = Ledger(settings.early_release)
         self.pools = Pools()
-        self.refused = Refused()
+        self.quota_index = QuotaIndex()
         self.waiting = Waiting(self.policy)
         self.forest = Forest(minimal_victims=settings.minimal_victims, evicting=settings.preemption)
         self._checked: dict[str, tuple[tuple[PodSet, ...], str, str]] = {}
@@ -83,10 +83,10 @@ class State:
         self.reserved_room: Placement | None = None
         self.reserved_after: tuple[str, ...] = ()
         self.warnings: dict[str, str] = {}
-        self.kinds_of_row: dict[int, dict[Kind, None]] = {}
-        self.watchers: dict[Kind, None] = {}
-        """Closed kinds that open again by what they watch, not by helped rows alone."""
-        self._rows: dict[Kind, tuple[tuple[int, int], ...]] = {}
+        self.classes_of_row: dict[int, dict[GangClass, None]] = {}
+        self.watchers: dict[GangClass, None] = {}
+        """Inadmissible classes that are reconsidered by what they watch, not by helped rows alone."""
+        self._rows: dict[GangClass, tuple[tuple[int, int], ...]] = {}
 
     # Facts
 
@@ -122,9 +122,9 @@ class State:
         if key in self.gangs:
             self.drop(self.gangs[key])
             return
-        kind, _, name = key.partition("/")
+        what, _, name = key.partition("/")
         self.warnings.pop(key, None)
-        match kind:
+        match what:
             case "Pod":
                 self.ledger.drop_pod(name)
             case "Node":
@@ -209,9 +209,9 @@ class State:
     def _pools_changed(self) -> None:
         """Whoever found no room may find it in nodes to come."""
         if self.pools.any_left:
-            for kind in self.waiting.kinds.values():
-                if kind.reason != "quota":
-                    self.waiting.reopen(kind)
+            for gang_class in self.waiting.classes.values():
+                if gang_class.reason != "quota":
+                    self.waiting.reconsider(gang_class)
 
     # Gangs
 
@@ -404,8 +404,8 @@ class State:
         if not self.settings.quota:
             return
         renamed = self.forest.trees != before
-        for kind in self.refused.clear():
-            self.waiting.reopen(kind)
+        for gang_class in self.quota_index.clear():
+            self.waiting.reconsider(gang_class)
         for gang in list(self.gangs.values()):
             if gang.state == "admitted":
                 self._seat(gang)
@@ -415,27 +415,27 @@ class State:
     # The queue
 
     def enqueue(self, gang: Gang, personal: bool = False) -> None:
-        known = self.waiting.kind_of(gang.uid)
+        known = self.waiting.class_of(gang.uid)
         evicted = self.settings.quota and gang.uid in self.yielding  # whom it may push out is its own matter
         apart = personal or evicted or gang.uid in self.pools.asked  # so is which nodes it waits for
         alone = apart or (known is not None and known.signature.alone != "")
         signature = self.signature(gang, gang.uid if alone else "")
         self._leave_queue(gang.uid)
-        kind = self.waiting.add(gang, signature)
+        gang_class = self.waiting.add(gang, signature)
         if evicted:
             self.yielding.wait(gang.uid, self._line(gang), self.policy.order(gang))
         elif self.yielding and self.waiting.is_first(gang.uid):
-            self.waiting.reopen(kind)  # what bars those behind it need not bar it
-        self.refused.renew(kind)
-        if kind not in self._rows:
+            self.waiting.reconsider(gang_class)  # what bars those behind it need not bar it
+        self.quota_index.renew(gang_class)
+        if gang_class not in self._rows:
             room = self.ledger.room
             pairs = []
             for pod_set in gang.pod_sets if gang.supply == "fit" else ():
                 row = room.row(shape_of(pod_set, gang.node_selector))
                 room.pin(row)
                 pairs.append((row, pod_set.count))
-                self.kinds_of_row.setdefault(row, {})[kind] = None
-            self._rows[kind] = tuple(pairs)
+                self.classes_of_row.setdefault(row, {})[gang_class] = None
+            self._rows[gang_class] = tuple(pairs)
 
     def _leave_queue(self, uid: str) -> None:
         emptied = self.waiting.remove(uid)
@@ -443,13 +443,13 @@ class State:
         if emptied is None:
             return
         self.watchers.pop(emptied, None)
-        self.refused.drop(emptied)
+        self.quota_index.drop(emptied)
         for row, _ in self._rows.pop(emptied):
             self.ledger.room.unpin(row)
-            kinds = self.kinds_of_row.get(row, {})
-            kinds.pop(emptied, None)
-            if not kinds:
-                self.kinds_of_row.pop(row, None)
+            classes = self.classes_of_row.get(row, {})
+            classes.pop(emptied, None)
+            if not classes:
+                self.classes_of_row.pop(row, None)
 
     def signature(self, gang: Gang, alone: str = "") -> Signature:
         shapes = tuple((shape_of(pod_set, gang.node_selector), pod_set.count) for pod_set in gang.pod_sets)
@@ -466,53 +466,53 @@ class State:
         lane = self.policy.lane(gang) if self.settings.quota and self.settings.preemption else None
         return Signature(shapes, gang.supply, company, leaves, standing, alone, gang.may_obtain, lane)
 
-    def kinds_helped(self, rows: Set[int]) -> list[Kind]:
-        """Kinds that were found to lack room and have a pod set for which there is more now. Whom quota refused, no
-        room can help."""
+    def classes_helped(self, rows: Set[int]) -> list[GangClass]:
+        """Classes that were found to lack room and have a pod set for which there is more now. No room can help those
+        that quota refused."""
         short = self.waiting.short_of_room
-        around: dict[Kind, None] = {}
+        around: dict[GangClass, None] = {}
         for row in rows:
-            kinds = self.kinds_of_row.get(row, {})
-            if len(kinds) > len(short):
-                return [kind for kind in short if any(row in rows for row, _ in self._rows[kind])]
-            around |= kinds
-        return [kind for kind in around if kind in short]
+            classes = self.classes_of_row.get(row, {})
+            if len(classes) > len(short):
+                return [gang_class for gang_class in short if any(row in rows for row, _ in self._rows[gang_class])]
+            around |= classes
+        return [gang_class for gang_class in around if gang_class in short]
 
-    def could_fit(self, kind: Kind) -> bool:
+    def could_fit(self, gang_class: GangClass) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
         if self.settings.preemption or (self.pools.facts and self.pools.any_left):
             return True  # others may yet be made to leave, or nodes to come
         totals = self.ledger.room.totals
-        for row, count in self._rows[kind]:  # noqa: SIM110 - asked very often
+        for row, count in self._rows[gang_class]:  # noqa: SIM110 - asked very often
             if totals[row] < count:
                 return False
         return True
 
-    def surely_unfit(self, kind: Kind) -> bool:
+    def surely_unfit(self, gang_class: GangClass) -> bool:
         """Known without placing anything: nothing but nodes decides, and some pod set has too few of them."""
-        signature = kind.signature
+        signature = gang_class.signature
         if signature.supply != "fit" or signature.company is not None or signature.alone:
             return False
-        return not self.could_fit(kind)
+        return not self.could_fit(gang_class)
 
-    def refuse(self, kind: Kind, gang: Gang) -> bool:
-        """Lay a kind that quota refused where freed quota will find it. False: it has to watch for itself."""
-        if kind.reason != "quota" or self.settings.preemption or not getattr(self.policy, "timeless", False):
+    def index_by_quota(self, gang_class: GangClass, gang: Gang) -> bool:
+        """Index a class that quota refused by what it waits for. False: it has to watch for itself."""
+        if gang_class.reason != "quota" or self.settings.preemption or not getattr(self.policy, "timeless", False):
             return False
-        return self.refused.add(kind, self.consumer(gang), self.forest)
+        return self.quota_index.add(gang_class, self.consumer(gang), self.forest)
 
-    def watch(self, kind: Kind) -> Hashable:
-        """What could help a closed kind, apart from nodes that hold more of its pods."""
+    def watch(self, gang_class: GangClass) -> Hashable:
+        """What could help an inadmissible class, apart from nodes that hold more of its pods."""
         seen: list[int] = []
-        if kind.signature.supply == "aggregate":
+        if gang_class.signature.supply == "aggregate":
             seen.append(self.ledger.given_back)
-        if kind.signature.company is not None or kind.signature.alone:
+        if gang_class.signature.company is not None or gang_class.signature.alone:
             seen += [self.ledger.room.around.version, self.ledger.given_back]
         if self.settings.preemption:
             seen += [self.holders_version, self.yielding.left]
-        if self.settings.quota and kind.reason == "quota":
+        if self.settings.quota and gang_class.reason == "quota":
             seen.append(self.forest.shape_version)
-            for node in kind.refused_path:
+            for node in gang_class.refused_path:
                 seen.append(node.changed if self.settings.preemption else node.freed)
         elif self.settings.quota and self.settings.preemption:
             seen.append(self.forest.version)  # other victims, other room
@@ -523,10 +523,10 @@ class State:
     def assume_admitted(
         self, gang: Gang, now: int, seats: dict[str, Seat], assignment: Iterable[PodSetAssignment]
     ) -> None:
-        told = {
+        fact_of = {
             "admitted_at": now, "seats": seats, "assignment": tuple(assignment), "stopping_for": "", "obtaining": {},
         }  # fmt: skip
-        self.put(msgspec.structs.replace(gang, state="admitted", **told))
+        self.put(msgspec.structs.replace(gang, state="admitted", **fact_of))
 
     def assume_obtaining(self, gang: Gang, nodes: dict[str, int]) -> None:
         self.pools.asked[gang.uid] = nodes

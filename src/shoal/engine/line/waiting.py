@@ -1,7 +1,7 @@
 """Everyone who waits, grouped so that equal gangs are judged once.
 
-Gangs of one kind (same pods, same quota seats, same standing) fit or do not fit together. A kind that was found not to
-fit is closed until something happens that could help it; the planner only ever looks at the front of open kinds.
+Gangs of one class (same pods, same quota seats, same standing) fit or do not fit together. A class that was found not
+to fit is inadmissible until something happens that could help it; the cycle only looks at the front of all others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shoal.engine.model import Explanation, Gang, HoldReason
 from shoal.engine.nodes.shape import Shape
 from shoal.engine.policies import Policy, Rank
 
-Group = tuple["Kind", Hashable]
+Group = tuple["GangClass", Hashable]
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -37,18 +37,28 @@ class Signature(msgspec.Struct, frozen=True):
     """Where gangs are evicted for quota: one line only, because who yielded stands in the way of those behind it."""
 
 
-class Kind:
+class GangClass:
     """Gangs that stand or fall together, in lanes."""
 
-    __slots__ = ("closed", "explanation", "lanes", "reason", "refused_path", "signature", "size", "stale", "watches")
+    __slots__ = (
+        "explanation",
+        "inadmissible",
+        "lanes",
+        "reason",
+        "refused_path",
+        "signature",
+        "size",
+        "stale",
+        "watches",
+    )
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self.lanes: dict[Hashable, list[tuple[Rank, str]]] = {}
         self.size = 0
-        self.closed = False
+        self.inadmissible = False
         self.watches: Hashable = None
-        """What was seen when it was closed; where that differs now, it opens again."""
+        """What was seen when it became inadmissible; where that differs now, it is reconsidered."""
         self.reason: HoldReason = "resources"
         self.explanation: Explanation | None = None
         self.refused_path: tuple[TreeNode, ...] = ()
@@ -60,11 +70,11 @@ class Kind:
 class Waiting:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.kinds: dict[Signature, Kind] = {}
-        self.open: dict[Kind, None] = {}
-        self.short_of_room: dict[Kind, None] = {}
-        """Closed, and not because of quota."""
-        self._of: dict[str, tuple[Kind, Hashable, Rank]] = {}
+        self.classes: dict[Signature, GangClass] = {}
+        self.open: dict[GangClass, None] = {}
+        self.short_of_room: dict[GangClass, None] = {}
+        """Inadmissible, and not because of quota."""
+        self._of: dict[str, tuple[GangClass, Hashable, Rank]] = {}
 
     def __len__(self) -> int:
         return len(self._of)
@@ -72,37 +82,37 @@ class Waiting:
     def __contains__(self, uid: str) -> bool:
         return uid in self._of
 
-    def add(self, gang: Gang, signature: Signature) -> Kind:
+    def add(self, gang: Gang, signature: Signature) -> GangClass:
         self.remove(gang.uid)
-        kind = self.kinds.get(signature)
-        if kind is None:
-            kind = self.kinds[signature] = Kind(signature)
-            self.open[kind] = None
+        gang_class = self.classes.get(signature)
+        if gang_class is None:
+            gang_class = self.classes[signature] = GangClass(signature)
+            self.open[gang_class] = None
         lane, rank = self.policy.lane(gang), self.policy.order(gang)
-        insort(kind.lanes.setdefault(lane, []), (rank, gang.uid))
-        kind.size += 1
-        self._of[gang.uid] = (kind, lane, rank)
-        return kind
+        insort(gang_class.lanes.setdefault(lane, []), (rank, gang.uid))
+        gang_class.size += 1
+        self._of[gang.uid] = (gang_class, lane, rank)
+        return gang_class
 
-    def remove(self, uid: str) -> Kind | None:
-        """Returns the kind if it was the last of it."""
+    def remove(self, uid: str) -> GangClass | None:
+        """Returns the class if it was the last of it."""
         known = self._of.pop(uid, None)
         if known is None:
             return None
-        kind, lane, rank = known
-        line = kind.lanes[lane]
+        gang_class, lane, rank = known
+        line = gang_class.lanes[lane]
         del line[bisect_left(line, (rank, uid))]
-        kind.size -= 1
+        gang_class.size -= 1
         if not line:
-            del kind.lanes[lane]
-        if kind.size:
+            del gang_class.lanes[lane]
+        if gang_class.size:
             return None
-        del self.kinds[kind.signature]
-        self.open.pop(kind, None)
-        self.short_of_room.pop(kind, None)
-        return kind
+        del self.classes[gang_class.signature]
+        self.open.pop(gang_class, None)
+        self.short_of_room.pop(gang_class, None)
+        return gang_class
 
-    def kind_of(self, uid: str) -> Kind | None:
+    def class_of(self, uid: str) -> GangClass | None:
         known = self._of.get(uid)
         return known[0] if known else None
 
@@ -111,30 +121,30 @@ class Waiting:
         known = self._of.get(uid)
         return known is not None and known[0].lanes[known[1]][0][1] == uid
 
-    def close(self, kind: Kind) -> None:
-        kind.closed = True
-        self.open.pop(kind, None)
-        if kind.reason != "quota":
-            self.short_of_room[kind] = None
+    def set_inadmissible(self, gang_class: GangClass) -> None:
+        gang_class.inadmissible = True
+        self.open.pop(gang_class, None)
+        if gang_class.reason != "quota":
+            self.short_of_room[gang_class] = None
 
-    def reopen(self, kind: Kind) -> None:
-        if kind.closed and kind.size:
-            kind.closed = False
-            self.open[kind] = None
-            self.short_of_room.pop(kind, None)
+    def reconsider(self, gang_class: GangClass) -> None:
+        if gang_class.inadmissible and gang_class.size:
+            gang_class.inadmissible = False
+            self.open[gang_class] = None
+            self.short_of_room.pop(gang_class, None)
 
     def fronts(self) -> Iterator[Group]:
-        """Every lane of every open kind."""
-        for kind in self.open:
-            for lane in kind.lanes:
-                yield kind, lane
+        """Every lane of every open class."""
+        for gang_class in self.open:
+            for lane in gang_class.lanes:
+                yield gang_class, lane
 
     def front(self, group: Group) -> str | None:
         """UID of the first of a lane."""
         line = group[0].lanes.get(group[1])
         return line[0][1] if line else None
 
-    def members(self, kind: Kind) -> Iterator[str]:
-        for line in kind.lanes.values():
+    def members(self, gang_class: GangClass) -> Iterator[str]:
+        for line in gang_class.lanes.values():
             for _, uid in line:
                 yield uid

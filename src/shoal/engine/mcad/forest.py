@@ -96,8 +96,8 @@ class Forest:
         """Seat someone who is admitted: where they sat before, else at the leaf, over quota if need be."""
         for name in self.trees:
             tree = self._trees[name]
-            current, told = tree.seat_of(consumer.uid), seats.get(name)
-            if current is not None and told in (None, current):
+            current, seat = tree.seat_of(consumer.uid), seats.get(name)
+            if current is not None and seat in (None, current):
                 known = tree.consumers[consumer.uid]
                 tree.consumers[consumer.uid] = consumer
                 if (known.request, known.groups) == (consumer.request, consumer.groups):
@@ -106,7 +106,7 @@ class Forest:
             if current is not None:
                 tree.take_out(consumer.uid)
                 self.version += 1
-            tree.force(consumer, told or current)
+            tree.force(consumer, seat or current)
 
     def release(self, uid: str) -> None:
         for name in self.trees:

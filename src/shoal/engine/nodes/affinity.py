@@ -227,7 +227,7 @@ def holds_in_any_order(around: Neighbourhood, placed: Iterable[tuple[str, Compan
         if company.wants:
             waiting.append((node, company))
         else:
-            _tell(around, found, node, company)
+            _note(around, found, node, company)
     return _all_settle(around, found, waiting)
 
 
@@ -245,7 +245,7 @@ def _all_settle(around: Neighbourhood, found: _Found, waiting: list[tuple[str, C
             firsts.setdefault((id(company), where), (node, company))
     for node, company in firsts.values():
         after = {term: set(domains) for term, domains in found.items()}
-        _tell(around, after, node, company)
+        _note(around, after, node, company)
         if not _all_settle(around, after, waiting):
             return False
     return bool(firsts)
@@ -257,7 +257,7 @@ def _unsettled(around: Neighbourhood, found: _Found, waiting: list[tuple[str, Co
         left = []
         for node, company in waiting:
             if all(around.domain(node, term.topology_key) in found[term] for term in company.wants):
-                _tell(around, found, node, company)
+                _note(around, found, node, company)
             else:
                 left.append((node, company))
         if len(left) == len(waiting):
@@ -265,7 +265,7 @@ def _unsettled(around: Neighbourhood, found: _Found, waiting: list[tuple[str, Co
         waiting = left
 
 
-def _tell(around: Neighbourhood, found: _Found, node: str, company: Company) -> None:
+def _note(around: Neighbourhood, found: _Found, node: str, company: Company) -> None:
     for term, domains in found.items():
         if around.matches(term, company.namespace, company.labels):
             domain = around.domain(node, term.topology_key)

@@ -40,4 +40,4 @@ def test_a_younger_gang_joins_those_set_aside():
     world.tell(gang("younger", "q", 3, at=8))
     world.settle()
     assert not world.evictions
-    assert {one.gang.name for one in world.kueue.state.records["q"].waiting.parked()} == {"young", "younger"}
+    assert {one.gang.name for one in world.kueue.state.records["q"].waiting.inadmissible()} == {"young", "younger"}

@@ -127,7 +127,7 @@ def test_f019_a_head_that_never_fits_does_not_hold_up_the_others():
 
 
 def nobody_is_called_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Waiting, "unpark", lambda self, **told: False)
+    patch.setattr(Waiting, "requeue", lambda self, **known: False)
     patch.setattr(Register, "_shape_changed", lambda self: None)
     patch.setattr(Register, "_replace", lambda self, keys: None)
 

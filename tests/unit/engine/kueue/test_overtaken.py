@@ -12,7 +12,7 @@ from shoal.engine.kueue.cycle.state import State
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
 from shoal.engine.kueue.index import waiting
-from shoal.engine.kueue.index.wish import Frame, Wish
+from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
 from shoal.engine.model import PodSetAssignment
 from tests.faults import proven
 from tests.unit.engine.kueue.world import CPU, World, cohort, gang, queue
@@ -47,18 +47,18 @@ class Survey:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.frames: dict[object, Frame] = {}
+        self.known_places: dict[object, QuotaPlaces] = {}
 
-    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+    def within(self, at_places: QuotaPlaces, priority: int) -> tuple[int, int] | None:
         return None
 
-    def may_fit(self, wish: Wish, priority: int) -> bool:
+    def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         return True
 
-    def wish(self, member: Member) -> Wish:
+    def waits_for(self, member: Member) -> WaitsFor:
         self.asked += 1
         assert self.asked < 100, "it asks for ever"
-        return Wish(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.frames)
+        return WaitsFor(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.known_places)
 
 
 def goes_by_its_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def goes_by_its_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _discard(self: waiting.Waiting, uid: str) -> None:
     member = self._members.pop(uid)
-    self._parked.discard(uid)
+    self._inadmissible.discard(uid)
     shape = self._shapes[member.shape]
     shape.size -= 1
     if not shape.size:

@@ -12,7 +12,7 @@ from shoal.engine.kueue import Flavor, FlavorResource, Settings
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
 from shoal.engine.kueue.index.waiting import Waiting
-from shoal.engine.kueue.index.wish import Frame, Reachable, Wish
+from shoal.engine.kueue.index.waits_for import QuotaPlaces, Reachable, WaitsFor
 from tests.unit.engine.kueue.world import CPU, gang
 
 PLACE = FlavorResource("default", "cpu")
@@ -25,17 +25,17 @@ class Supply:
     def __init__(self, cpus: int) -> None:
         self.cpus = cpus
         self.asked = 0
-        self.frames: dict[object, Frame] = {}
+        self.known_places: dict[object, QuotaPlaces] = {}
 
-    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+    def within(self, at_places: QuotaPlaces, priority: int) -> tuple[int, int] | None:
         return self.cpus * CPU, self.cpus * CPU
 
-    def may_fit(self, wish: Wish, priority: int) -> bool:
+    def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         self.asked += 1
-        return wish.together[0] <= self.cpus * CPU
+        return waits_for.together[0] <= self.cpus * CPU
 
-    def wish(self, member: Member) -> Wish:
-        return Wish(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.frames)
+    def waits_for(self, member: Member) -> WaitsFor:
+        return WaitsFor(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.known_places)
 
 
 def member(name: str, cpu: int = 1, *, priority: int = 0, at: int = 0) -> Member:
@@ -70,24 +70,24 @@ def test_a_shape_that_failed_is_set_aside_whole_and_late_comers_join_it():
     head = waiting.pop(None)
     assert head is not None and head.gang.name == "one"
     waiting.push(head)
-    waiting.park_shape(head)
+    waiting.set_inadmissible(head)
     waiting.push(member("three", 4, at=4))
-    assert [one.gang.name for one in waiting.parked()] == ["one", "two", "three"]
+    assert [one.gang.name for one in waiting.inadmissible()] == ["one", "two", "three"]
     assert popped(waiting) == "small" and popped(waiting) == ""
-    waiting.unpark()
+    waiting.requeue()
     assert popped(waiting) == "one", "called back, in order"
 
 
 def test_those_without_hope_take_up_no_turn():
     waiting = filled(member("huge", 50, at=1), member("large", 9, at=2), member("small", 2, at=3))
     assert popped(waiting, Supply(3)) == "small"
-    assert sorted(one.gang.name for one in waiting.parked()) == ["huge", "large"]
+    assert sorted(one.gang.name for one in waiting.inadmissible()) == ["huge", "large"]
 
 
 def test_a_call_reaches_only_those_for_whom_there_may_be_enough():
     waiting = filled(*(member(f"g{size:02}", size, at=size) for size in range(1, 40)))
     assert popped(waiting, Supply(0)) == ""
-    waiting.unpark(survey=Supply(3))
+    waiting.requeue(survey=Supply(3))
     supply = Supply(3)
     assert [popped(waiting, supply) for _ in range(4)] == ["g01", "g02", "g03", ""]
     assert supply.asked <= 6, "the other 36 are not looked at"
@@ -96,16 +96,16 @@ def test_a_call_reaches_only_those_for_whom_there_may_be_enough():
 def test_what_could_be_had_shrinks_before_the_turn_comes():
     waiting = filled(member("large", 5, at=1), member("small", 2, at=2))
     assert popped(waiting, Supply(0)) == ""
-    waiting.unpark(survey=Supply(9))
+    waiting.requeue(survey=Supply(9))
     assert popped(waiting, Supply(3)) == "small"
-    waiting.unpark(survey=Supply(9))
+    waiting.requeue(survey=Supply(9))
     assert popped(waiting, Supply(9)) == "large"
 
 
 def test_without_a_survey_what_was_known_of_needs_is_void():
     waiting = filled(member("large", 5, at=1))
     assert popped(waiting, Supply(0)) == ""
-    waiting.unpark()
+    waiting.requeue()
     assert popped(waiting) == "large"
 
 
@@ -117,7 +117,7 @@ def test_a_head_that_comes_back_finds_what_was_known_of_its_shape():
     assert popped(waiting, Supply(2)) == "", "it needs five"
     head = waiting.pop(None)
     assert head is None
-    waiting.unpark(survey=Supply(5))
+    waiting.requeue(survey=Supply(5))
     head = waiting.pop(Supply(5))
     assert head is not None
     waiting.gone(head)
@@ -126,8 +126,8 @@ def test_a_head_that_comes_back_finds_what_was_known_of_its_shape():
 
 def test_those_set_aside_alone_stay_when_told_so():
     waiting = filled(member("awake", at=2))
-    waiting.push(member("asleep", at=1), parked=True)
-    waiting.unpark(stays={"uid-asleep"}, survey=Supply(9))
+    waiting.push(member("asleep", at=1), inadmissible=True)
+    waiting.requeue(stays={"uid-asleep"}, survey=Supply(9))
     assert popped(waiting, Supply(9)) == "awake" and popped(waiting, Supply(9)) == ""
     waiting.wake("uid-asleep")
     assert popped(waiting, Supply(9)) == "asleep"
@@ -157,7 +157,7 @@ def test_the_head_is_always_the_first_for_whom_there_is_enough(seed):
                 del known[uid]
                 waiting.discard(uid)
             case _:
-                waiting.unpark(survey=supply)
+                waiting.requeue(survey=supply)
                 fitting = [one for one in known.values() if one.demands[0].total(1)["cpu"] <= supply.cpus * CPU]
                 expected = min(fitting, key=lambda one: one.order, default=None)
                 head = waiting.pop(supply)
@@ -173,6 +173,6 @@ def test_the_head_is_always_the_first_for_whom_there_is_enough(seed):
 @pytest.mark.parametrize(("cpu", "count", "free", "fits"), [(2, 3, 6, True), (2, 3, 5, False), (9, 0, 0, True)])
 def test_a_wish_is_granted_exactly_when_there_is_enough(cpu, count, free, fits):
     one = Member(gang("g", "q", cpu, count=count), "q")
-    wish = Supply(free).wish(one)
+    waits_for = Supply(free).waits_for(one)
     there = Reachable((free * CPU,), (free * CPU,), None, (), (free * CPU,))
-    assert (there.tempts(wish) and there.allows(wish)) is fits
+    assert (there.tempts(waits_for) and there.allows(waits_for)) is fits

@@ -29,7 +29,7 @@ from shoal.engine.kueue.flavors.assign import Search
 from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, PodSetChoice, shortfalls_of
 from shoal.engine.kueue.flavors.shrink import least_reduction
 from shoal.engine.kueue.index.reach import Reach
-from shoal.engine.kueue.index.wish import Wish
+from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.kueue.quota.tree import Node
@@ -135,8 +135,8 @@ class Cycle:
         if member.memory is not None and self._is_outdated(member, record):
             member.forget()
         if nominated is None and not member.flavors_remain and member.uid not in self.state.rooms:
-            wish = record.wish(member, self.state.flavors, self.settings)
-            fits = Reach(self.state.records, self.settings).fit(record, wish, member.priority)
+            waits_for = record.waits_for(member, self.state.flavors, self.settings)
+            fits = Reach(self.state.records, self.settings).fit(record, waits_for, member.priority)
             if fits is not None:
                 self._note(entry, fits, [])
                 return
@@ -364,11 +364,11 @@ def _assigned(part: PodSetChoice, there: PodSetAssignment | None) -> PodSetAssig
     )
 
 
-def send_back(entry: Entry, record: QueueRecord, wish: Wish | None, *, exact: bool) -> None:
+def send_back(entry: Entry, record: QueueRecord, waits_for: WaitsFor | None, *, exact: bool) -> None:
     """Return a head that was not admitted to its queue: to the heap, or aside until something changes.
 
-    `wish`: what its shape asks for, so that it is tried again only when that may be there; None: always. `exact`: as
-    Kueue, whoever once evicted others stays first until it is admitted, even if it has to wait for other reasons.
+    `waits_for`: what its shape asks for, so that it is tried again only when that may be there; None: always.
+    `exact`: as Kueue, a gang that once evicted others stays first until it is admitted, whatever it waits for.
     """
     waiting, member = record.waiting, entry.member
     if record.waiting.strict:
@@ -381,10 +381,10 @@ def send_back(entry: Entry, record: QueueRecord, wish: Wish | None, *, exact: bo
             waiting.sticky = ""
     if at_once or member.flavors_remain:
         waiting.push(member)
-        if wish is not None and not waiting.strict:
-            waiting.shelve(member, wish)
+        if waits_for is not None and not waiting.strict:
+            waiting.index(member, waits_for)
     elif entry.back in (back.NO_FIT, back.NO_CANDIDATES):
         waiting.push(member)
-        waiting.park_shape(member, wish)
+        waiting.set_inadmissible(member, waits_for)
     else:
-        waiting.push(member, parked=True)
+        waiting.push(member, inadmissible=True)

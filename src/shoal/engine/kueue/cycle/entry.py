@@ -8,7 +8,7 @@ from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assignment import Assignment, Outcome
 from shoal.engine.kueue.preemption.candidates import Victim
 
-# Why a head goes back to its queue; decides whether at once or set aside.
+# Why a head goes back to its queue; decides whether at once or when something changes.
 NO_FIT = "no fit"
 NO_CANDIDATES = "no preemption candidates"
 PENDING_PREEMPTION = "pending preemption"

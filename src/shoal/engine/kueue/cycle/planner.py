@@ -69,7 +69,7 @@ class Planner:
             warnings.append(f"decisions did not settle within {budget} cycles; the rest waits for the next plan")
         for uid in reserved:
             waiting.pop(uid, None)
-        waiting |= self._tell_unheard(reserved.keys() | waiting.keys())
+        waiting |= self._notify_unheard(reserved.keys() | waiting.keys())
         return Decisions(
             reserved=tuple(reserved.values()),
             evicted=tuple(evicted.values()),
@@ -86,10 +86,10 @@ class Planner:
         self.register.take_back(evict.gang)
         return True
 
-    def _tell_unheard(self, heard: Set[str]) -> dict[str, Wait]:
+    def _notify_unheard(self, heard: Set[str]) -> dict[str, Wait]:
         """Newcomers that nobody looked at because they have no chance get to know why, too."""
         unheard, self.register.unheard = self.register.unheard, {}
-        told: dict[str, Wait] = {}
+        found: dict[str, Wait] = {}
         known = Known()
         for key in unheard:
             member = self.register.members.get(key)
@@ -99,8 +99,8 @@ class Planner:
             if member.uid in record.waiting and not self.register.is_asleep(member):
                 wait = why_waiting(member, record, self.state, self.register.now, known)
                 if wait is not None:
-                    told[member.uid] = wait
-        return told
+                    found[member.uid] = wait
+        return found
 
     def _heads(self, *, again: bool = False) -> list[Member]:
         """One head from every queue that may have something new to say; `again`: from all, whatever is known."""
@@ -140,7 +140,7 @@ class Planner:
         for record in records:
             survey = self._survey(record)
             if record.called:
-                self.register.unpark(record, survey)
+                self.register.requeue(record, survey)
             sticky = record.waiting.sticky
             first = sticky if sticky in self.state.rooms else ""  # what is kept for it is free to it alone
             head = record.waiting.pop(None if record.waiting.strict else survey, first)
@@ -187,7 +187,9 @@ class Planner:
                 continue
             record, member = entry.record, entry.member
             exact = state.settings.exact
-            known = None if exact or entry.assignment is None else record.wish(member, state.flavors, state.settings)
+            known = (
+                None if exact or entry.assignment is None else record.waits_for(member, state.flavors, state.settings)
+            )
             send_back(entry, record, known, exact=exact)
             if member.uid in state.rooms:
                 if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or member.flavors_remain:
@@ -233,12 +235,12 @@ class Planner:
                 continue
             member.forget()
             state.give_up_room(member.uid)
-            record.waiting.park_shape(member, record.wish(member, state.flavors, state.settings))
+            record.waiting.set_inadmissible(member, record.waits_for(member, state.flavors, state.settings))
             found = True
         return found
 
     def _stall(self, records: list[QueueRecord]) -> None:
-        """Not to be asked again before something changes: whoever waits there without hope is set aside."""
+        """Not to be asked again before something changes: gangs there without a chance become inadmissible."""
         for record in records:
             root = record.node.root()
             record.stalled_at = root.generation
@@ -251,4 +253,4 @@ class Planner:
         name, waiting = entry.record.name, entry.record.waiting
         if entry.admitted or generations[name] != self._generation(name):
             return True
-        return waiting.is_parked(entry.member)
+        return waiting.is_inadmissible(entry.member)

@@ -11,7 +11,7 @@ from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.waiting import Waiting
-from shoal.engine.kueue.index.wish import Wish, Wishes
+from shoal.engine.kueue.index.waits_for import WaitsFor, WaitsForCache
 from shoal.engine.kueue.quota.tree import Node
 from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
@@ -21,8 +21,8 @@ NOTHING: dict[int, int] = {}
 
 class QueueRecord:
     __slots__ = (
-        "_exact", "_held", "_largest", "_wishes", "called", "fact", "freed", "groups", "inactive", "last_fit", "name",
-        "node", "reserved", "scans", "selector", "stalled_at", "waiting",
+        "_exact", "_held", "_largest", "_waits_for_cache", "called", "fact", "freed", "groups", "inactive", "last_fit",
+        "name", "node", "reserved", "scans", "selector", "stalled_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, fact: ClusterQueue, node: Node, *, exact: bool = False) -> None:
@@ -37,10 +37,10 @@ class QueueRecord:
         self.inactive = ""
         """Why nothing is admitted here; empty when the queue works."""
         self.called = False
-        """Quota came back somewhere in its tree: those set aside are to be looked through before the next head."""
-        self._wishes = Wishes({})
-        self.last_fit: tuple[int, Wish | None, Assignment | None] = (-1, None, None)
-        """The tree's generation, and what was found then of a wish; kept by `Reach.fit`."""
+        """Quota came back somewhere in its tree: inadmissible gangs are to be looked through before the next head."""
+        self._waits_for_cache = WaitsForCache({})
+        self.last_fit: tuple[int, WaitsFor | None, Assignment | None] = (-1, None, None)
+        """The tree's generation, and what was found then for one shape; kept by `Reach.fit`."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.stalled_at = -1
@@ -56,7 +56,7 @@ class QueueRecord:
                 self.groups.setdefault(resource, group)
         self.scans = sum([len(group.flavors) for group in fact.groups])
         """How often a gang may look on from flavor to flavor before it has to wait."""
-        self._wishes = Wishes(self.groups)
+        self._waits_for_cache = WaitsForCache(self.groups)
         self.last_fit = (-1, None, None)
         self.waiting.strict = fact.strategy == "StrictFIFO"
         newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
@@ -67,15 +67,17 @@ class QueueRecord:
         except BadInput:
             self.selector = None  # the ledger reports it and keeps the queue inactive
 
-    def offer(self, wishes: dict[object, Wishes]) -> None:
+    def offer(self, waits_for_caches: dict[object, WaitsForCache]) -> None:
         """Share what is asked of queues that offer the same; called again whenever this queue or a flavor changed."""
         offered = tuple([(group.resources, tuple([each.name for each in group.flavors])) for group in self.fact.groups])
-        self._wishes = wishes.get(offered) or wishes.setdefault(offered, Wishes(self.groups))
+        self._waits_for_cache = waits_for_caches.get(offered) or waits_for_caches.setdefault(
+            offered, WaitsForCache(self.groups)
+        )
         self.last_fit = (-1, None, None)
 
-    def wish(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
+    def waits_for(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> WaitsFor:
         """What gangs of this one's shape ask of this queue."""
-        return self._wishes.of(member, flavors, settings)
+        return self._waits_for_cache.of(member, flavors, settings)
 
     def hold(self, member: Member) -> None:
         """The gang holds its usage here from now on."""

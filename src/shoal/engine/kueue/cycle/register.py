@@ -1,7 +1,7 @@
 """Who and what is known: facts come in here and take their place in the state.
 
 Owned by `Kueue`. A gang is in exactly one place: holding quota in a cluster queue, waiting for one, or loose with the
-reason why no queue takes it. When something changes that could help those set aside, they are called back here, and
+reason why no queue takes it. When something changes that could help inadmissible gangs, they are called back here, and
 only those of the tree that changed.
 """
 
@@ -33,7 +33,7 @@ class Register:
         self.local_queues: dict[QueueKey, LocalQueue] = {}
         self.loose: dict[str, str] = {}
         """Keys of gangs that no queue takes, and why."""
-        self.untold: set[str] = set()
+        self.unnotified: set[str] = set()
         """Keys of gangs that are not looked at (loose, or their queue is inactive) and have not been told why."""
         self.unheard: dict[str, None] = {}
         """Keys of gangs that wait in a queue and about which no plan has said anything yet."""
@@ -164,7 +164,7 @@ class Register:
         reason = unqueued_reason(member.gang.queue, local, record)
         if reason or record is None:
             self.loose[member.key] = reason
-            self.untold.add(member.key)
+            self.unnotified.add(member.key)
             return
         if member.terms.requeue_at > self.now:
             heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
@@ -173,18 +173,18 @@ class Register:
             head = record.waiting.peek()
             if head is not None and member.order < head.order:
                 self._freed(record)  # the head so far stands behind, and keeps nothing from others meanwhile
-        record.waiting.push(member, parked=asleep)
+        record.waiting.push(member, inadmissible=asleep)
         self._waiting_in[member.uid] = record.name
         record.stalled_at = -1
         self.hot.add(record.name)
         if record.inactive:
-            self.untold.add(member.key)
+            self.unnotified.add(member.key)
         else:
             self.unheard[member.key] = None
 
     def _take_out(self, member: Member) -> None:
         self.loose.pop(member.key, None)
-        self.untold.discard(member.key)
+        self.unnotified.discard(member.key)
         self._waiting_in.pop(member.uid, None)
         self.state.unready.discard(member.uid)
         _discard(self._by_local, (member.gang.namespace, member.gang.queue), member.key)
@@ -312,7 +312,7 @@ class Register:
                 member.queue = self._target(member.gang)
             self._put_in(member)
 
-    # Calling back those set aside.
+    # Calling back inadmissible gangs.
 
     def _freed(self, record: QueueRecord) -> None:
         """Quota came back: everyone in the tree may try again. Who has a chance is found out before the next head."""
@@ -323,21 +323,21 @@ class Register:
             if other is not None:
                 other.freed += 1
                 if exact:
-                    self.unpark(other)
+                    self.requeue(other)
                 elif len(other.waiting):
                     other.called = True
                     self.hot.add(other.name)
         self.state.forest.bump(record.node)
 
-    def unpark(self, record: QueueRecord, survey: Survey | None = None) -> None:
-        """Call back those set aside; with a `survey` only those for whom there may be enough."""
+    def requeue(self, record: QueueRecord, survey: Survey | None = None) -> None:
+        """Call back inadmissible gangs; with a `survey` only those for which there may be enough."""
         record.called = False
         stays = {
             member.uid
-            for member in record.waiting.parked_alone()
+            for member in record.waiting.inadmissible_alone()
             if self.is_asleep(member) or not self.state.namespace_matches(record, member)
         }
-        if record.waiting.unpark(stays=stays, survey=survey):
+        if record.waiting.requeue(stays=stays, survey=survey):
             self.hot.add(record.name)
 
     def _shape_changed(self) -> None:
@@ -348,7 +348,7 @@ class Register:
         self.state.outside_change()
         for record in self.state.records.values():
             record.stalled_at = -1
-            self.unpark(record)
+            self.requeue(record)
             if len(record.waiting):
                 self.hot.add(record.name)
 
@@ -359,15 +359,15 @@ class Register:
         if self._shapes_stale:
             self._shapes_stale = False
             self.state.forest.forget_rest()
-            self.state.wishes.clear()
+            self.state.waits_for_caches.clear()
             for record in self.state.records.values():
                 before, record.inactive = record.inactive, why_inactive(record, self.state)
                 if record.inactive and record.inactive != before:
-                    self.untold.update(member.key for member in record.waiting.everyone())
+                    self.unnotified.update(member.key for member in record.waiting.everyone())
                 record.freed += 1
                 record.stalled_at = -1
-                record.offer(self.state.wishes)
-                self.unpark(record)
+                record.offer(self.state.waits_for_caches)
+                self.requeue(record)
                 if len(record.waiting):
                     self.hot.add(record.name)
         if not self.state.settings.exact:

@@ -14,7 +14,7 @@ from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import Member, charge_of
 from shoal.engine.kueue.facts import Flavor, Settings, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
-from shoal.engine.kueue.index.wish import Wishes
+from shoal.engine.kueue.index.waits_for import WaitsForCache
 from shoal.engine.kueue.preemption.candidates import NOBODY, Victim
 from shoal.engine.kueue.quota.forest import Forest
 from shoal.engine.kueue.quota.tree import Node
@@ -44,7 +44,7 @@ class State:
         self.records: dict[str, QueueRecord] = {}
         self.flavors: dict[str, Flavor] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
-        self.wishes: dict[object, Wishes] = {}
+        self.waits_for_caches: dict[object, WaitsForCache] = {}
         """What is asked for, by what queues offer."""
         self.rooms: dict[str, Room] = {}
         """By UID of the preemptor whose victims are on their way out. Changed only by the methods below."""
@@ -85,8 +85,8 @@ class State:
             self.call_evictors(member.usage, record)
 
     def call_evictors(self, usage: Usage, record: QueueRecord) -> None:
-        """Gangs that use this of the queue could be made to leave, or at another turn: those set aside for want of such
-        may try again."""
+        """Gangs that use this of the queue could be made to leave, or at another turn: gangs that are inadmissible
+        for want of victims may try again."""
         called = [record] if record.fact.preemption.within_cluster_queue != "Never" else []
         if _takes_from_others(record.node, usage):
             others = (self.records.get(node.name) for node in record.node.root().queues())
@@ -118,14 +118,14 @@ class State:
 
     def give_up_room(self, uid: str) -> None:
         """The preemptor is gone, has quota by now, or does not fit any more even so. What was kept is free for others,
-        who may have been set aside because it was not."""
+        which may be inadmissible because it was not."""
         room = self._drop_room(uid)
         if room is not None:
             self.forest.bump(room.node)
             self._call_tree(room.node)
 
     def _call_tree(self, node: Node) -> None:
-        """Those set aside in all queues of this tree may try again."""
+        """Inadmissible gangs in all queues of this tree may try again."""
         for queue in node.root().queues():
             record = self.records.get(queue.name)
             if record is not None:

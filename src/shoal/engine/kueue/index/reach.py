@@ -15,7 +15,7 @@ from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.facts import Flavor, FlavorResource, Policy, Settings
 from shoal.engine.kueue.flavors.assignment import Assignment
-from shoal.engine.kueue.index.wish import Frame, Free, Reachable, Wish
+from shoal.engine.kueue.index.waits_for import Free, QuotaPlaces, Reachable, WaitsFor
 from shoal.engine.kueue.quota.tree import Node
 
 Places = frozenset[FlavorResource]
@@ -43,7 +43,7 @@ class Reach:
         self._free: dict[Node, Free] = {}
         self._given: dict[tuple[Node, FlavorResource, Places, Policy, int], tuple[int, dict[str, int]]] = {}
         """What other queues could be made to give, in all and by queue."""
-        self._surveys: dict[tuple[str, Frame, int], Reachable] = {}
+        self._surveys: dict[tuple[str, QuotaPlaces, int], Reachable] = {}
         self._bounds: dict[tuple[str, FlavorResource, Places, int], _Bound] = {}
 
     def most(self, record: QueueRecord, at: FlavorResource, priority: int, places: Places | None = None) -> int:
@@ -51,18 +51,18 @@ class Reach:
         has to leave for it, here only if they are not given."""
         return self._bound(record, at, places or _only(at), priority).most
 
-    def fit(self, record: QueueRecord, wish: Wish, priority: int) -> Assignment | None:
-        """The flavors that gangs of this priority get if they fit as things are; see `Wish.fit`.
+    def fit(self, record: QueueRecord, waits_for: WaitsFor, priority: int) -> Assignment | None:
+        """The flavors that gangs of this priority get if they fit as things are; see `WaitsFor.fit`.
 
         The last answer is remembered until the tree changes. To be asked only while the room kept for others is in the
         tree, and nothing else that does not stay there.
         """
         generation, asked, answer = record.last_fit
         now = record.node.root().generation
-        if generation != now or asked is not wish:
+        if generation != now or asked is not waits_for:
             most = partial(self.most, record, priority=priority) if record.fact.preemption.may_evict else None
-            answer = wish.fit(record.node, self.free(record), record.fact.fungibility, most)
-            record.last_fit = (now, wish, answer)
+            answer = waits_for.fit(record.node, self.free(record), record.fact.fungibility, most)
+            record.last_fit = (now, waits_for, answer)
         return answer
 
     def free(self, record: QueueRecord) -> Free:
@@ -75,27 +75,28 @@ class Reach:
             known = self._free[node] = Free(node, above)
         return known
 
-    def survey(self, record: QueueRecord, frame: Frame, priority: int) -> Reachable:
-        """The same for every place of a frame, and over each group of places all that is free or could be made so."""
+    def survey(self, record: QueueRecord, at_places: QuotaPlaces, priority: int) -> Reachable:
+        """The same for all these places, and over each group of places all that is free or could be made so."""
         preemption = record.fact.preemption
         if not preemption.may_evict:
             priority = 0  # nobody leaves for it, whatever its priority
-        key = (record.name, frame, priority)
+        key = (record.name, at_places, priority)
         known = self._surveys.get(key)
         if known is None and not preemption.may_evict:
             free = self.free(record)
-            groups = [[free[at] for at in places] for places in frame.totals]
+            groups = [[free[at] for at in places] for places in at_places.totals]
             known = self._surveys[key] = Reachable(
-                tuple([free[at] for at in frame.places]),
+                tuple([free[at] for at in at_places.places]),
                 tuple([sum(group) for group in groups]),
                 None,
                 (),
                 tuple([max(group) for group in groups]),
             )
         if known is None:
-            bounds = [self._bound(record, at, frame.together_with(at), priority) for at in frame.places]
+            bounds = [self._bound(record, at, at_places.together_with(at), priority) for at in at_places.places]
             over = [
-                [self._bound(record, at, frame.together_with(at), priority) for at in places] for places in frame.totals
+                [self._bound(record, at, at_places.together_with(at), priority) for at in places]
+                for places in at_places.totals
             ]
             nearby: tuple[int, ...] | None = None
             if self._owes_nothing(record):
@@ -108,13 +109,13 @@ class Reach:
                 nearby,
                 tuple([bound.own for bound in bounds]),
                 tuple([max([bound.most for bound in group]) for group in over]),
-                None if frees_first else tuple([free[at] for at in frame.places]),
+                None if frees_first else tuple([free[at] for at in at_places.places]),
             )
         return known
 
-    def over(self, record: QueueRecord, frame: Frame, priority: int) -> tuple[int, int]:
-        """Over the places of the frame's first resource: all that is free or could be made so, and the most at one."""
-        bounds = [self._bound(record, at, frame.together_with(at), priority) for at in frame.totals[0]]
+    def over(self, record: QueueRecord, at_places: QuotaPlaces, priority: int) -> tuple[int, int]:
+        """Over the places of the first resource: all that is free or could be made so, and the most at one."""
+        bounds = [self._bound(record, at, at_places.together_with(at), priority) for at in at_places.totals[0]]
         return sum([bound.everything for bound in bounds]), max([bound.most for bound in bounds])
 
     def _owes_nothing(self, record: QueueRecord) -> bool:
@@ -186,32 +187,32 @@ class QueueSurvey:
         self.reach = reach
         self.record = record
         self.flavors = flavors
-        self._within: dict[Frame, tuple[int, int]] = {}
+        self._within: dict[QuotaPlaces, tuple[int, int]] = {}
 
-    def wish(self, member: Member) -> Wish:
-        return self.record.wish(member, self.flavors, self.reach.settings)
+    def waits_for(self, member: Member) -> WaitsFor:
+        return self.record.waits_for(member, self.flavors, self.reach.settings)
 
-    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
+    def within(self, at_places: QuotaPlaces, priority: int) -> tuple[int, int] | None:
         """Of the first resource only: as a rule that settles it, and the others need not be worked out."""
-        if not frame.totals:
+        if not at_places.totals:
             return None
         if self.record.fact.preemption.may_evict:
-            return self.reach.over(self.record, frame, priority)
-        known = self._within.get(frame)
+            return self.reach.over(self.record, at_places, priority)
+        known = self._within.get(at_places)
         if known is None:
             free = self.reach.free(self.record)
-            amounts = [free[at] for at in frame.totals[0]]
-            known = self._within[frame] = (sum(amounts), max(amounts))
+            amounts = [free[at] for at in at_places.totals[0]]
+            known = self._within[at_places] = (sum(amounts), max(amounts))
         return known
 
-    def may_fit(self, wish: Wish, priority: int) -> bool:
+    def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         """Where nobody can be made to leave and there is nothing to choose, the gang fits now or not at all."""
-        if self.reach.fit(self.record, wish, priority) is not None:
+        if self.reach.fit(self.record, waits_for, priority) is not None:
             return True
-        if not (self.record.fact.preemption.may_evict or wish.may_shrink or len(wish.least) > 1):
+        if not (self.record.fact.preemption.may_evict or waits_for.may_shrink or len(waits_for.least) > 1):
             return False
-        reachable = self.reach.survey(self.record, wish.frame, priority)
-        return reachable.tempts(wish) and reachable.allows(wish)
+        reachable = self.reach.survey(self.record, waits_for.at_places, priority)
+        return reachable.tempts(waits_for) and reachable.allows(waits_for)
 
 
 def _overhang(node: Node, at: FlavorResource) -> int:

@@ -1,8 +1,8 @@
-"""Who waits for one cluster queue, in order, and who is set aside until something changes.
+"""Gangs that wait for one cluster queue, in order, and which are inadmissible until something changes.
 
 The cycle takes heads from here and gives back what was not admitted. Gangs of the same shape get the same answer, so a
-shape that failed is set aside as a whole, in one step, and later arrivals of that shape join it. Shapes that once
-missed something at the same places lie on one shelf, the most modest first: a call reaches only those for which what
+shape that failed is inadmissible as a whole, in one step, and later arrivals of that shape join it. Shapes that once
+wait for quota at the same places share a bucket, the most modest first: a call reaches only those for which what
 could be there may be enough. Where age decides who may be made to leave, a gang older than all others of its shape is
 a new answer and brings its shape back. Knows no quota.
 """
@@ -14,26 +14,26 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from shoal.engine.kueue.demand import Member
-from shoal.engine.kueue.index.shelf import Order, Shape, Shelf
-from shoal.engine.kueue.index.wish import Frame, Wish
+from shoal.engine.kueue.index.bucket import Bucket, EqualGangs, Order
+from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
 
 
 class Survey(Protocol):
     """What could be there for a queue's gangs, as things are."""
 
-    def within(self, frame: Frame, priority: int) -> tuple[int, int] | None:
-        """The most that gangs of this priority could find of the frame's first resource, in all and at one place."""
+    def within(self, at_places: QuotaPlaces, priority: int) -> tuple[int, int] | None:
+        """The most that gangs of this priority could find of the first resource there, in all and at one place."""
 
-    def may_fit(self, wish: Wish, priority: int) -> bool:
+    def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         """Whether a gang of this priority may find enough for the whole of it."""
 
-    def wish(self, member: Member) -> Wish:
+    def waits_for(self, member: Member) -> WaitsFor:
         """What the gang asks for."""
 
 
 class Waiting:
     __slots__ = (
-        "_called", "_heap", "_members", "_parked", "_ranks", "_shapes", "_shelves", "_unshelved", "age_counts",
+        "_buckets", "_called", "_heap", "_inadmissible", "_members", "_ranks", "_shapes", "_unindexed", "age_counts",
         "sticky", "strict",
     )  # fmt: skip
 
@@ -44,17 +44,17 @@ class Waiting:
         self.sticky = ""
         """UID of the preemptor that stays at the front until its victims have left."""
         self._members: dict[str, Member] = {}
-        self._shapes: dict[str, Shape] = {}
-        self._shelves: dict[tuple[Frame, int], Shelf] = {}
-        self._ranks: list[tuple[int, list[Shelf]]] | None = None
+        self._shapes: dict[str, EqualGangs] = {}
+        self._buckets: dict[tuple[QuotaPlaces, int], Bucket] = {}
+        self._ranks: list[tuple[int, list[Bucket]]] | None = None
         self._heap: list[tuple[Order, str]] = []
-        """First gangs of shapes on no shelf; entries that are no longer true are dropped when they come up."""
-        self._unshelved: dict[str, None] = {}
-        """Shapes on no shelf that are set aside."""
+        """First gangs of shapes in no bucket; entries that are no longer true are dropped when they come up."""
+        self._unindexed: dict[str, None] = {}
+        """Inadmissible shapes in no bucket."""
         self._called = False
-        """Those on shelves are to be looked through before the next head."""
-        self._parked: set[str] = set()
-        """UIDs set aside one by one: backing off, or for a reason that is theirs alone."""
+        """Those in buckets are to be looked through before the next head."""
+        self._inadmissible: set[str] = set()
+        """UIDs of gangs inadmissible one by one: backing off, or for a reason that is theirs alone."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -64,19 +64,19 @@ class Waiting:
 
     # Going in and out.
 
-    def push(self, member: Member, *, parked: bool = False) -> None:
-        """Queue a gang. It joins its shape, which may be set aside; `parked` sets this one aside alone."""
+    def push(self, member: Member, *, inadmissible: bool = False) -> None:
+        """Queue a gang. It joins its shape, which may be inadmissible; `inadmissible`: this one alone is."""
         self._members[member.uid] = member
         shape = self._shapes.get(member.shape)
         if shape is None:
-            shape = self._shapes[member.shape] = Shape(member.shape)
+            shape = self._shapes[member.shape] = EqualGangs(member.shape)
         shape.size += 1
-        if parked:
-            self._parked.add(member.uid)
+        if inadmissible:
+            self._inadmissible.add(member.uid)
             return
         self._line_up(member, shape)
 
-    def _line_up(self, member: Member, shape: Shape) -> None:
+    def _line_up(self, member: Member, shape: EqualGangs) -> None:
         first = self._first(shape) if self.age_counts else None
         heapq.heappush(shape.heap, member.order)
         if shape.heap[0] is not member.order:
@@ -85,18 +85,18 @@ class Waiting:
             self._bring_back(member.shape, shape)
         self._offer(member.shape, shape)
 
-    def _bring_back(self, key: str, shape: Shape) -> None:
+    def _bring_back(self, key: str, shape: EqualGangs) -> None:
         """Whatever was found out about the shape does not hold for its new first gang."""
         shape.failed_at = -1
-        if shape.parked:
-            shape.parked = False
-            self._unshelved.pop(key, None)
+        if shape.inadmissible:
+            shape.inadmissible = False
+            self._unindexed.pop(key, None)
 
     def discard(self, uid: str) -> None:
         member = self._members.pop(uid, None)
         if member is None:
             return
-        self._parked.discard(uid)
+        self._inadmissible.discard(uid)
         shape = self._shapes[member.shape]
         shape.size -= 1
         if not shape.size:
@@ -106,8 +106,8 @@ class Waiting:
 
     def pop(self, survey: Survey | None = None, first: str = "") -> Member | None:
         """Take the head: the gang with the UID `first`, whatever was found of its shape; the sticky preemptor; else the
-        first of those not set aside for whom there could be enough."""
-        member = self._members.get(first) if first not in self._parked else None
+        first admissible one for which there could be enough."""
+        member = self._members.get(first) if first not in self._inadmissible else None
         if member is None:
             member = self._head(survey)
         if member is not None:
@@ -116,7 +116,7 @@ class Waiting:
                 heapq.heappop(shape.heap)
             self._members.pop(member.uid)
             shape.size -= 1
-            if shape.shelf is None:
+            if shape.bucket is None:
                 self._offer(member.shape, shape)
         return member
 
@@ -132,59 +132,59 @@ class Waiting:
 
     def _head(self, survey: Survey | None) -> Member | None:
         sticky = self._members.get(self.sticky)
-        if sticky is not None and not self.is_parked(sticky):
+        if sticky is not None and not self.is_inadmissible(sticky):
             return sticky
         if survey is not None:
-            self._shelve_all(survey)
+            self._index_all(survey)
             if self._called:
                 self._called = False
-                for shelf in self._shelves.values():
-                    shelf.calls += 1
-        best = self._first_unshelved()
-        for priority, shelves in self._by_priority():
+                for bucket in self._buckets.values():
+                    bucket.calls += 1
+        best = self._first_unindexed()
+        for priority, buckets in self._by_priority():
             if best is not None and -best.order[0] > priority:
                 break
-            for shelf in shelves:
+            for bucket in buckets:
                 if survey is not None:
-                    shelf.within = survey.within(shelf.frame, priority)
-                best = self._first_fitting(shelf, survey, best)
+                    bucket.within = survey.within(bucket.at_places, priority)
+                best = self._first_fitting(bucket, survey, best)
             if best is not None:
                 break
         return best
 
-    def _first_fitting(self, shelf: Shelf, survey: Survey | None, best: Member | None) -> Member | None:
-        """The first on this shelf for whom there may be enough, unless `best` comes before; who fails is set aside."""
-        for shape in shelf.candidates():
+    def _first_fitting(self, bucket: Bucket, survey: Survey | None, best: Member | None) -> Member | None:
+        """The first in this bucket for which there may be enough, unless `best` comes before. The rest has failed."""
+        for shape in bucket.candidates():
             first = self._first(shape)
             if first is None or first.order != shape.listed:
-                shelf.list_again(shape)  # those before it left; its turn may come yet
+                bucket.list_again(shape)  # those before it left; its turn may come yet
                 continue
             if best is not None and best.order < first.order:
                 break
-            if survey is None or shape.needs is None or survey.may_fit(shape.needs, shelf.priority):
+            if survey is None or shape.waits_for is None or survey.may_fit(shape.waits_for, bucket.priority):
                 return first
-            shape.failed_at = shelf.calls
+            shape.failed_at = bucket.calls
         return best
 
-    def _by_priority(self) -> list[tuple[int, list[Shelf]]]:
-        """The shelves, highest priority first."""
+    def _by_priority(self) -> list[tuple[int, list[Bucket]]]:
+        """The buckets, highest priority first."""
         if self._ranks is None:
-            ranks: dict[int, list[Shelf]] = {}
-            for shelf in self._shelves.values():
-                ranks.setdefault(shelf.priority, []).append(shelf)
+            ranks: dict[int, list[Bucket]] = {}
+            for bucket in self._buckets.values():
+                ranks.setdefault(bucket.priority, []).append(bucket)
             self._ranks = sorted(ranks.items(), reverse=True)
         return self._ranks
 
-    def _shelve_all(self, survey: Survey) -> None:
+    def _index_all(self, survey: Survey) -> None:
         """Those of whom nothing is known yet are looked at like all others: a gang without hope takes up no turn."""
-        while (first := self._first_unshelved()) is not None:
-            self.shelve(first, survey.wish(first))
+        while (first := self._first_unindexed()) is not None:
+            self.index(first, survey.waits_for(first))
 
-    def _first_unshelved(self) -> Member | None:
+    def _first_unindexed(self) -> Member | None:
         while self._heap:
             order, key = self._heap[0]
             shape = self._shapes.get(key)
-            free = shape is not None and shape.shelf is None and not shape.parked
+            free = shape is not None and shape.bucket is None and not shape.inadmissible
             first = self._first(shape) if shape is not None and free else None
             if first is not None and first.order == order:
                 return first
@@ -193,12 +193,12 @@ class Waiting:
                 heapq.heappush(self._heap, (first.order, key))
         return None
 
-    def _first(self, shape: Shape) -> Member | None:
-        """The shape's first gang; entries of those that left or were set aside are dropped on the way."""
+    def _first(self, shape: EqualGangs) -> Member | None:
+        """The shape's first gang; entries of those that left or became inadmissible are dropped on the way."""
         while shape.heap:
             order = shape.heap[0]
             member = self._members.get(order[2])
-            if member is not None and _stands_there(member, shape, order) and order[2] not in self._parked:
+            if member is not None and _stands_there(member, shape, order) and order[2] not in self._inadmissible:
                 return member
             heapq.heappop(shape.heap)
         return None
@@ -209,88 +209,88 @@ class Waiting:
         """Set aside those who stand before the head and would fail again."""
         self._head(survey)
 
-    def park_shape(self, member: Member, needs: Wish | None = None) -> None:
+    def set_inadmissible(self, member: Member, waits_for: WaitsFor | None = None) -> None:
         """It failed: set its whole shape aside until a call reaches it. The member itself must be queued."""
         shape = self._shapes[member.shape]
-        if needs is None:
-            self._unshelve(member.shape, shape)
-            shape.needs = None
-            shape.parked = True
-            self._unshelved[member.shape] = None
+        if waits_for is None:
+            self._unindex(member.shape, shape)
+            shape.waits_for = None
+            shape.inadmissible = True
+            self._unindexed[member.shape] = None
             return
-        shape.failed_at = self._lay(member, needs).calls
+        shape.failed_at = self._lay(member, waits_for).calls
 
-    def shelve(self, member: Member, needs: Wish) -> None:
-        """Note what its shape needs, so that it is tried only when that may be there. It is not set aside."""
-        self._lay(member, needs)
+    def index(self, member: Member, waits_for: WaitsFor) -> None:
+        """Note what its shape needs, so that it is tried only when that may be there. It stays admissible."""
+        self._lay(member, waits_for)
         self._shapes[member.shape].failed_at = -1
 
-    def _lay(self, member: Member, needs: Wish) -> Shelf:
+    def _lay(self, member: Member, waits_for: WaitsFor) -> Bucket:
         key, shape = member.shape, self._shapes[member.shape]
-        if shape.shelf is None or shape.needs is not needs:
-            self._unshelve(key, shape)
-            shape.needs, shape.parked = needs, False
-            place = (needs.frame, member.priority)
-            shelf = self._shelves.get(place)
-            if shelf is None:
-                shelf = self._shelves[place] = Shelf(*place)
+        if shape.bucket is None or shape.waits_for is not waits_for:
+            self._unindex(key, shape)
+            shape.waits_for, shape.inadmissible = waits_for, False
+            place = (waits_for.at_places, member.priority)
+            bucket = self._buckets.get(place)
+            if bucket is None:
+                bucket = self._buckets[place] = Bucket(*place)
                 self._ranks = None
-            shape.shelf = shelf
+            shape.bucket = bucket
             self._first(shape)
-            shelf.put(shape, needs)
-        return shape.shelf
+            bucket.put(shape, waits_for)
+        return shape.bucket
 
-    def unpark(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
+    def requeue(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
         """Something changed: everyone may try again, but `stays` and shapes that would fail. True if anyone may.
 
         Without a `survey` what was known of needs is void: it rested on facts that changed.
         """
-        called = [*self._unshelved]
-        self._unshelved.clear()
+        called = [*self._unindexed]
+        self._unindexed.clear()
         if survey is None:
             for key, shape in self._shapes.items():
-                if shape.shelf is not None:
-                    shape.shelf = shape.needs = shape.listed = None
+                if shape.bucket is not None:
+                    shape.bucket = shape.waits_for = shape.listed = None
                     called.append(key)
-            self._shelves.clear()
+            self._buckets.clear()
             self._ranks = None
             self._called = False
         else:
             self._called = True
         for key in called:
-            self._shapes[key].parked = False
+            self._shapes[key].inadmissible = False
             self._offer(key, self._shapes[key])
-        alone = sorted(self._parked - stays)
+        alone = sorted(self._inadmissible - stays)
         for uid in alone:
             self.wake(uid)
-        return bool(called or alone or self._shelves)
+        return bool(called or alone or self._buckets)
 
-    def _offer(self, key: str, shape: Shape) -> None:
+    def _offer(self, key: str, shape: EqualGangs) -> None:
         """Its first gang is another one, or may be tried again."""
         self._first(shape)
-        if shape.shelf is not None:
-            shape.shelf.list_again(shape)
-        elif shape.heap and not shape.parked:
+        if shape.bucket is not None:
+            shape.bucket.list_again(shape)
+        elif shape.heap and not shape.inadmissible:
             heapq.heappush(self._heap, (shape.heap[0], key))
 
-    def _unshelve(self, key: str, shape: Shape) -> None:
-        self._unshelved.pop(key, None)
-        if shape.shelf is not None and shape.needs is not None:
-            shape.shelf.take(shape, shape.needs)
-            if not shape.shelf.line:
-                del self._shelves[shape.shelf.frame, shape.shelf.priority]
+    def _unindex(self, key: str, shape: EqualGangs) -> None:
+        self._unindexed.pop(key, None)
+        if shape.bucket is not None and shape.waits_for is not None:
+            shape.bucket.take(shape, shape.waits_for)
+            if not shape.bucket.line:
+                del self._buckets[shape.bucket.at_places, shape.bucket.priority]
                 self._ranks = None
-        shape.shelf = None
+        shape.bucket = None
 
     def _forget(self, key: str) -> None:
         """A shape nobody waits for is forgotten, and with it that it failed."""
-        self._unshelve(key, self._shapes.pop(key))
+        self._unindex(key, self._shapes.pop(key))
 
     def wake(self, uid: str) -> None:
-        """Call back one gang that was set aside alone."""
-        if uid not in self._parked:
+        """Call back one gang that was inadmissible alone."""
+        if uid not in self._inadmissible:
             return
-        self._parked.discard(uid)
+        self._inadmissible.discard(uid)
         member = self._members[uid]
         self._line_up(member, self._shapes[member.shape])
 
@@ -299,25 +299,25 @@ class Waiting:
     def active(self) -> list[Member]:
         """Those that would be tried, in order."""
         return sorted(
-            (member for member in self._members.values() if not self.is_parked(member)),
+            (member for member in self._members.values() if not self.is_inadmissible(member)),
             key=lambda member: (member.uid != self.sticky, member.order),
         )
 
-    def parked(self) -> list[Member]:
-        return sorted((member for member in self._members.values() if self.is_parked(member)), key=_order)
+    def inadmissible(self) -> list[Member]:
+        return sorted((member for member in self._members.values() if self.is_inadmissible(member)), key=_order)
 
-    def parked_alone(self) -> Iterator[Member]:
-        return iter([self._members[uid] for uid in sorted(self._parked)] if self._parked else ())
+    def inadmissible_alone(self) -> Iterator[Member]:
+        return iter([self._members[uid] for uid in sorted(self._inadmissible)] if self._inadmissible else ())
 
-    def is_parked(self, member: Member) -> bool:
-        return member.uid in self._parked or self._shapes[member.shape].is_aside
+    def is_inadmissible(self, member: Member) -> bool:
+        return member.uid in self._inadmissible or self._shapes[member.shape].is_inadmissible
 
     def members(self) -> Iterable[Member]:
         """Everyone, in no order."""
         return self._members.values()
 
     def everyone(self) -> list[Member]:
-        """In queue order, set aside or not."""
+        """In queue order, inadmissible or not."""
         return sorted(self._members.values(), key=_order)
 
 
@@ -325,6 +325,6 @@ def _order(member: Member) -> Order:
     return member.order
 
 
-def _stands_there(member: Member, shape: Shape, order: Order) -> bool:
+def _stands_there(member: Member, shape: EqualGangs, order: Order) -> bool:
     """An entry may be of a gang that has another place by now, or the same one in another shape."""
     return member.order == order and member.shape == shape.key

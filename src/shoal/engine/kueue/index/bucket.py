@@ -1,7 +1,7 @@
-"""Where shapes of waiting gangs lie whose needs are known: who may be next is found without looking at all of them.
+"""Equal gangs by what they wait for: which may be next is found without looking at all of them.
 
-Used by `waiting` alone. A shelf holds shapes of one priority that missed something at the same places, in two orders:
-by how much they need, and by whose turn it is. Knows no quota; what is within reach it is told.
+Used by `waiting` alone. A bucket holds shapes of one priority that wait for quota at the same places, in two orders: by
+how much they ask for, and by turn. Knows no quota; what is within reach is given to it.
 """
 
 from __future__ import annotations
@@ -10,80 +10,80 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from shoal.engine.kueue.index.wish import Frame, Wish
+from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
 
 Order = tuple[int, int, str]
 
 LARGEST = 2**62
 
 
-class Shape:
+class EqualGangs:
     """Waiting gangs of one shape, first to go first."""
 
-    __slots__ = ("failed_at", "heap", "key", "listed", "needs", "parked", "shelf", "size")
+    __slots__ = ("bucket", "failed_at", "heap", "inadmissible", "key", "listed", "size", "waits_for")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.needs: Wish | None = None
+        self.waits_for: WaitsFor | None = None
         """Known since it last failed; None: any change may help."""
-        self.shelf: Shelf | None = None
+        self.bucket: Bucket | None = None
         """Where it lies; None exactly when its needs are not known."""
         self.heap: list[Order] = []
-        self.parked = False
-        """On no shelf, and set aside."""
+        self.inadmissible = False
+        """In no bucket, and inadmissible until something changes."""
         self.failed_at = -1
-        """On a shelf, and set aside since this call."""
+        """In a bucket, and inadmissible since this call."""
         self.listed: Order | None = None
-        """On a shelf: the place it has in its order. It may stand before its turn, never behind."""
+        """In a bucket: the place it has in its order. It may stand before its turn, never behind."""
         self.size = 0
 
     @property
-    def is_aside(self) -> bool:
-        return self.parked if self.shelf is None else self.shelf.sets_aside(self)
+    def is_inadmissible(self) -> bool:
+        return self.inadmissible if self.bucket is None else self.bucket.holds_back(self)
 
 
-class Shelf:
+class Bucket:
     """Shapes of one priority that missed something at the same places."""
 
-    __slots__ = ("calls", "frame", "line", "priority", "turns", "within")
+    __slots__ = ("at_places", "calls", "line", "priority", "turns", "within")
 
-    def __init__(self, frame: Frame, priority: int) -> None:
-        self.frame = frame
+    def __init__(self, at_places: QuotaPlaces, priority: int) -> None:
+        self.at_places = at_places
         self.priority = priority
-        self.line: list[tuple[int, int, str, Shape]] = []
+        self.line: list[tuple[int, int, str, EqualGangs]] = []
         """By the first resource they need: all together, the smallest first, and for the largest pod set."""
-        self.turns: list[tuple[Order, int, int, Shape]] = []
+        self.turns: list[tuple[Order, int, int, EqualGangs]] = []
         """By whose turn it is; with what they need."""
         self.calls = 0
         """How often those who had failed were given another chance."""
         self.within: tuple[int, int] | None = None
         """What could be had of that resource when last looked at, in all and at one place."""
 
-    def put(self, shape: Shape, needs: Wish) -> None:
-        insort(self.line, (*needs.modesty, shape.key, shape))
+    def put(self, shape: EqualGangs, waits_for: WaitsFor) -> None:
+        insort(self.line, (*waits_for.modesty, shape.key, shape))
         self.list_again(shape)
 
-    def take(self, shape: Shape, needs: Wish) -> None:
-        del self.line[bisect_left(self.line, (*needs.modesty, shape.key))]
+    def take(self, shape: EqualGangs, waits_for: WaitsFor) -> None:
+        del self.line[bisect_left(self.line, (*waits_for.modesty, shape.key))]
         self._strike(shape)
 
-    def list_again(self, shape: Shape) -> None:
+    def list_again(self, shape: EqualGangs) -> None:
         """Its first gang is another one."""
         order = shape.heap[0] if shape.heap else None
         if order == shape.listed:
             return
         self._strike(shape)
-        if order is not None and shape.needs is not None:
+        if order is not None and shape.waits_for is not None:
             shape.listed = order
-            insort(self.turns, (order, *shape.needs.modesty, shape))
+            insort(self.turns, (order, *shape.waits_for.modesty, shape))
 
-    def _strike(self, shape: Shape) -> None:
+    def _strike(self, shape: EqualGangs) -> None:
         if shape.listed is not None:
             del self.turns[bisect_left(self.turns, (shape.listed,))]
             shape.listed = None
 
-    def candidates(self) -> Iterator[Shape]:
-        """Those not set aside whom what was found within reach may be enough for, in turn; as a rule only few are
+    def candidates(self) -> Iterator[EqualGangs]:
+        """Those not inadmissible for which what is within reach may be enough, in turn; as a rule only few are
         looked at. While this goes on, only the one just given may be listed again."""
         if self.within is None:
             yield from self._in_turn(LARGEST, LARGEST)
@@ -108,7 +108,7 @@ class Shelf:
             else:
                 heapq.heapreplace(found, (shape.listed, shape))
 
-    def _in_turn(self, most: int, largest: int) -> Iterator[Shape]:
+    def _in_turn(self, most: int, largest: int) -> Iterator[EqualGangs]:
         turns, position = self.turns, 0
         while position < len(turns):
             order, together, alone, shape = turns[position]
@@ -118,8 +118,8 @@ class Shelf:
                     continue  # it stands further behind now, or nowhere
             position += 1
 
-    def sets_aside(self, shape: Shape) -> bool:
+    def holds_back(self, shape: EqualGangs) -> bool:
         if shape.failed_at == self.calls:
             return True
-        needs = shape.needs.modesty if shape.needs is not None else (0, 0)
-        return self.within is not None and (needs[0] > self.within[0] or needs[1] > self.within[1])
+        waits_for = shape.waits_for.modesty if shape.waits_for is not None else (0, 0)
+        return self.within is not None and (waits_for[0] > self.within[0] or waits_for[1] > self.within[1])

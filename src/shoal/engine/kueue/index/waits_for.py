@@ -20,17 +20,17 @@ from shoal.engine.kueue.quota.tree import Node
 MOST_WAYS = 64
 """Choices of flavors tried out when it is asked whether a gang has a chance; beyond, pod sets are looked at singly."""
 
-MOST_WISHES = 20_000
-"""Shapes remembered for queues of one kind."""
+MOST_KNOWN = 20_000
+"""Shapes remembered for queues that offer the same."""
 
 Option = tuple[tuple[int, int], ...]
-"""How much at which places of a frame, on one flavor."""
+"""How much at which of the places, on one flavor."""
 
 Least = tuple[tuple[Option, ...], ...]
 """By pod set and resource group: the flavors in order."""
 
 
-class Frame:
+class QuotaPlaces:
     """Where something must be found: at `places`, and over each of `totals`. Equal ones are the same object."""
 
     __slots__ = ("_together", "places", "totals")
@@ -48,7 +48,7 @@ class Frame:
 
 
 class Reachable(NamedTuple):
-    """The most that could be there, in the order of a frame."""
+    """The most that could be there, in the order of the places."""
 
     alone: tuple[int, ...]
     """At each place, if anybody who may be made to leave does."""
@@ -63,39 +63,39 @@ class Reachable(NamedTuple):
     free: tuple[int, ...] | None = None
     """At each place as things are. None: a flavor may be taken that has to be freed where another would fit."""
 
-    def tempts(self, wish: Wish) -> bool:
+    def tempts(self, waits_for: WaitsFor) -> bool:
         """Is a closer look worth while? Enough in all, and for the pod set that asks for most. Never wrongly no."""
-        return all(map(le, wish.together, self.together)) and all(map(le, wish.largest, self.largest))
+        return all(map(le, waits_for.together, self.together)) and all(map(le, waits_for.largest, self.largest))
 
-    def allows(self, wish: Wish) -> bool:
+    def allows(self, waits_for: WaitsFor) -> bool:
         """Could it be enough for the whole gang? Never wrongly no."""
-        if wish.ways > MOST_WAYS:
-            return all(any(_within(option, self.alone) for option in options) for options in wish.least)
-        return self._finds_way(wish, 0, [0] * len(self.alone))
+        if waits_for.ways > MOST_WAYS:
+            return all(any(_within(option, self.alone) for option in options) for options in waits_for.least)
+        return self._finds_way(waits_for, 0, [0] * len(self.alone))
 
-    def _finds_way(self, wish: Wish, depth: int, taken: list[int]) -> bool:
+    def _finds_way(self, waits_for: WaitsFor, depth: int, taken: list[int]) -> bool:
         """Is there a choice of flavors with enough at every place for all pod sets that would share it?"""
-        if depth == len(wish.least):
+        if depth == len(waits_for.least):
             return self.nearby is None or _fits(taken, self.nearby) or _fits(taken, self.own)
-        for option in self._in_question(wish, depth, taken):
+        for option in self._in_question(waits_for, depth, taken):
             for place, amount in option:
                 taken[place] += amount
             if all(taken[place] <= self.alone[place] for place, _ in option) and self._finds_way(
-                wish, depth + 1, taken
+                waits_for, depth + 1, taken
             ):
                 return True
             for place, amount in option:
                 taken[place] -= amount
         return False
 
-    def _in_question(self, wish: Wish, depth: int, taken: list[int]) -> Sequence[Option]:
+    def _in_question(self, waits_for: WaitsFor, depth: int, taken: list[int]) -> Sequence[Option]:
         """The flavors that a search may choose here: as a rule one that fits, if there is such.
 
         A later search goes on behind the flavor at which an earlier one stopped, which fitted then; only what lies
         behind it is in question then.
         """
-        options, free = wish.least[depth], self.free
-        if free is None or wish.may_shrink or len(options) < 2:
+        options, free = waits_for.least[depth], self.free
+        if free is None or waits_for.may_shrink or len(options) < 2:
             return options
         fits = [all(taken[place] + amount <= free[place] for place, amount in option) for option in options]
         if not any(fits):
@@ -145,9 +145,9 @@ class Free(dict[FlavorResource, int]):
         return amount
 
 
-class Wish:
+class WaitsFor:
     __slots__ = (
-        "_asked", "_made", "_parts", "frame", "largest", "least", "may_shrink", "modesty", "together", "ways",
+        "_asked", "_made", "_parts", "at_places", "largest", "least", "may_shrink", "modesty", "together", "ways",
     )  # fmt: skip
 
     def __init__(
@@ -156,7 +156,7 @@ class Wish:
         groups: Mapping[str, ResourceGroup],
         flavors: Mapping[str, Flavor],
         settings: Settings,
-        frames: dict[object, Frame],
+        known_places: dict[object, QuotaPlaces],
     ) -> None:
         demands = member.demands
         self.may_shrink = member.may_shrink
@@ -171,7 +171,7 @@ class Wish:
         for indexes in grouped(demands):
             scans: list[_Scan] = []
             for covered, group in _covering(indexes, full, groups, settings):
-                options, needs = [], []
+                options, waits_for = [], []
                 for number, quota in enumerate(group.flavors if group is not None else ()):
                     flavor = flavors.get(quota.name)
                     if flavor is None or any(objection(demands[index].constraints, flavor) for index in indexes):
@@ -181,13 +181,13 @@ class Wish:
                     named = [(name, FlavorResource(quota.name, name)) for name in covered]
                     wanted = [(name, at, _sum(indexes, full, name)) for name, at in named]
                     options.append((number, quota.name, tuple(wanted)))
-                    needs.append(
+                    waits_for.append(
                         tuple(
                             [(places.setdefault(at, len(places)), _sum(indexes, smallest, name)) for name, at in named]
                         )
                     )
                 scans.append(_Scan(len(group.flavors) if group is not None else 0, tuple(options)))
-                least.append(tuple(needs))
+                least.append(tuple(waits_for))
             self._parts.append((indexes, scans))
         self.least: Least = tuple(least)
         self.ways = prod([len(options) for options in least])
@@ -203,7 +203,7 @@ class Wish:
         totals = tuple([tuple([at for at in places if at.resource == name]) for name in names])
         at_once = len(names) > 1 or len(self._parts) > 1
         key = (tuple(places), totals, at_once)
-        self.frame = frames.setdefault(key, Frame(tuple(places), totals, at_once=at_once))
+        self.at_places = known_places.setdefault(key, QuotaPlaces(tuple(places), totals, at_once=at_once))
 
     def fit(
         self, node: Node, free: Free, fungibility: Fungibility, most: Callable[[FlavorResource], int] | None
@@ -284,23 +284,23 @@ def _heights(node: Node, free: Free, option: _Option, usage: Usage) -> tuple[int
     return tuple(heights)
 
 
-class Wishes:
-    """The wishes for queues that offer the same flavors of the same resources, whatever their quota."""
+class WaitsForCache:
+    """What is asked of queues that offer the same flavors of the same resources, whatever their quota."""
 
-    __slots__ = ("_frames", "_known", "groups")
+    __slots__ = ("_known", "_known_places", "groups")
 
     def __init__(self, groups: Mapping[str, ResourceGroup]) -> None:
         self.groups = groups
-        self._known: dict[str, Wish] = {}
-        self._frames: dict[object, Frame] = {}
+        self._known: dict[str, WaitsFor] = {}
+        self._known_places: dict[object, QuotaPlaces] = {}
 
-    def of(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> Wish:
+    def of(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> WaitsFor:
         """What gangs of this one's shape ask for."""
         known = self._known.get(member.shape)
         if known is None:
-            if len(self._known) >= MOST_WISHES:
+            if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            known = self._known[member.shape] = Wish(member, self.groups, flavors, settings, self._frames)
+            known = self._known[member.shape] = WaitsFor(member, self.groups, flavors, settings, self._known_places)
         return known
 
 
