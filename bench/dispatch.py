@@ -31,6 +31,7 @@ from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, NotFound
 from shoal.kube.transport import Request, Response, Stream, Transport
@@ -179,8 +180,10 @@ class Seen:
         self.dispatched: dict[str, float] = {}
         self.held: set[str] = set()
         self._changed = asyncio.Event()
-        controller.world.pods.subscribe(lambda change: self._pod(change.new) if change.new is not None else None)
-        wrappers = controller.world.wrappers[kinds.APP_WRAPPER]
+        controller.planning.caches.pods.subscribe(
+            lambda change: self._pod(change.new) if change.new is not None else None
+        )
+        wrappers = controller.caches.wrappers[kinds.APP_WRAPPER]
         wrappers.subscribe(lambda change: self._wrapper(change.new) if change.new is not None else None)
 
     def _pod(self, pod: Any) -> None:
@@ -221,18 +224,19 @@ async def throughput(arguments: argparse.Namespace) -> Json:
         client = Client(here.transport, timeout=120)
         await prepare(client, 20, "1000")
         counting = Counting(here.transport)
-        controller = AppWrapperController(Client(counting), SETTINGS)
+        planning = PlanningLoop(Client(counting), SETTINGS.planning)
+        controller = AppWrapperController(planning, SETTINGS)
         seen = Seen(controller)
         tasks = [asyncio.ensure_future(one) for one in here.beside]
         names = [f"aw-{number:05}" for number in range(count)]
         if not arguments.backlog:
-            tasks.append(asyncio.ensure_future(controller.run()))
+            tasks.append(asyncio.ensure_future(planning.run()))
             await asyncio.sleep(1.0)
         cpu, began = here.cpu(), time.perf_counter()
         await create_all(client, names, "10m")
         submitted = time.perf_counter() - began
         if arguments.backlog:
-            tasks.append(asyncio.ensure_future(controller.run()))
+            tasks.append(asyncio.ensure_future(planning.run()))
             cpu, began = here.cpu(), time.perf_counter()
         await seen.until(lambda: len(seen.pods) >= count)
         last = max(seen.pods.values()) - began
@@ -254,9 +258,10 @@ async def handover(arguments: argparse.Namespace) -> Json:
         client = Client(here.transport, timeout=120)
         await prepare(client, 0 if here.nodes_there else 1, "8")
         counting = Counting(here.transport)
-        controller = AppWrapperController(Client(counting), SETTINGS)
+        planning = PlanningLoop(Client(counting), SETTINGS.planning)
+        controller = AppWrapperController(planning, SETTINGS)
         seen = Seen(controller)
-        tasks = [asyncio.ensure_future(one) for one in (controller.run(), *here.beside)]
+        tasks = [asyncio.ensure_future(one) for one in (planning.run(), *here.beside)]
         await asyncio.sleep(1.0)
         total = arguments.waiting + count + 1
         names = [f"aw-{number:05}" for number in range(total)]

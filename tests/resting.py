@@ -40,13 +40,13 @@ Objects = Mapping[str, Iterable[Json]]
 def judged_or_marked(request: Any) -> Iterator[None]:
     """Around one test: where controllers that decide were at work, something was judged at rest; or the test says why
     not, with `@pytest.mark.not_at_rest("…")`."""
-    from shoal.controllers.appwrapper import AppWrapperController
+    from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.ray import Operator
 
     before = TALLY.worlds
     begun: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (AppWrapperController, Operator):
+        for kind in (PlanningLoop, Operator):
             patch.setattr(kind, "__init__", _noting(kind.__init__, begun))
         yield
     mark = request.node.get_closest_marker("not_at_rest")

@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from shoal.controllers.queues.pending import Pending
+from shoal.controllers.planning.decisions import Decisions
 from shoal.engine import Engine
-from shoal.engine.kueue import ClusterQueue, Cohort, LocalQueue, Settings, Terms
-from shoal.engine.kueue.facts import terms_of
+from shoal.engine.kueue import ClusterQueue, Cohort, LocalQueue, Settings, Terms, terms_of
 from shoal.engine.model import Gang, Namespace, NodeFact, Plan, Supply
 from tests.unit.engine.kueue.random_world import random_facts, random_gang
 from tests.unit.engine.kueue.world import CPU
@@ -58,7 +57,7 @@ class Town:
     def start(self) -> None:
         """A controller that knows nothing but what is stored."""
         self.engine = Engine(queues=self.settings)
-        self.pending = Pending()
+        self.decisions = Decisions()
         self.cache: dict[str, tuple[int, Gang]] = {}
         self.unheard: set[str] = set()
         self.due: set[str] = set()
@@ -76,7 +75,7 @@ class Town:
         before = self.cache.pop(key, None)
         if key not in self.stored:
             if before is not None:
-                self.pending.forget(key, before[1].uid)
+                self.decisions.forget(key, before[1].uid)
                 self.engine.remove(key)
         else:
             self.cache[key] = self.stored[key]
@@ -86,8 +85,8 @@ class Town:
 
     def tell(self, key: str) -> None:
         gang = self.cache[key][1]
-        self.pending.settle(gang)
-        self.engine.update(self.pending.assumed(gang))
+        self.decisions.settle(gang)
+        self.engine.update(self.decisions.assumed(gang))
         self.replan = True
 
     def plan(self) -> Plan:
@@ -97,7 +96,7 @@ class Town:
         self.evictions += [(one.preemptor, one.gang) for one in plan.preempts]
         both = {one.uid for one in plan.reservations} & {one.uid for one in plan.preempts}
         assert not both, f"one plan gives {both} quota and takes it back"
-        self.due.update(self.pending.planned(plan, {key: gang for key, (_, gang) in self.cache.items()}))
+        self.due.update(self.decisions.planned(plan, self.now))
         self.replan = self.replan or plan.unfinished
         self.wake_at = plan.wake_at or self.wake_at
         return plan
@@ -108,8 +107,8 @@ class Town:
         if key not in self.cache:
             return
         revision, seen = self.cache[key]
-        if self.pending.is_overtaken(key, seen.uid) and seen.state == "waiting" and seen.uid not in self.in_doubt:
-            self.pending.withdraw(key)
+        if self.decisions.is_overtaken(key, seen.uid) and seen.state == "waiting" and seen.uid not in self.in_doubt:
+            self.decisions.withdraw(key)
             self.tell(key)
         wanted = self._wanted(seen)
         if wanted == seen:
@@ -130,12 +129,12 @@ class Town:
 
     def _wanted(self, gang: Gang) -> Gang:
         key, uid = gang.key, gang.uid
-        preempt = self.pending.preempt(key, uid)
+        preempt = self.decisions.preempt(key, uid)
         if preempt is not None and gang.state == "admitted":
             return replace(gang, state="stopping", stopping_for=preempt.preemptor_uid)
         if preempt is not None and gang.state == "reserved":
             return waiting_again(gang, preempt.preemptor_uid, self.now)
-        reservation = self.pending.reservation(key, uid)
+        reservation = self.decisions.reservation(key, uid)
         if reservation is not None and gang.state == "waiting":
             terms = Terms(cluster_queue=reservation.queue)
             gang = replace(
@@ -146,7 +145,7 @@ class Town:
                 admitted_at=self.now,
                 details={"kueue": terms},
             )
-        if gang.state == "reserved" and self.pending.admit(key, uid) is not None:
+        if gang.state == "reserved" and self.decisions.admit(key, uid) is not None:
             gang = replace(gang, state="admitted")
         return gang
 

@@ -21,15 +21,16 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning import leaving
-from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.engine.model import Gang, PodFact
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.planning import Planned, planned
 from tests.resting import rules_of
 from tests.unit.appwrapper import build as wrappers
 from tests.unit.appwrapper.meddler import Meddler
@@ -54,9 +55,9 @@ async def never(request: Request) -> Response | None:
 
 
 @asynccontextmanager
-async def starting(client: Client) -> AsyncIterator[AppWrapperController]:
+async def starting(client: Client) -> AsyncIterator[Planned]:
     """A controller with its queues, until the block ends."""
-    host = AppWrapperController(client, AppWrapperSettings(trust_unstamped=True), guest=QueueController(client))
+    host = planned(client, AppWrapperSettings(trust_unstamped=True), queues=QueueSettings())
     task = asyncio.create_task(host.run())
     try:
         yield host
@@ -65,9 +66,9 @@ async def starting(client: Client) -> AsyncIterator[AppWrapperController]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def counted(host: AppWrapperController) -> Counted:
+def counted(host: Planned) -> Counted:
     """What bound pods take on each node; what is kept for pods to come, in all; and each gang's reservation."""
-    ledger = host.engine._state.ledger
+    ledger = host.loop.engine._state.ledger
     ledger.settle()
     slots = ledger.room.by_name.values()
     bound = {slot.name: {name: value for name, value in slot.bound.items() if value} for slot in slots}
@@ -185,9 +186,9 @@ def cores_of(pod: Json) -> int:
     return sum(amount("cpu", one["resources"]["requests"]["cpu"]) for one in pod["spec"]["containers"])
 
 
-def holds_too_much(host: AppWrapperController, pods: list[Json]) -> list[str]:
+def holds_too_much(host: Planned, pods: list[Json]) -> list[str]:
     """Gangs that hold more cpu than they were admitted with and their ending pods take beside it."""
-    ledger = host.engine._state.ledger
+    ledger = host.loop.engine._state.ledger
     ending = {one["metadata"]["uid"]: cores_of(one) for one in pods if "deletionTimestamp" in one["metadata"]}
     bound = {one["metadata"]["uid"] for one in pods if one["spec"].get("nodeName") and is_live(one)}
     found = []
@@ -201,7 +202,7 @@ def holds_too_much(host: AppWrapperController, pods: list[Json]) -> list[str]:
     return found
 
 
-async def settled_like(host: AppWrapperController, cluster: Cluster) -> Counted:
+async def settled_like(host: Planned, cluster: Cluster) -> Counted:
     """What a controller that starts now counts, once it has seen what the other has; the last thing it counted where
     the two never agree."""
     only_looks = Client(Meddler(cluster.server.transport(), never))

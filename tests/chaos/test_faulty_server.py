@@ -8,13 +8,14 @@ import time
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.kube.client import Client
 from tests.chaos.walks import brief_pod
 from tests.checker.gang_history import Watched, violations
 from tests.cluster import running
 from tests.faulty import FaultyTransport, Rates
 from tests.patience import PATIENCE
+from tests.planning import planned
 from tests.resting import rules_of
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
 
@@ -55,7 +56,7 @@ async def test_gangs_survive_a_storm(seed: int) -> None:
         watched = Watched(cluster.server.transport())
         faulty = FaultyTransport(watched, STORM, seed=seed, clock=clock)
         settings = AppWrapperSettings(bind_seconds=0, create_seconds=1e6)
-        controller = AppWrapperController(Client(faulty), settings, clock)
+        controller = planned(Client(faulty), settings, clock)
         cluster.start(controller.run())
         cluster.rules = rules_of(settings)
         for number in range(GANGS):

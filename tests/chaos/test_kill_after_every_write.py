@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.reconciler import Reconciler
 from shoal.kube.client import Client
 from shoal.kube.lease import Leadership, Term
@@ -22,6 +22,7 @@ from tests.checker.gang_rules import judge
 from tests.checker.gang_story import changes_of
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.planning import planned
 from tests.resting import rules_of
 
 MOST_WRITES = 60
@@ -38,14 +39,14 @@ class Life:
         self.settings = settings
 
     async def run(self) -> None:
-        running_one = asyncio.ensure_future(AppWrapperController(Client(self.first), self.settings).run())
+        running_one = asyncio.ensure_future(planned(Client(self.first), self.settings).run())
         death = asyncio.ensure_future(self.first.died.wait())
         try:
             await asyncio.wait({running_one, death}, return_when=asyncio.FIRST_COMPLETED)
             running_one.cancel()
             with suppress(asyncio.CancelledError):
                 await running_one
-            await AppWrapperController(Client(self.watched), self.settings).run()
+            await planned(Client(self.watched), self.settings).run()
         finally:
             death.cancel()
             running_one.cancel()
@@ -89,7 +90,7 @@ class Pair(Life):
 
         async def lead(term: Term) -> None:
             self.first_leads.set()
-            await AppWrapperController(leadership.fenced(term), self.settings).run()
+            await planned(leadership.fenced(term), self.settings).run()
 
         await leadership.run(lead)
 

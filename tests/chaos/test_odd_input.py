@@ -25,6 +25,7 @@ from shoal.kube.errors import ApiError
 from tests.chaos.town import Town
 from tests.checker.safety import unanswered
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, needs, pod, quota
 
 LONGEST = 1.0
@@ -115,7 +116,7 @@ async def test_f045_odd_objects_hold_nobody_up(seed: int) -> None:
     await town.add_node("node-0", 64, pods=500)
     got_in = [await offered(client, kinds.APP_WRAPPER, odd_wrapper(f"old-{n}", random)) for n in range(10)]
     settings = AppWrapperSettings(events=False, quota="never", preemption=seed == 1)
-    running = asyncio.ensure_future(AppWrapperController(Client(town.transport()), settings, clock).run())
+    running = asyncio.ensure_future(planned(Client(town.transport()), settings, clock).run())
     costs = []
     for number in range(20):
         got_in.append(await offered(client, *odd_others(number, random)))

@@ -15,8 +15,8 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues.reconciler import Reconciler
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -26,6 +26,7 @@ from tests.checker.gang_story import changes_of
 from tests.checker.queue_rules import judge_queues
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.planning import Planned, planned
 from tests.resting import rules_of
 from tests.unit.queues.build import (
     cluster_queue,
@@ -49,9 +50,9 @@ WRAPPERS = AppWrapperSettings(trust_unstamped=True, obtain=True)
 QUEUES = QueueSettings(check_seconds=1.0)
 
 
-def controller(transport: Transport) -> AppWrapperController:
+def controller(transport: Transport) -> Planned:
     client = Client(transport)
-    return AppWrapperController(client, WRAPPERS, guest=QueueController(client, QUEUES))
+    return planned(client, WRAPPERS, queues=QUEUES)
 
 
 async def lives(cluster: Cluster, mortal: MortalTransport) -> None:
@@ -204,7 +205,7 @@ def starts_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
                 await self._change(kind, fresh, {**fresh, "spec": {**fresh["spec"], "suspend": False}})
         return later
 
-    from shoal.controllers.queues.world import workload_key as _key
+    from shoal.controllers.queues.caches import workload_key as _key
 
     monkeypatch.setattr(Reconciler, "_create", create)
 

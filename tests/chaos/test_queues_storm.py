@@ -15,8 +15,8 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import ApiError
@@ -25,6 +25,7 @@ from tests.checker.queue_rules import judge_queues
 from tests.cluster import Cluster, running
 from tests.faulty import FaultyTransport, Rates
 from tests.patience import PATIENCE
+from tests.planning import planned
 from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, condition, counts, flavor, job, local_queue, make, name_of
 
@@ -64,7 +65,7 @@ class Storm:
             self.cluster.server.transport(), rates, seed=self.random.getrandbits(30), clock=SystemClock()
         )
         client = Client(self._network, timeout=0.1)
-        host = AppWrapperController(client, WRAPPERS, guest=QueueController(client, QUEUES))
+        host = planned(client, WRAPPERS, queues=QUEUES)
         self._running = asyncio.ensure_future(host.run())
 
     async def end(self) -> None:

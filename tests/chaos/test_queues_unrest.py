@@ -15,8 +15,8 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import ApiError
@@ -25,6 +25,7 @@ from tests.checker.queue_rules import judge_queues
 from tests.cluster import Cluster, running
 from tests.faulty import FaultyTransport, Rates
 from tests.patience import PATIENCE, patiently
+from tests.planning import planned
 from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, condition, flavor, job, local_queue, make
 from tests.unit.queues.test_overtaken import PRIORITY, priority_class
@@ -64,8 +65,8 @@ class Unrest:
             check_seconds=NEVER, recovery_seconds=NEVER, events=False, fair_sharing=fair_sharing
         )
         client = Client(self.network, timeout=0.1)
-        self.guest = QueueController(client, self.queues)
-        cluster.start(AppWrapperController(client, self.wrappers, guest=self.guest).run())
+        self.planned = planned(client, self.wrappers, queues=self.queues)
+        cluster.start(self.planned.run())
 
     async def prepare(self) -> None:
         cohort: dict[str, Any] = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort"}
@@ -117,7 +118,7 @@ class Unrest:
 
         A Job that waits for its pods stays due at the end of its time for recovery: that is rest.
         """
-        work = self.guest.queue.queue
+        work = self.planned.queues.queue.queue
         if not work.idle or any(due < work._clock.monotonic() + NEVER / 2 for due in work._due.values()):
             return False
         workloads = await self.cluster.client.list(kinds.WORKLOAD, "default")
@@ -141,7 +142,7 @@ async def test_who_was_overtaken_in_a_storm_is_served_in_calm(seed: int) -> None
             await unrest.step()
         await unrest.calm()
         assert judge_queues(changes_of(cluster.server), quiet=True) == []
-        engine = unrest.guest._host.engine
+        engine = unrest.planned.loop.engine
         charged = {uid for one in engine._queues.kueue.state.records.values() for uid in one.reserved}
         workloads = await cluster.client.list(kinds.WORKLOAD, "default")
         holding = [one for one in workloads if condition(one, "QuotaReserved").get("status") == "True"]

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.lease import Leadership, Term
 from tests.chaos.town import Town
 from tests.checker.gang_rules import judge
 from tests.faulty import FaultyTransport, Rates
+from tests.planning import Planned, planned
 from tests.resting import looked_at, rules_of
 from tests.unit.appwrapper.build import app_wrapper, config_map, needs, pod, quota
 
@@ -69,7 +70,7 @@ class Storm:
         self.networks: dict[str, FaultyTransport] = {}
         self.replicas: dict[str, asyncio.Task[Any]] = {}
         self.number = 0
-        self.leading: AppWrapperController | None = None
+        self.leading: Planned | None = None
         self.with_quota = self.random.random() < 0.6
 
     def start(self, name: str) -> None:
@@ -81,7 +82,7 @@ class Storm:
         leadership = Leadership(client, "shoal", "kube-system", name, clock=self.clock, random=Random(self.number))
 
         async def lead(term: Term) -> None:
-            self.leading = AppWrapperController(leadership.fenced(term), self.settings, self.clock)
+            self.leading = planned(leadership.fenced(term), self.settings, self.clock)
             await self.leading.run()
 
         await leadership.run(lead)

@@ -245,10 +245,16 @@ def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) 
 
 async def run_gangs(client: Client, settings: AppWrapperSettings, queues: QueueSettings) -> None:
     """AppWrappers and queued jobs, in one loop: they compete for the same room."""
+    from msgspec import structs
+
     from shoal.controllers.appwrapper import AppWrapperController
+    from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.queues import QueueController
 
-    await AppWrapperController(client, settings, guest=QueueController(client, queues)).run()
+    planning = PlanningLoop(client, structs.replace(settings.planning, queues=queues.decisions))
+    AppWrapperController(planning, settings)
+    QueueController(planning, queues)
+    await planning.run()
 
 
 async def run_clusters(client: Client, settings: ClusterSettings) -> None:

@@ -150,10 +150,10 @@ def chosen_parts(only: str) -> tuple[str, ...]:
 def _parts(
     names: tuple[str, ...], settings: AppWrapperSettings, of_queues: QueueSettings, health: HealthServer
 ) -> dict[str, Part]:
+    from msgspec import structs
+
     parts: dict[str, Part] = {}
     if "ray" in names:  # what our operator adds to its pods counts in every gang
-        from msgspec import structs
-
         from shoal.controllers import ray
 
         ray_settings = ray.from_environment(os.environ)
@@ -161,21 +161,22 @@ def _parts(
         of_queues = structs.replace(of_queues, ray_sidecars=ray_settings.sidecars)
     if "appwrapper" in names or "queues" in names:
         from shoal.controllers import appwrapper, queues
+        from shoal.controllers.planning import PlanningLoop
 
-        leading: list[appwrapper.AppWrapperController] = []
-        guests: list[queues.QueueController] = []
-        health.add_families(lambda: leading[0].metrics.collect() if leading else ())
-        health.add_families(lambda: guests[0].metrics.collect() if guests else ())
+        leading: list[PlanningLoop] = []
+        health.add_families(lambda: [family for one in leading for family in one.metrics.collect()])
+        planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
         async def run_gangs(client: Client) -> None:
-            guests[:] = [queues.QueueController(client, of_queues)] if "queues" in names else []
-            guest, wrappers = next(iter(guests), None), "appwrapper" in names
-            leading[:] = [appwrapper.AppWrapperController(client, settings, guest=guest, wrappers=wrappers)]
+            leading[:] = [PlanningLoop(client, planned)]
+            if "appwrapper" in names:
+                appwrapper.AppWrapperController(leading[0], settings)
+            if "queues" in names:
+                queues.QueueController(leading[0], of_queues)
             try:
                 await leading[0].run()
             finally:
                 leading.clear()
-                guests.clear()
 
         parts["gangs"] = run_gangs
     if "ray" in names:

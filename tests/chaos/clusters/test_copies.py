@@ -14,8 +14,8 @@ from shoal.controllers.multicluster.copies import job_copy, judge, workload_copy
 from shoal.controllers.multicluster.dispatcher import Dispatcher
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.record import Record, record_of, stored
+from shoal.controllers.queues import caches as queues_caches
 from shoal.controllers.queues import reconciler as queues_reconciler
-from shoal.controllers.queues import world as queues_world
 from shoal.controllers.queues.jobs import BY_KIND
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -268,7 +268,7 @@ async def test_f140_a_members_namespace_takes_gangs_of_the_hub_namespace_that_it
 
 
 def jobs_make_workloads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (queues_world, queues_reconciler):
+    for module in (queues_caches, queues_reconciler):
         monkeypatch.setattr(module, "prebuilt_name", lambda job: "")
 
 

@@ -10,10 +10,11 @@ import pytest
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.kube import feed
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, pod
 
 NODES = 500
@@ -64,12 +65,12 @@ async def test_f047_the_first_decision_of_a_start_among_50000_pods_comes_soon(mo
     async with running(with_builtin=False) as cluster:
         await fill(cluster)
         await cluster.create(kinds.APP_WRAPPER, app_wrapper("first", pod("one", cpu="1")))
-        controller = AppWrapperController(cluster.client, AppWrapperSettings(trust_unstamped=True))
+        controller = planned(cluster.client, AppWrapperSettings(trust_unstamped=True))
         began, spent = time.monotonic(), time.process_time()
         cluster.start(controller.run())
         await cluster.until(kinds.APP_WRAPPER, "first", lambda found: (found.get("status") or {}).get("canrun"))
         await cluster.until(kinds.POD, "one", lambda found: True)
         took, cpu = time.monotonic() - began, time.process_time() - spent
         assert cpu < BOUND
-        assert len(controller.world.pods) >= PODS
+        assert len(controller.loop.caches.pods) >= PODS
         print(f"first gang dispatched {took:.1f} s after the start ({cpu:.1f} s of CPU, the server's share included)")

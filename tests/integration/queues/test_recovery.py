@@ -11,8 +11,8 @@ import pytest
 from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.cluster import RemoteCluster
@@ -20,6 +20,7 @@ from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
 from tests.integration.test_install import apply
 from tests.patience import PATIENCE, patiently
+from tests.planning import planned
 from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, condition, flavor, job, local_queue, make
 
@@ -43,7 +44,7 @@ async def remote(plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
     own, transport = load(plane.kubeconfig), load(plane.kubeconfig)
     cluster = RemoteCluster(Client(transport))
     wrappers, queues = AppWrapperSettings(trust_unstamped=True), QueueSettings(recovery_seconds=RECOVERY)
-    cluster.start(AppWrapperController(Client(own), wrappers, guest=QueueController(Client(own), queues)).run())
+    cluster.start(planned(Client(own), wrappers, queues=queues).run())
     cluster.rules = rules_of(wrappers, queues)
     try:
         yield cluster

@@ -9,9 +9,10 @@ import pytest
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapperStatus
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, component_status
+from shoal.controllers.appwrapper import AppWrapperSettings, component_status
 from shoal.controllers.appwrapper.component_limits import Patience, duration_text
 from tests.cluster import Cluster
+from tests.planning import planned
 from tests.unit.appwrapper.build import config_map, job, of_gang, ray_cluster, set_pod
 from tests.unit.appwrapper.test_components import AW, brief_pod, conditions, phase, wrapper
 
@@ -21,7 +22,7 @@ PREFIX = "workload.codeflare.dev.appwrapper/"
 
 def start(cluster: Cluster, **patience: Any) -> None:
     settings = AppWrapperSettings(patience=Patience(retry_pause=0.05, **patience))
-    cluster.start(AppWrapperController(cluster.client, settings).run())
+    cluster.start(planned(cluster.client, settings).run())
 
 
 def told(obj: Json, type: str) -> str:

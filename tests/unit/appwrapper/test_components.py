@@ -9,9 +9,10 @@ import pytest
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.component_limits import Patience, is_final, parse_duration
 from tests.cluster import Cluster
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, pod, set_pod, waits
 
 AW: Kind = kinds.APP_WRAPPER_V1BETA2
@@ -43,7 +44,7 @@ def conditions(obj: Json) -> dict[str, tuple[str, str]]:
 
 @pytest.fixture
 async def hasty(quiet: Cluster) -> Cluster:
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(patience=HASTE)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(patience=HASTE)).run())
     return quiet
 
 
@@ -245,7 +246,7 @@ async def mark(cluster: Cluster, node: str, health: str | None) -> None:
 
 async def test_pods_that_ask_for_gpus_keep_away_from_unwell_ones(quiet: Cluster) -> None:
     await quiet.add_node("gpu", **{"nvidia.com/gpu": "2"})
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     chosen = gpu_pod("asks")
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     term = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
@@ -265,7 +266,7 @@ async def test_pods_that_ask_for_gpus_keep_away_from_unwell_ones(quiet: Cluster)
 
 async def test_a_gang_leaves_devices_that_are_to_be_vacated_and_spends_no_retry(quiet: Cluster) -> None:
     await quiet.add_node("gpu", **{"nvidia.com/gpu": "1"})
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(patience=HASTE)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(patience=HASTE)).run())
     await quiet.create(AW, wrapper("gang", gpu_pod("asks")))
     await quiet.until(AW, "gang", phase("Running"))
     await set_pod(quiet, "asks", "Running", node="gpu")
@@ -283,7 +284,7 @@ async def test_unwell_devices_are_no_supply(quiet: Cluster) -> None:
     """Whoever waits for a GPU goes on waiting while the only one is tested, in either dialect."""
     await quiet.add_node("gpu", **{"nvidia.com/gpu": "1"})
     await mark(quiet, "gpu", "TESTING")
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", gpu_pod("asks")))
     held = await quiet.until(kinds.APP_WRAPPER, "gang", waits)
     assert "1 nvidia.com/gpu needed, 0 free" in held["status"]["message"]

@@ -9,10 +9,11 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, dead_ends
+from shoal.controllers.appwrapper import AppWrapperSettings, dead_ends
 from shoal.controllers.appwrapper.intake import Intake
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -37,7 +38,7 @@ def counts_dead_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f032_a_job_that_failed_for_good_holds_nothing(quiet: Cluster) -> None:
     """F32: the wrapped Job has failed for good, no pod of it can ever come, and no completion was asked for. Holds: the
     AppWrapper stays Running, as MCAD's does, and what it was given is free; after a restart, too."""
-    running = quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    running = quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("dead", job("dead", 1, cpu="3")))
     await quiet.until(kinds.APP_WRAPPER, "dead", dispatched)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
@@ -51,7 +52,7 @@ async def test_f032_a_job_that_failed_for_good_holds_nothing(quiet: Cluster) -> 
     running.cancel()
     await asyncio.wait({running})
     await quiet.client.delete(kinds.APP_WRAPPER, "next", "default")
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("last", config_map("l"), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "last", dispatched)
 
@@ -69,7 +70,7 @@ async def test_f032_a_pod_that_nobody_makes_again_holds_no_room(
     """F32: of three wrapped pods one runs on, one has failed and one was removed by somebody. Holds: room is kept for
     none of the two, and again for all three once the gang has to start anew; after a restart, too."""
     monkeypatch.setattr(dead_ends, "SEEN_AFTER", 0.0)
-    running = quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    running = quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(
         kinds.APP_WRAPPER, app_wrapper("torn", pod("runs", cpu="1"), pod("fails", cpu="1"), pod("lost", cpu="2"))
     )
@@ -83,7 +84,7 @@ async def test_f032_a_pod_that_nobody_makes_again_holds_no_room(
     await quiet.client.delete(kinds.APP_WRAPPER, "next", "default")
     running.cancel()
     await asyncio.wait({running})
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("last", config_map("l"), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "last", dispatched)
 
@@ -114,7 +115,7 @@ def waits_for_finalizers(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f032_what_a_finalizer_keeps_after_the_last_pod_holds_no_room(quiet: Cluster, hurried: None) -> None:
     """F32: a gang that is preempted wraps an object with a finalizer that nobody removes. Holds: once its pods are gone
     whoever it makes way for starts."""
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(preemption=True)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(preemption=True)).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", kept(config_map("stuck")), pod("low", cpu="4")))
     await quiet.until(kinds.APP_WRAPPER, "low", dispatched)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("high", pod("high", cpu="4"), priority=5))

@@ -7,8 +7,9 @@ import asyncio
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers import appwrapper
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from tests.cluster import Cluster
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, job, needs, pod, trail, waits
 
 
@@ -122,7 +123,7 @@ async def test_sums_are_enough_where_aggregate_is_chosen(quiet: Cluster) -> None
 
 
 async def test_age_overtakes_where_priority_grows(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(dynamic_priority=True)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(dynamic_priority=True)).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("running", config_map("r"), needs=[needs(1, cpu="3")]))
     await quiet.until(kinds.APP_WRAPPER, "running", dispatched)
     steep = app_wrapper("steep", config_map("a"), needs=[needs(1, cpu="3")], priorityslope=1000)

@@ -9,19 +9,21 @@ import pytest
 
 from shoal.api import kinds
 from shoal.cli import gangs, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, controller
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.appwrapper.admission import read
-from shoal.controllers.appwrapper.intake import Intake
-from shoal.controllers.appwrapper.planner import Planner
+from shoal.controllers.planning import PlanningLoop, PlanningSettings
+from shoal.controllers.planning.cluster_facts import ClusterFacts
+from shoal.controllers.planning.decisions import Decisions
 from shoal.engine import Engine, Settings, policies
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.yielding import Yielding
-from shoal.engine.model import Plan
+from shoal.engine.model import Gang, Plan
 from shoal.engine.nodes.ledger import Ledger
 from shoal.kube.cache import Change
 from tests.cluster import Cluster
 from tests.faults import Switch, proven
 from tests.patience import PATIENCE
+from tests.planning import Planned, planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, quota, waits
 from tests.unit.engine.build import gang, node, pods, subtree
 from tests.unit.engine.build import quota as tree_node
@@ -38,8 +40,8 @@ def impatiently(switch: Switch) -> Switch:
     return both
 
 
-def start(cluster: Cluster, **settings: object) -> AppWrapperController:
-    made = AppWrapperController(cluster.client, msgspec.convert(settings, AppWrapperSettings))
+def start(cluster: Cluster, **settings: object) -> Planned:
+    made = planned(cluster.client, msgspec.convert(settings, AppWrapperSettings))
     cluster.start(made.run())
     return made
 
@@ -114,25 +116,20 @@ def plans_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f018_one_plan_never_takes_more_than_its_budget(quiet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """F18: forty gangs, no two alike, make deciding dear. Holds: no plan judges more than its budget, the rest follows
     in the next ones, and all are dispatched."""
-    chosen = controller.engine_settings
-
-    def frugal(settings: AppWrapperSettings) -> Settings:
-        return msgspec.structs.replace(chosen(settings), steps=7)
-
-    monkeypatch.setattr(controller, "engine_settings", frugal)
-    made = AppWrapperController(quiet.client, AppWrapperSettings())
+    loop = PlanningLoop(quiet.client, PlanningSettings(decisions=Settings(steps=7)))
+    AppWrapperController(loop)
     sizes: list[int] = []
-    original = made.plan
+    original = loop.plan
 
     def counted() -> Plan:
         plan = original()
         sizes.append(len(plan.admits))
         return plan
 
-    monkeypatch.setattr(made, "plan", counted)
+    monkeypatch.setattr(loop, "plan", counted)
     for number in range(40):
         await submit(quiet, f"g{number:02}", f"{number + 1}m")
-    quiet.start(made.run())
+    quiet.start(loop.run())
     for number in range(40):
         await quiet.until(kinds.APP_WRAPPER, f"g{number:02}", dispatched)
     assert max(sizes) <= 7, sizes
@@ -160,14 +157,14 @@ async def waiting_names(cluster: Cluster) -> list[str]:
 
 
 def hears_of_sizes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Intake._node_changed
+    original = ClusterFacts._node_changed
 
-    def deaf(self: Intake, change: Change) -> None:
+    def deaf(self: ClusterFacts, change: Change) -> None:
         old, new = change.old or {}, change.new or {}
         if (old.get("status") or {}).get("allocatable") != (new.get("status") or {}).get("allocatable"):
             original(self, change)
 
-    monkeypatch.setattr(Intake, "_node_changed", deaf)
+    monkeypatch.setattr(ClusterFacts, "_node_changed", deaf)
 
 
 @proven(without=impatiently(hears_of_sizes_only))
@@ -242,9 +239,31 @@ async def test_an_evicted_gang_keeps_its_place(quiet: Cluster) -> None:
         assert read(there["status"]["admission"]).epoch == (2 if comes == "first" else 1), "nobody went twice"
 
 
+class Deciding:
+    """An engine, and its decisions that are not stored yet."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.decisions = engine, Decisions()
+
+    def tell(self, found: Gang) -> None:
+        self.decisions.settle(found)
+        self.engine.update(self.decisions.assumed(found))
+
+    def plan(self, now: int) -> Plan:
+        plan = self.engine.plan(now)
+        self.decisions.planned(plan, now)
+        return plan
+
+    def call_off(self, key: str, uid: str) -> bool:
+        overtaken = self.decisions.is_overtaken(key, uid)
+        if overtaken:
+            self.decisions.call_off(key)
+        return overtaken
+
+
 def test_a_seat_that_moves_before_the_admission_is_stored_is_not_forgotten() -> None:
     """A tree appears while an admission is on its way, and the gang is told once more as it is stored: waiting."""
-    planner = Planner(Engine(Settings(quota=True)))
+    planner = Deciding(Engine(Settings(quota=True)))
     planner.engine.update(node("n", cpu=8))
     planner.tell(gang("g", pods(2), labels={"team": "default"}))
     assert [one.seats for one in planner.plan(1).admits] == [{}]
@@ -252,20 +271,20 @@ def test_a_seat_that_moves_before_the_admission_is_stored_is_not_forgotten() -> 
     planner.plan(2)
     planner.tell(gang("g", pods(2), labels={"team": "default"}))
     key, uid = "AppWrapper/default/g", "uid-g"
-    admit, reseat = planner.admit(key, uid), planner.reseat(key, uid)
+    admit, reseat = planner.decisions.admit(key, uid), planner.decisions.reseat(key, uid)
     assert admit is not None and reseat is not None and admit.seats == reseat.seats
     assert set(admit.seats) == {"team"}
     planner.tell(gang("g", pods(2), labels={"team": "default"}, state="admitted", assignment=admit.assignment))
-    assert planner.reseat(key, uid) == reseat, "stored without it: it is still to be written"
+    assert planner.decisions.reseat(key, uid) == reseat, "stored without it: it is still to be written"
     planner.tell(
         gang("g", pods(2), labels={"team": "default"}, state="admitted", assignment=admit.assignment, seats=admit.seats)
     )
-    assert planner.reseat(key, uid) is None
+    assert planner.decisions.reseat(key, uid) is None
 
 
 def test_an_eviction_that_overtakes_an_admission_waits_for_its_write() -> None:
     """The admission may be under way: so long its room is taken, however often the gang is told as it is stored."""
-    planner = Planner(Engine(Settings(preemption=True)))
+    planner = Deciding(Engine(Settings(preemption=True)))
     planner.engine.update(node("n", cpu=4))
     low, high = gang("low", pods(3)), gang("high", pods(3), priority=5)
     planner.tell(low)
@@ -277,19 +296,19 @@ def test_an_eviction_that_overtakes_an_admission_waits_for_its_write() -> None:
     assert planner.call_off(low.key, low.uid)
     planner.tell(low)
     assert [one.gang for one in planner.plan(4).admits] == [high.key]
-    assert planner.preempt(low.key, low.uid) is None and planner.admit(low.key, low.uid) is None
+    assert planner.decisions.preempt(low.key, low.uid) is None and planner.decisions.admit(low.key, low.uid) is None
 
 
 def test_an_admission_that_was_stored_unseen_is_evicted_and_not_called_off() -> None:
-    planner = Planner(Engine(Settings(preemption=True)))
+    planner = Deciding(Engine(Settings(preemption=True)))
     planner.engine.update(node("n", cpu=4))
     low, high = gang("low", pods(3)), gang("high", pods(3), priority=5)
     planner.tell(low)
     (admit,) = planner.plan(1).admits
-    planner.doubt(low.key)
+    planner.decisions.doubt(low.key)
     planner.tell(high)
     planner.plan(2)
     assert not planner.call_off(low.key, low.uid)
     planner.tell(gang("low", pods(3), state="admitted", assignment=admit.assignment))
-    assert planner.preempt(low.key, low.uid) is not None
+    assert planner.decisions.preempt(low.key, low.uid) is not None
     assert planner.plan(3).admits == ()

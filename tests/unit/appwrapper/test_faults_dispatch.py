@@ -9,7 +9,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.reconciler import Reconciler
@@ -21,6 +21,7 @@ from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import Planned, planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -40,11 +41,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
-def start(
-    cluster: Cluster, meddler: Meddler | None = None, settings: AppWrapperSettings = TRUSTING
-) -> AppWrapperController:
+def start(cluster: Cluster, meddler: Meddler | None = None, settings: AppWrapperSettings = TRUSTING) -> Planned:
     client = Client(meddler) if meddler is not None else cluster.client
-    controller = AppWrapperController(client, settings)
+    controller = planned(client, settings)
     cluster.start(controller.run())
     return controller
 
@@ -161,7 +160,7 @@ async def test_f006_a_refusal_that_does_not_pass_takes_the_gang_back_whole(quiet
 
 def creates_what_is_written_now(monkeypatch: pytest.MonkeyPatch) -> None:
     async def regardless(self: Reconciler, kind: Any, wrapper: AppWrapper, reason: str, message: str) -> float | None:
-        await self.house.objects.create(wrapper, wrapped_objects(wrapper))
+        await self.context.objects.create(wrapper, wrapped_objects(wrapper))
         return None
 
     monkeypatch.setattr(Reconciler, "_call_off", regardless)
@@ -236,8 +235,8 @@ def believes_a_lost_answer_means_not_done(monkeypatch: pytest.MonkeyPatch) -> No
         try:
             return await original(self, kind, wrapper, admit)
         except Unknown:
-            self.house.planner.withdraw(admit.gang)
-            self.house.intake.tell(wrapper)
+            self.context.decisions.withdraw(admit.gang)
+            self.context.intake.tell(wrapper)
             return 60.0
 
     monkeypatch.setattr(Reconciler, "_admit", hasty)

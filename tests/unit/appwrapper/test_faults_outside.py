@@ -11,15 +11,16 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
+from shoal.controllers.appwrapper import AppWrapperSettings, webhook
 from shoal.controllers.appwrapper.rights import Rights
-from shoal.controllers.appwrapper.world import World
 from shoal.controllers.demand.pod_defaults import NOTHING
+from shoal.controllers.planning.caches import SharedCaches
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster, running
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, waits
 from tests.unit.appwrapper.meddler import Meddler
 from tests.unit.appwrapper.test_rights import request
@@ -66,7 +67,7 @@ async def test_f132_whoever_calls_the_webhook_gets_an_answer_and_nothing_else(qu
 
 async def test_the_numbers_tell_about_the_queue_and_about_nobody(quiet: Cluster) -> None:
     """Queue length, waits, dispatches, reserved and used, requeues and preemptions; no name, no secret, few labels."""
-    controller = AppWrapperController(quiet.client, AppWrapperSettings(preemption=True))
+    controller = planned(quiet.client, AppWrapperSettings(preemption=True))
     quiet.start(controller.run())
     again = {"timeInSeconds": 0, "maxNumRequeuings": 1}
     await quiet.create(
@@ -81,7 +82,7 @@ async def test_the_numbers_tell_about_the_queue_and_about_nobody(quiet: Cluster)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("hush-5", pod("hush-5", cpu="3"), priority=5))
     await quiet.until(kinds.APP_WRAPPER, "hush-5", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "hush-4", waits)
-    families = {family.name: family for family in controller.metrics.collect()}
+    families = {family.name: family for family in controller.loop.metrics.collect()}
     value = {name: sum(sample.value for sample in family.samples) for name, family in families.items()}
     assert value["shoal_appwrappers_waiting"] == 1
     assert {sample.labels["resource"] for sample in families["shoal_reserved"].samples} >= {"cpu"}
@@ -120,7 +121,7 @@ async def first_decision(cluster: Cluster) -> float:
     """Seconds of CPU from the start of a controller to the first object that it creates."""
     settings = AppWrapperSettings(trust_unstamped=True, events=False)
     began = time.process_time()
-    cluster.start(AppWrapperController(cluster.client, settings).run())
+    cluster.start(planned(cluster.client, settings).run())
     await cluster.until(kinds.CONFIG_MAP, "fits", lambda found: True)
     return time.process_time() - began
 
@@ -149,7 +150,7 @@ async def test_f047_the_first_decision_comes_soon_with_everything_there() -> Non
 
 
 def estimates_from_templates_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "pod_defaults", lambda self, namespace: NOTHING)
+    monkeypatch.setattr(SharedCaches, "pod_defaults", lambda self, namespace: NOTHING)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
@@ -201,7 +202,7 @@ async def test_pods_that_tolerate_their_devices_by_themselves_find_the_nodes_tha
     await quiet.client.patch(kinds.NODE, "gpus", None, {"spec": {"taints": [taint]}})
     sizes = {"status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "9", **devices}}}
     await quiet.client.patch(kinds.NODE, "gpus", None, sizes, subresource="status")
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(device_tolerations=by_themselves)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(device_tolerations=by_themselves)).run())
     training = pod("training", cpu="1")
     training["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", **devices}, "limits": devices}
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", training))

@@ -11,10 +11,10 @@ import pytest
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapperStatus
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.planner import Planner
+from shoal.controllers.planning.decisions import Decisions
 from shoal.engine.nodes.ledger import Ledger
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response
@@ -22,6 +22,7 @@ from shoal.kube.writes import Writes
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -187,7 +188,7 @@ async def test_f017_an_api_error_during_a_preemption_blocks_nobody(quiet: Cluste
 
 
 def admits_before_the_victim_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Planner, "is_clearing", lambda self, key, uid, now: False)
+    monkeypatch.setattr(Decisions, "is_clearing", lambda self, key, uid, now, quota: False)
 
 
 @proven(without=admits_before_the_victim_is_stored)
@@ -276,14 +277,14 @@ async def test_f046_back_off_and_attempts_survive_a_restart(quiet: Cluster) -> N
     """F46: a gang whose pods could not be bound backs off, and the controller is restarted. Holds: the count of
     setbacks and the moment before which it is not tried again are stored; the new controller keeps to them."""
     settings = AppWrapperSettings(bind_seconds=0.2, backoff_seconds=60)
-    running = quiet.start(AppWrapperController(quiet.client, settings).run())
+    running = quiet.start(planned(quiet.client, settings).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("x", cpu="1")))
     wrapper = await quiet.until(
         kinds.APP_WRAPPER, "gang", lambda one: has_state("Pending")(one) and "PreemptCandidate" in str(one["status"])
     )
     running.cancel()
     await asyncio.wait({running})
-    quiet.start(AppWrapperController(quiet.client, settings).run())
+    quiet.start(planned(quiet.client, settings).run())
     async with asyncio.timeout(PATIENCE):
         await quiet.settled(turns=60)
     after = await quiet.get(kinds.APP_WRAPPER, "gang")

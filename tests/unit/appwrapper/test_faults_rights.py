@@ -11,12 +11,13 @@ from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, webhook
+from shoal.controllers.appwrapper import AppWrapperSettings, webhook
 from shoal.controllers.appwrapper.rights import Rights
 from shoal.controllers.planning.stamps import Stamps
 from shoal.kube.errors import KubeError
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, pod, ray_cluster, waits
 from tests.unit.appwrapper.test_rights import RBAC, as_user, asks_nobody, grant, request
 
@@ -171,7 +172,7 @@ async def test_f114_a_stamp_that_anyone_could_have_written_counts_as_none(
     """F114: a user writes the creator's stamp by hand where no webhook was there to overwrite it, before the webhook is
     installed. Holds: it waits and says what to install, also after the installation; one made later is started."""
     monkeypatch.setattr("shoal.local.apiserver.admission.plugins.stamp_creator", lambda call, obj, old: None)
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(stamps="webhook")).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(stamps="webhook")).run())
     await quiet.create(kinds.APP_WRAPPER, forged("early"))
     waiting = await quiet.until(kinds.APP_WRAPPER, "early", waits)
     assert "install the admission webhook" in waiting["status"]["message"]
@@ -243,7 +244,7 @@ async def test_a_question_that_cannot_be_answered_is_asked_again_and_nothing_is_
             raise answer
 
     monkeypatch.setattr(Rights, "missing", missing)
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", pod("x", cpu="1")))
     await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
     assert answers == [None]

@@ -7,11 +7,12 @@ import pytest
 from shoal.api import kinds
 from shoal.api.gang import GROWTH
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, follow, monitor
+from shoal.controllers.appwrapper import AppWrapperSettings, follow, monitor
 from shoal.engine import Engine
 from shoal.engine.line.state import State
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -132,7 +133,7 @@ async def test_f085_growth_that_finds_no_node_does_not_send_the_gang_back(
     """F85: the autoscaler asks for a worker that no node has room for, longer than a gang may take to be bound. Holds:
     what was admitted runs on, and the worker joins when there is a node for it."""
     monkeypatch.setattr(follow, "COUNTS_PAUSE", 0.5)
-    controller = AppWrapperController(quiet.client, AppWrapperSettings(bind_seconds=0.2))
+    controller = planned(quiet.client, AppWrapperSettings(bind_seconds=0.2))
     quiet.start(controller.run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", ray_cluster("ray")))
     wrapper = await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)

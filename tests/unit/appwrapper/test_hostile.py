@@ -7,11 +7,12 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers import appwrapper
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.reconciler import Reconciler
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -73,7 +74,7 @@ async def test_f114_an_admission_that_the_creator_wrote_lends_no_right(quiet: Cl
 @proven(without=believes_statuses)
 async def test_f114_an_admission_of_an_unstamped_one_is_called_off(quiet: Cluster) -> None:
     """F114: the same where nothing records creators. Holds: it goes back to wait, and says what to install."""
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(stamps="webhook")).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(stamps="webhook")).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("loot")))
     await quiet.until(kinds.APP_WRAPPER, "gang", waits)
     await quiet.client.patch(kinds.APP_WRAPPER, "gang", "default", {"status": ADMITTED}, subresource="status")

@@ -13,7 +13,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.node_pools import BROUGHT_FOR, NAME, NAMESPACE, PublishedPool
 from shoal.api.times import seconds_text
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning import provisioning
 from shoal.controllers.planning.provisioning import NodeProvisioning
 from shoal.kube.client import Client
@@ -23,6 +23,7 @@ from tests.chaos.mortal import MortalTransport
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, waits
 
 OBTAINING = AppWrapperSettings(trust_unstamped=True, obtain=True)
@@ -33,7 +34,7 @@ REQUEST = kinds.PROVISIONING_REQUEST
 async def pooled(quiet: Cluster) -> Cluster:
     """One node of 4 cores; a pool that can add four nodes of 8."""
     await publish(quiet, 4)
-    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    quiet.start(planned(quiet.client, OBTAINING).run())
     return quiet
 
 
@@ -122,7 +123,7 @@ async def test_nodes_that_came_for_one_gang_are_for_nobody_else(pooled: Cluster)
 
 
 async def test_without_pools_nothing_is_asked_for(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    quiet.start(planned(quiet.client, OBTAINING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("train", 2))
     await quiet.until(kinds.APP_WRAPPER, "train", waits)
     await requests(quiet, 0)
@@ -130,7 +131,7 @@ async def test_without_pools_nothing_is_asked_for(quiet: Cluster) -> None:
 
 async def test_where_requests_are_not_installed_gangs_start_as_ever(quiet: Cluster) -> None:
     await quiet.client.delete(kinds.CRD, "provisioningrequests.autoscaling.x-k8s.io")
-    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    quiet.start(planned(quiet.client, OBTAINING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("small", 1, cpu="1"))
     await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
 
@@ -148,12 +149,12 @@ async def test_an_edited_gang_asks_anew(pooled: Cluster) -> None:
 
 async def test_a_restart_goes_on_with_the_request_that_is_there(quiet: Cluster) -> None:
     await publish(quiet, 4)
-    first = quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    first = quiet.start(planned(quiet.client, OBTAINING).run())
     wrapper = await quiet.create(kinds.APP_WRAPPER, asks("train", 2))
     (request,) = await requests(quiet, 1)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    quiet.start(planned(quiet.client, OBTAINING).run())
     await quiet.settled()
     assert [one["metadata"]["uid"] for one in await requests(quiet, 1)] == [request["metadata"]["uid"]]
     await bring(quiet, wrapper, "big-0", "big-1")
@@ -186,7 +187,7 @@ async def test_a_strangers_object_of_that_name_is_left_alone(quiet: Cluster) -> 
     name = f"shoal-{wrapper['metadata']['uid']}-1-0"
     theirs = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}}
     await quiet.create(kinds.POD_TEMPLATE, {**theirs, "template": {"spec": pod("x")["spec"]}})
-    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    quiet.start(planned(quiet.client, OBTAINING).run())
     waiting = await quiet.until(
         kinds.APP_WRAPPER, "train", lambda one: "cpu needed" in (one.get("status") or {}).get("message", "")
     )
@@ -212,13 +213,13 @@ async def test_f086_a_request_never_names_a_template_that_does_not_exist(quiet: 
     """F86: killed after any write of asking for nodes. Holds: templates come first; the next start asks once."""
     await publish(quiet, 4)
     mortal = MortalTransport(quiet.server.transport(), at)
-    dying = asyncio.create_task(AppWrapperController(Client(mortal), OBTAINING).run())
+    dying = asyncio.create_task(planned(Client(mortal), OBTAINING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("train", 2))
     async with asyncio.timeout(PATIENCE):
         await asyncio.wait([asyncio.create_task(mortal.died.wait())], timeout=5)
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
-    quiet.start(AppWrapperController(quiet.client, OBTAINING).run())
+    quiet.start(planned(quiet.client, OBTAINING).run())
     (request,) = await requests(quiet, 1)
     for one in request["spec"]["podSets"]:
         template = await quiet.get(kinds.POD_TEMPLATE, one["podTemplateRef"]["name"])

@@ -16,13 +16,15 @@ from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSetting
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.reconciler import Reconciler
-from shoal.controllers.appwrapper.world import World
 from shoal.controllers.planning import words
+from shoal.controllers.planning.caches import SharedCaches
+from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import Planned, planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -43,8 +45,8 @@ def asks(name: str, cpu: str, **spec: Any) -> Json:
     return app_wrapper(name, config_map(name), needs=[needs(1, cpu=cpu)], **spec)
 
 
-def start(cluster: Cluster, settings: AppWrapperSettings = TRUSTING, transport: Any = None) -> AppWrapperController:
-    controller = AppWrapperController(Client(transport) if transport else cluster.client, settings)
+def start(cluster: Cluster, settings: AppWrapperSettings = TRUSTING, transport: Any = None) -> Planned:
+    controller = planned(Client(transport) if transport else cluster.client, settings)
     cluster.start(controller.run())
     return controller
 
@@ -150,9 +152,9 @@ async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> N
     async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     before = len(meddler.sent)
-    for address in controller.house.intake.addresses.values():
-        controller.queue.enqueue(address)
-    controller.plan()
+    for address in controller.wrappers.context.intake.addresses.values():
+        controller.wrappers.queue.enqueue(address)
+    controller.loop.plan()
     async with asyncio.timeout(PATIENCE):
         await quiet.settled()
     assert meddler.sent[before:] == []
@@ -161,8 +163,8 @@ async def test_f061_when_nothing_happens_nothing_is_written(quiet: Cluster) -> N
 def believes_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.controllers.planning.pods import mark_of
 
-    original = World.gang_of
-    monkeypatch.setattr(World, "gang_of", lambda self, pod: mark_of(pod) or original(self, pod))
+    original = ClusterFacts.gang_of
+    monkeypatch.setattr(ClusterFacts, "gang_of", lambda self, pod: mark_of(pod) or original(self, pod))
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
@@ -192,11 +194,10 @@ async def test_pods_of_a_gang_are_counted_once(cluster: Cluster) -> None:
 
 
 def decides_before_it_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: World) -> None:
-        await self.wrappers[kinds.APP_WRAPPER].synced.wait()
+    async def at_once(self: SharedCaches) -> None:
         await self.nodes.synced.wait()
 
-    monkeypatch.setattr(World, "synced", at_once)
+    monkeypatch.setattr(SharedCaches, "synced", at_once)
 
 
 @proven(without=decides_before_it_has_looked)
@@ -309,7 +310,7 @@ async def test_f127_a_refused_secret_is_not_quoted(quiet: Cluster, caplog: pytes
     with caplog.at_level("DEBUG"):
         await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", secret))
         failed = await quiet.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
-        await controller.recorder.flush()
+        await controller.loop.recorder.flush()
     events = await quiet.client.list(kinds.EVENT, "default")
     assert "Invalid" in failed["status"]["message"]
     assert planted not in msgspec.json.encode([failed, events]).decode() + caplog.text
@@ -366,7 +367,7 @@ async def test_it_counts_for_prometheus(quiet: Cluster) -> None:
     await quiet.create(kinds.APP_WRAPPER, asks("two", "3"))
     await quiet.until(kinds.APP_WRAPPER, "one", dispatched)
     await quiet.until(kinds.APP_WRAPPER, "two", waits)
-    text = generate_latest(controller.metrics.registry()).decode()
+    text = generate_latest(controller.loop.metrics.registry()).decode()
     assert "shoal_appwrappers_waiting 1.0" in text
     assert 'shoal_reserved{resource="cpu"} 3000.0' in text
     assert "shoal_appwrapper_dispatch_seconds_count 1.0" in text

@@ -7,10 +7,11 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.intake import Intake
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, quota, trail, waits
 
 
@@ -33,7 +34,7 @@ async def plant(cluster: Cluster, *, default: str = "0") -> None:
 
 @pytest.fixture
 async def preempting(quiet: Cluster) -> Cluster:
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(preemption=True)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(preemption=True)).run())
     return quiet
 
 
@@ -138,18 +139,18 @@ async def test_f033_a_tree_deleted_under_load_frees_who_waited_for_it(cluster: C
 
 
 async def test_a_restart_seats_everyone_where_they_sat(quiet: Cluster) -> None:
-    running = quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    running = quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await plant(quiet)
     await quiet.create(kinds.APP_WRAPPER, asks("one", "2", "green"))
     await quiet.until(kinds.APP_WRAPPER, "one", dispatched)
     running.cancel()
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, asks("two", "1", "green"))
     await quiet.until(kinds.APP_WRAPPER, "two", waits)
 
 
 async def test_never_means_that_trees_are_ignored(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(quota="never")).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(quota="never")).run())
     await plant(quiet)
     await quiet.create(kinds.APP_WRAPPER, asks("one", "4", "green"))
     wrapper = await quiet.until(kinds.APP_WRAPPER, "one", dispatched)

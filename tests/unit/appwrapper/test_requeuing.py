@@ -14,7 +14,7 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, Requeuing
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, admission, explain, monitor
+from shoal.controllers.appwrapper import AppWrapperSettings, admission, explain, monitor
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.planning.pods import GangPod
@@ -22,6 +22,7 @@ from shoal.engine.model import PodFact
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -133,7 +134,7 @@ def never_comes_up(name: str, **requeuing: Any) -> Json:
 async def test_each_requeue_waits_longer_until_the_budget_is_used_up_and_nothing_is_left(quiet: Cluster) -> None:
     """After T, 2T, 4T it is taken back, taken back, and given up: `Deleted`, for good, and its objects are gone."""
     settings = AppWrapperSettings(supply="aggregate")
-    quiet.start(AppWrapperController(quiet.client, settings, clock=Hurried()).run())
+    quiet.start(planned(quiet.client, settings, clock=Hurried()).run())
     await quiet.create(kinds.APP_WRAPPER, never_comes_up("gang", growthType="exponential", maxNumRequeuings=2))
     started, told, first_starts = 0, [], set()
     for times in (0, 1, 2):
@@ -183,7 +184,7 @@ async def test_a_gang_that_cannot_come_up_does_not_keep_the_room_from_those_behi
     """Sums admit a gang whose pod no node takes; it is requeued for ever, and is older than the next. The room that it
     gives back is the next one's, and it waits."""
     settings = AppWrapperSettings(supply="aggregate")
-    quiet.start(AppWrapperController(quiet.client, settings, clock=Hurried()).run())
+    quiet.start(planned(quiet.client, settings, clock=Hurried()).run())
     await quiet.create(kinds.APP_WRAPPER, never_comes_up("gang", growthType="none"))
     await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("next", config_map("n"), needs=[needs(1, cpu="3")]))
@@ -248,7 +249,7 @@ class Later(SystemClock):
 
 
 def counts_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.controllers.appwrapper.intake.created_at", lambda pod: 0)
+    monkeypatch.setattr("shoal.controllers.planning.cluster_facts.created_at", lambda pod: 0)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
@@ -257,7 +258,7 @@ async def test_f160_how_long_pods_have_no_node_outlives_the_controller(quiet: Cl
     """F160: the controller is started again while a pod of a gang finds no node. Holds: the time that it had until then
     counts, and the gang goes back."""
     settings = AppWrapperSettings(bind_seconds=300)
-    first = quiet.start(AppWrapperController(quiet.client, settings).run())
+    first = quiet.start(planned(quiet.client, settings).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", *(pod(name, cpu="1") for name in ("a", "b"))))
     await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)
     await set_pod(quiet, "a", "Running")
@@ -265,7 +266,7 @@ async def test_f160_how_long_pods_have_no_node_outlives_the_controller(quiet: Cl
     assert has_state("Running")(await quiet.get(kinds.APP_WRAPPER, "gang"))
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    quiet.start(AppWrapperController(quiet.client, settings, clock=Later()).run())
+    quiet.start(planned(quiet.client, settings, clock=Later()).run())
     await quiet.until(kinds.POD, "a", lambda one: "deletionTimestamp" in one["metadata"])
     back = await quiet.get(kinds.APP_WRAPPER, "gang")
     assert ("PreemptCandidate", "PodsFailedScheduling") in [one[:2] for one in trail(back)]
@@ -275,7 +276,7 @@ async def test_f160_how_long_pods_have_no_node_outlives_the_controller(quiet: Cl
 async def test_f039_a_gang_whose_pods_find_no_node_goes_back_whole(quiet: Cluster) -> None:
     """F39: foreign pods took the node between fit and bind; one pod of the gang is bound, the other is not. Holds: the
     whole gang is taken back with the scheduler's reason, and its room is free."""
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(bind_seconds=0.5)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(bind_seconds=0.5)).run())
     brief = [pod(name, cpu="1") for name in ("a", "b")]
     for one in brief:
         one["spec"]["terminationGracePeriodSeconds"] = 0

@@ -12,13 +12,14 @@ import yaml
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.intake import Intake
 from tests.chaos.walks import WALKS, end_state
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import Planned, planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, waits
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "appwrapper"
@@ -33,7 +34,7 @@ def ended_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f040_a_restart_changes_nothing(quiet: Cluster) -> None:
     """F40: the controller is restarted while one gang runs, one waits and one has ended. Holds: all stay as they are;
     what has ended is not started again, and nothing is overcommitted."""
-    running = quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    running = quiet.start(planned(quiet.client, TRUSTING).run())
     limited = app_wrapper("ended", config_map("e"), schedulingSpec={"dispatchDuration": {"limit": 1}})
     await quiet.create(kinds.APP_WRAPPER, limited)
     await quiet.until(kinds.APP_WRAPPER, "ended", has_state("Failed"))
@@ -46,7 +47,7 @@ async def test_f040_a_restart_changes_nothing(quiet: Cluster) -> None:
     before = await end_state(quiet)
     running.cancel()
     await asyncio.wait({running})
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     await asyncio.sleep(0.2)
     async with asyncio.timeout(PATIENCE):
         await quiet.settled()
@@ -82,21 +83,26 @@ async def test_the_books_equal_those_of_a_fresh_start(quiet: Cluster, name: str)
 async def books_of_both(quiet: Cluster, name: str) -> tuple[Any, Any]:
     """The books of a controller that lived through a walk, and of one that starts at its end."""
     walk, settings = WALKS[name]
-    lived = AppWrapperController(quiet.client, settings)
+    lived = planned(quiet.client, settings)
     quiet.start(lived.run())
     async with asyncio.timeout(PATIENCE):
         await walk(quiet)
         await quiet.settled()
-    fresh = AppWrapperController(quiet.client, settings)
+    fresh = planned(quiet.client, settings)
     quiet.start(fresh.run())
-    await fresh.world.synced()
+    await fresh.loop.caches.synced()
+    await fresh.wrappers.synced()
     await quiet.settled()
     return _books(lived), _books(fresh)
 
 
-def _books(controller: AppWrapperController) -> Any:
-    engine = controller.planner.engine
-    states = {key: (gang.state, gang.seats) for key in controller.house.intake.addresses if (gang := engine.gang(key))}
+def _books(controller: Planned) -> Any:
+    engine = controller.loop.engine
+    states = {
+        key: (gang.state, gang.seats)
+        for key in controller.wrappers.context.intake.addresses
+        if (gang := engine.gang(key))
+    }
     return {name: amount for name, amount in engine.reserved.items() if amount}, engine.waiting, states
 
 

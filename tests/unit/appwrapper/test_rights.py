@@ -10,7 +10,7 @@ import pytest
 from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, rights, webhook
+from shoal.controllers.appwrapper import AppWrapperSettings, rights, webhook
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.rights import Rights
 from shoal.kube.client import Client
@@ -18,6 +18,7 @@ from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, needs, pod, ray_cluster, waits
 
 RBAC = "rbac.authorization.k8s.io"
@@ -131,7 +132,7 @@ async def test_f113_kinds_judged_by_their_creator_are_refused(cluster: Cluster, 
 
 
 async def test_created_as_the_user_a_role_is_judged_by_the_server_itself(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(create_as_creator=True)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(create_as_creator=True)).run())
     await grant(quiet, "bob", "default", WRAPPERS, (RBAC, "roles"), ("", "configmaps"))
     for name, verbs, resources in (("modest", ["get"], ["configmaps"]), ("greedy", ["*"], ["secrets"])):
         rules = [{"verbs": verbs, "apiGroups": [""], "resources": resources}]
@@ -230,7 +231,7 @@ async def test_f116_marks_under_our_prefix_are_written_by_us_alone(cluster: Clus
 
 async def test_unstamped_ones_wait_and_say_what_to_install(quiet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.local.apiserver.admission.plugins.stamp_creator", lambda call, obj, old: None)
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings()).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("a")))
     waiting = await quiet.until(kinds.APP_WRAPPER, "gang", waits)
     assert "shoal install" in waiting["status"]["message"] and "--trust-unstamped" in waiting["status"]["message"]

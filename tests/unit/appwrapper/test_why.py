@@ -10,7 +10,6 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import gangs, why
-from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import explain
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.planning import words
@@ -19,6 +18,7 @@ from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.errors import ShoalError
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import (
     app_wrapper,
     config_map,
@@ -150,7 +150,7 @@ async def test_f128_gangs_of_other_namespaces_are_named_to_those_who_may_read_th
 
 async def test_who_asks_is_told_what_is_so_now_and_more_than_is_stored(quiet: Cluster) -> None:
     """Positions and what would help change with every arrival: they are not stored, and answered at once."""
-    quiet.start(appwrapper.AppWrapperController(quiet.client, AppWrapperSettings(trust_unstamped=True)).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(trust_unstamped=True)).run())
     await quiet.create(kinds.APP_WRAPPER, asks("holder", "3"))
     await quiet.until(kinds.APP_WRAPPER, "holder", dispatched)
     for name in ("first", "second"):

@@ -14,15 +14,16 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.multicluster import ClusterController, ClusterSettings
-from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.errors import BadInput
 from shoal.kube.client import Client
 from shoal.kube.errors import Unsent
 from shoal.kube.transport import Request, Response, Stream, Transport
 from shoal.local.apiserver import Server
 from tests.cluster import Cluster, running
+from tests.planning import planned
 from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, ray_job
 
@@ -163,9 +164,8 @@ class Town:
 
 def decide(cluster: Cluster) -> None:
     queues, settings = QueueSettings(check_seconds=1.0), AppWrapperSettings(trust_unstamped=True)
-    guest = QueueController(cluster.client, queues)
     cluster.rules = rules_of(settings, queues)
-    cluster.start(AppWrapperController(cluster.client, settings, guest=guest).run())
+    cluster.start(planned(cluster.client, settings, queues=queues).run())
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.cli import asking, gangs, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning.questions import desk, readers
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
@@ -22,6 +22,7 @@ from shoal.kube.errors import Forbidden, Invalid
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, waits
 from tests.unit.appwrapper.test_rights import as_user, grant
 
@@ -72,7 +73,7 @@ async def test_f167_a_question_names_only_what_its_asker_may_read(quiet: Cluster
     """F167: a user asks about a gang that waits for one of another namespace, and claims in the question to be somebody
     else. Holds: the server records who really asks; names that this user may not read become counts, everywhere in the
     answer, and who may read them is told."""
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     await two_namespaces(quiet)
     forged = question("forged", "waiting", "red")
     forged["metadata"]["annotations"] = {CREATED_BY: '{"user":"admin","groups":["system:masters"]}'}
@@ -88,7 +89,7 @@ async def test_f167_a_question_names_only_what_its_asker_may_read(quiet: Cluster
 
 async def test_where_no_admission_records_the_asker_only_its_own_namespace_is_named(quiet: Cluster) -> None:
     settings = AppWrapperSettings(trust_unstamped=True, stamps="webhook")
-    quiet.start(AppWrapperController(quiet.client, settings).run())
+    quiet.start(planned(quiet.client, settings).run())
     await two_namespaces(quiet)
     told = await why.explain_to(quiet.client, gangs.KINDS, "waiting", "red")
     assert (told["holders"], told["holdersNotShown"], told["namedBy"]) == ([], 1, "Namespace")
@@ -113,7 +114,7 @@ async def test_a_record_of_the_asker_counts_only_under_a_webhook_that_is_older_a
 
 
 async def test_who_may_not_read_the_gang_learns_nothing_of_it(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     await two_namespaces(quiet)
     await grant(quiet, "bob", "blue", QUESTIONS)
     await as_user(quiet, "bob").create(kinds.QUESTION, question("nosy", "secret", "blue"), "blue")
@@ -170,7 +171,7 @@ async def test_f168_a_fresh_answer_knows_all_that_was_stored_before_the_question
     """F168: a node comes, its event is late, and somebody asks for a fresh answer. Holds: the answer counts the node,
     and names the moment up to which it knows everything; one that is not fresh names none."""
     late = Late(quiet.server.transport(), "nodes")
-    quiet.start(AppWrapperController(Client(late), TRUSTING).run())
+    quiet.start(planned(Client(late), TRUSTING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("giant", "40"))
     await quiet.until(kinds.APP_WRAPPER, "giant", waits)
     late.gate.clear()
@@ -195,17 +196,17 @@ async def test_f170_a_question_outlives_its_controller_is_answered_once_and_remo
     open, leaves what is answered as it is, and removes both when their time is over."""
     await quiet.create(kinds.APP_WRAPPER, asks("giant", "40"))
     await quiet.create(kinds.QUESTION, question("early", "giant"))
-    first = quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    first = quiet.start(planned(quiet.client, TRUSTING).run())
     before = await quiet.until(kinds.QUESTION, "early", answered)
     first.cancel()
     await asyncio.wait({first})
     await quiet.create(kinds.QUESTION, question("late", "giant"))
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     late = await quiet.until(kinds.QUESTION, "late", answered)
     assert late["status"]["reason"] == "Room" and late["status"]["clusterTooSmall"]
     assert (await quiet.get(kinds.QUESTION, "early"))["status"] == before["status"]
     monkeypatch.setattr(desk, "KEPT", 0.2)
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     for name in ("early", "late"):
         await quiet.until_gone(kinds.QUESTION, name)
 
@@ -215,7 +216,7 @@ async def test_without_an_answer_the_stored_reason_is_told_with_its_age(
 ) -> None:
     """No right to ask, an older controller that does not answer, a cluster without the kind: none of them is fatal."""
     monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.1)
-    running = quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    running = quiet.start(planned(quiet.client, TRUSTING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("giant", "40"))
     await quiet.until(kinds.APP_WRAPPER, "giant", waits)
     running.cancel()
@@ -235,7 +236,7 @@ async def test_without_an_answer_the_stored_reason_is_told_with_its_age(
 
 
 async def test_with_create_and_get_alone_the_answer_is_read(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     await quiet.create(kinds.APP_WRAPPER, asks("giant", "40"))
     await quiet.until(kinds.APP_WRAPPER, "giant", waits)
     await grant(quiet, "ann", "default", WRAPPERS, QUESTIONS)
@@ -247,7 +248,7 @@ async def test_with_create_and_get_alone_the_answer_is_read(quiet: Cluster) -> N
 
 
 async def test_what_cannot_be_asked_is_refused_or_answered_so(quiet: Cluster) -> None:
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     with pytest.raises(Invalid):
         await quiet.create(kinds.QUESTION, question("odd", "giant", question="Whither"))
     await quiet.create(kinds.QUESTION, question("fixed", "nobody"))
@@ -259,22 +260,22 @@ async def test_what_cannot_be_asked_is_refused_or_answered_so(quiet: Cluster) ->
 
 
 async def test_one_look_at_the_server_serves_all_who_asked_before_it(quiet: Cluster) -> None:
-    controller = AppWrapperController(quiet.client, TRUSTING)
+    controller = planned(quiet.client, TRUSTING)
     quiet.start(controller.run())
     await quiet.create(kinds.APP_WRAPPER, asks("giant", "40"))
     await quiet.until(kinds.APP_WRAPPER, "giant", waits)
     looks = 0
-    original = controller.world.nodes.catch_up
+    original = controller.loop.caches.nodes.catch_up
 
     async def counted() -> None:
         nonlocal looks
         looks += 1
         await original()
 
-    controller.world.nodes.catch_up = counted  # type: ignore[method-assign]
+    controller.loop.caches.nodes.catch_up = counted  # type: ignore[method-assign]
     made = [question(f"asked-{number}", "giant", fresh=True) for number in range(12)]
     await asyncio.gather(*(quiet.create(kinds.QUESTION, one) for one in made))
     for one in made:
         await quiet.until(kinds.QUESTION, one["metadata"]["name"], answered)
     assert 0 < looks < 12
-    assert controller.desk.cache.get(Key("default", "asked-0")) is not None
+    assert controller.loop.desk.cache.get(Key("default", "asked-0")) is not None

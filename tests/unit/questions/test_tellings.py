@@ -9,12 +9,13 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli import gangs, get, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.engine import Engine
 from shoal.engine.explain import holding
 from shoal.engine.model import Explanation
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, pod, ray_cluster, set_pod, waits
 from tests.unit.engine import build
 
@@ -71,7 +72,7 @@ def wrapper(name: str, cpu: str) -> Json:
 
 async def test_an_unqueued_ray_cluster_that_takes_the_room_is_named(quiet: Cluster) -> None:
     """Its pods belong to no gang; people know the cluster, not its pods."""
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     made = await quiet.create(kinds.RAY_CLUSTER, ray_cluster("free-standing"))
     await quiet.create(kinds.POD, owned_by(made, pod("free-standing-head", cpu="14")))
     await set_pod(quiet, "free-standing-head", "Running")
@@ -84,7 +85,7 @@ async def test_an_unqueued_ray_cluster_that_takes_the_room_is_named(quiet: Clust
 async def test_holders_that_are_only_too_many_are_not_called_unreadable(
     quiet: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     for number in range(25):
         await quiet.create(kinds.APP_WRAPPER, wrapper(f"holder-{number}", "600m"))
         await quiet.until(kinds.APP_WRAPPER, f"holder-{number}", dispatched)
@@ -112,7 +113,7 @@ UNSCHEDULABLE = {
 async def test_an_unqueued_ray_cluster_says_which_pod_waits_and_why(
     quiet: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    quiet.start(AppWrapperController(quiet.client, TRUSTING).run())
+    quiet.start(planned(quiet.client, TRUSTING).run())
     made = await quiet.create(kinds.RAY_CLUSTER, ray_cluster("large"))
     for name in ("large-head", "large-worker"):
         await quiet.create(kinds.POD, owned_by(made, pod(name, cpu="12")))

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueController, QueueSettings
 from tests.cluster import Cluster, running
+from tests.planning import planned
 from tests.resting import rules_of
 from tests.unit.queues.build import cluster_queue, flavor, local_queue, make
 
@@ -24,11 +25,10 @@ async def quiet() -> AsyncIterator[Cluster]:
 def decide(cluster: Cluster, settings: QueueSettings | None = None) -> QueueController:
     """Start deciding; the controller is returned for a look inside."""
     own, other = AppWrapperSettings(trust_unstamped=True, obtain=True), settings or QueueSettings()
-    guest = QueueController(cluster.client, other)
-    host = AppWrapperController(cluster.client, own, guest=guest)
-    cluster.start(host.run())
+    made = planned(cluster.client, own, queues=other)
+    cluster.start(made.run())
     cluster.rules = rules_of(own, other)
-    return guest
+    return made.queues
 
 
 @pytest.fixture

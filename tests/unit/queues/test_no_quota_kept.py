@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController, office
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings, context
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.cluster import Cluster
+from tests.planning import planned
 from tests.unit.queues.build import cluster_queue, complete, flavor, job, local_queue, make, name_of, said, true
 from tests.unit.queues.test_overtaken import PRIORITY, priority_class
 
@@ -61,11 +62,10 @@ class Refusing:
 async def test_quota_that_the_server_refuses_to_store_is_given_to_others(
     quiet: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(office, "RETRY_REFUSED", 1.0)
+    monkeypatch.setattr(context, "RETRY_REFUSED", 1.0)
     refusing = Refusing(quiet.server.transport())
     client = Client(refusing)
-    guest = QueueController(client)
-    host = AppWrapperController(client, AppWrapperSettings(trust_unstamped=True), guest=guest)
+    host = planned(client, AppWrapperSettings(trust_unstamped=True), queues=QueueSettings())
     quiet.start(host.run())
     await make(quiet, flavor(), cluster_queue(), local_queue(), priority_class(1))
     (first,) = await make(quiet, job("one", 4))

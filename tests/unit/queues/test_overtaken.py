@@ -10,16 +10,17 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController
-from shoal.controllers.queues.pending import Pending
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.engine.kueue.cycle.planner import Planner
-from shoal.engine.model import Gang, Plan
+from shoal.engine.model import Plan
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE, patiently
+from tests.planning import planned
 from tests.unit.queues.build import (
     cluster_queue,
     complete,
@@ -48,15 +49,15 @@ def priority_class(value: int) -> Json:
 
 def drops_what_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eviction makes the reservation before it forgotten, whether or not that was stored."""
-    kept = Pending.planned
+    kept = Decisions.planned
 
-    def planned(self: Pending, plan: Plan, gang_of: dict[str, Gang]) -> list[str]:
-        touched = kept(self, plan, gang_of)
+    def dropped(self: Decisions, plan: Plan, now: int) -> list[str]:
+        touched = kept(self, plan, now)
         for preempt in plan.preempts:
             self._reservations.pop(preempt.gang, None)
         return touched
 
-    monkeypatch.setattr(Pending, "planned", planned)
+    monkeypatch.setattr(Decisions, "planned", dropped)
 
 
 def decides_without_taking_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +118,9 @@ class Gate:
 
 def decide_behind(cluster: Cluster, gate: Gate) -> QueueController:
     client = Client(gate)
-    guest = QueueController(client)
-    host = AppWrapperController(client, AppWrapperSettings(trust_unstamped=True), guest=guest)
-    cluster.start(host.run())
-    return guest
+    made = planned(client, AppWrapperSettings(trust_unstamped=True), queues=QueueSettings())
+    cluster.start(made.run())
+    return made.queues
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -134,7 +134,7 @@ async def test_f145_an_eviction_overtakes_the_reservation_that_it_ends(quiet: Cl
     """F145: a plan evicts a gang whose reservation, of an earlier plan, is not stored yet. Holds: neither is stored,
     its quota is free at once, and the owner starts."""
     gate = Gate(quiet.server.transport(), lambda request: request.method == "POST" and b"job-other" in request.body)
-    guest = decide_behind(quiet, gate)
+    queues = decide_behind(quiet, gate)
     empty = cluster_queue("a", quota={"cpu": "0"}, cohortName="team", preemption=RECLAIM)
     await make(
         quiet,
@@ -157,10 +157,10 @@ async def test_f145_an_eviction_overtakes_the_reservation_that_it_ends(quiet: Cl
     await quiet.client.patch(kinds.CLUSTER_QUEUE, "a", None, {"spec": {"resourceGroups": groups}})
     borrower = f"Workload/default/{name_of(b1)}"
     uid = (await quiet.get(kinds.WORKLOAD, name_of(b1)))["metadata"]["uid"]
-    await until(lambda: guest.pending.reservation(borrower, uid) is not None)
+    await until(lambda: queues.decisions.reservation(borrower, uid) is not None)
     for kind, name in ((kinds.JOB, "a2"), (kinds.WORKLOAD, name_of(a2))):
         await quiet.client.patch(kind, name, "default", {"metadata": {"annotations": {GATED: None}}})
-    await until(lambda: guest.pending.preempt(borrower, uid) is not None)
+    await until(lambda: queues.decisions.preempt(borrower, uid) is not None)
     gate.opened.set()
     for one in (a1, a2):
         await quiet.until(kinds.WORKLOAD, name_of(one), true("Admitted"))

@@ -12,13 +12,14 @@ from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.cli import gangs, get, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.queues import QueueController, QueueSettings, recovery
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings, recovery
 from shoal.engine.line.recovery import Recovery
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import planned
 from tests.unit.appwrapper.build import set_pod
 from tests.unit.queues.build import (
     QUEUE,
@@ -45,8 +46,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(cluster: Cluster, seconds: float) -> asyncio.Task[None]:
-    guest = QueueController(cluster.client, QueueSettings(recovery_seconds=seconds, check_seconds=0.5))
-    host = AppWrapperController(cluster.client, AppWrapperSettings(trust_unstamped=True), guest=guest)
+    queues = QueueSettings(recovery_seconds=seconds, check_seconds=0.5)
+    host = planned(cluster.client, AppWrapperSettings(trust_unstamped=True), queues=queues)
     return cluster.start(host.run())
 
 
@@ -168,7 +169,7 @@ def starts_its_clock_again(monkeypatch: pytest.MonkeyPatch) -> None:
         for uid, (_, known) in self._since.items():
             self._since[uid] = (SystemClock().now(), known)
 
-    monkeypatch.setattr(recovery.Incomplete, "told", from_now)
+    monkeypatch.setattr(recovery.Incomplete, "update", from_now)
 
 
 @proven(without=starts_its_clock_again)

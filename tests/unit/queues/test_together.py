@@ -12,14 +12,15 @@ from shoal.api.booking import BOOKING, BookedPods, Booking, written
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.cli import gangs, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning.naming import discreet, in_plain_words
-from shoal.controllers.queues import QueueController
+from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.controllers.queues.facts import Facts
 from shoal.engine.model import Gang
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
 from tests.faults import proven
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, waits
 from tests.unit.queues.build import (
     cluster_queue,
@@ -202,8 +203,7 @@ async def test_f088_room_that_was_booked_is_counted_once(quiet: Cluster) -> None
 
 async def test_queues_run_without_appwrappers(quiet: Cluster) -> None:
     """`--only queues`: nodes and pods are watched for their sake alone."""
-    guest = QueueController(quiet.client)
-    quiet.start(AppWrapperController(quiet.client, AppWrapperSettings(), guest=guest, wrappers=False).run())
+    quiet.start(planned(quiet.client, AppWrapperSettings(), queues=QueueSettings(), wrappers=False).run())
     await make(quiet, flavor(), cluster_queue(), local_queue())
     (made,) = await make(quiet, job("train", 2))
     await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))

@@ -11,9 +11,9 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues import steps
+from shoal.controllers.queues.caches import QUEUE_KINDS, SHARED_KINDS
 from shoal.controllers.queues.controller import QueueController
 from shoal.controllers.queues.draft import Draft
-from shoal.controllers.queues.world import QUEUE_KINDS
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (
@@ -274,7 +274,7 @@ CHANGES: dict[Kind, tuple[str, Json, set[str]]] = {
 
 
 def test_every_kind_that_is_watched_wakes_something() -> None:
-    assert set(CHANGES) == set(QUEUE_KINDS)
+    assert set(CHANGES) == {*QUEUE_KINDS, *SHARED_KINDS}
 
 
 @pytest.mark.parametrize("kind", list(CHANGES), ids=lambda kind: kind.kind)
@@ -299,7 +299,7 @@ async def test_a_change_is_heard_by_all_that_depend_on_it(
     await quiet.settled()
     heard: set[str] = set()
     named = {name_of(made): WAITING, name_of(plain): "job without a class"}
-    engine = controller._host.engine
+    engine = controller.planning.engine
     look, publish, update = controller.queue.enqueue, controller.statuses.enqueue, engine.update
 
     def looked(key: Key, after: float = 0.0) -> None:

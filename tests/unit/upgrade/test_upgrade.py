@@ -11,12 +11,13 @@ import pytest
 from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import status as statuses
 from shoal.kube.feed import Feed
 from tests.cluster import running
 from tests.faults import proven
 from tests.patience import PATIENCE
+from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched
 from tests.unit.upgrade.stored import RELEASES, load, objects, start_controllers
 
@@ -83,12 +84,12 @@ async def test_f067_with_a_crd_older_than_us_nothing_is_done_and_it_is_said() ->
             del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["admission"]
         await cluster.client.patch(kinds.CRD, kinds.APP_WRAPPER.resource, None, {"spec": old["spec"]})
         await cluster.add_node("node-1")
-        controller = AppWrapperController(cluster.client, AppWrapperSettings(trust_unstamped=True))
+        controller = planned(cluster.client, AppWrapperSettings(trust_unstamped=True))
         cluster.start(controller.run())
         await cluster.create(kinds.APP_WRAPPER, app_wrapper("early", config_map("early")))
         await cluster.settled()
         assert "status" not in await cluster.get(kinds.APP_WRAPPER, "early")
-        trouble = controller.world.wrappers[kinds.APP_WRAPPER].trouble
+        trouble = controller.wrappers.caches.wrappers[kinds.APP_WRAPPER].trouble
         assert trouble is not None and trouble.reason == "SchemaTooOld"
         assert "drops status.admission" in trouble.message and "shoal install" in trouble.message
         await cluster.client.patch(kinds.CRD, kinds.APP_WRAPPER.resource, None, {"spec": definition["spec"]})

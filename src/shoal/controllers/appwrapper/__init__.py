@@ -2,6 +2,7 @@
 
 from shoal.controllers.appwrapper.controller import AppWrapperController
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 
@@ -9,5 +10,8 @@ __all__ = ["AppWrapperController", "AppWrapperSettings", "run"]
 
 
 async def run(client: Client, settings: AppWrapperSettings | None = None, clock: Clock | None = None) -> None:
-    """Run the AppWrapper controller until cancelled."""
-    await AppWrapperController(client, settings or AppWrapperSettings(), clock).run()
+    """Run the planning loop with AppWrappers alone until cancelled."""
+    settings = settings or AppWrapperSettings()
+    planning = PlanningLoop(client, settings.planning, clock)
+    AppWrapperController(planning, settings)
+    await planning.run()

@@ -18,12 +18,12 @@ from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.admission import Admission
 from shoal.controllers.appwrapper.component_limits import Patience, duration_text, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
+from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours, names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_managed_here, is_queued_here
-from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.messages import Messages
-from shoal.controllers.appwrapper.world import Followed
 from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.controllers.planning.caches import Followed
 from shoal.controllers.planning.node_health import flagged
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
@@ -36,8 +36,8 @@ NOT_FINAL = frozenset({"RayCluster", "RayJob", "RayService"})
 
 
 class Components:
-    def __init__(self, house: House, messages: Messages) -> None:
-        self.house = house
+    def __init__(self, context: WrapperContext, messages: Messages) -> None:
+        self.context = context
         self.messages = messages
 
     async def reconcile(self, kind: Kind, wrapper: AppWrapper) -> float | None:
@@ -45,7 +45,7 @@ class Components:
             return None
         if wrapper.metadata.deletion_timestamp:
             return await self._terminate(kind, wrapper)
-        patience = patience_of(wrapper, self.house.settings.patience)
+        patience = patience_of(wrapper, self.context.settings.patience)
         match wrapper.status.phase:
             case "":
                 await self._store(kind, wrapper, phases.suspended(wrapper))
@@ -69,85 +69,88 @@ class Components:
     # --- waiting and starting
 
     async def _suspended(self, kind: Kind, wrapper: AppWrapper) -> float | None:
-        house, key, uid = self.house, gang_key(wrapper), wrapper.metadata.uid
+        context, key, uid = self.context, gang_key(wrapper), wrapper.metadata.uid
         if wrapper.spec.suspend:
             return None
         if not is_queued_here(wrapper):  # whoever lifted the suspension, its creator answers for what it wraps
-            unstamped = house.facts.unstamped(wrapper)
+            unstamped = context.facts.unstamped(wrapper)
             if unstamped:
-                held = phases.waiting(wrapper.status, house.clock.now())
+                held = phases.waiting(wrapper.status, context.clock.now())
                 await self._store(kind, wrapper, msgspec.structs.replace(held, message=unstamped))
                 return None
-            refused = await house.objects.forbidden(wrapper)
+            refused = await context.objects.forbidden(wrapper)
             if refused is not None:
                 return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
-            creator = house.facts.creator(wrapper)
+            creator = context.facts.creator(wrapper)
             return await self._start(kind, wrapper, Admission(by=creator.user if creator else ""))
-        told = house.planner.engine.gang(key)
-        if house.planner.call_off(key, uid):
-            house.intake.tell(wrapper)
-            house.intake.look_at_admitted()
+        told = context.planning.engine.gang(key)
+        if context.decisions.is_overtaken(key, uid):
+            context.decisions.call_off(key)
+            context.intake.tell(wrapper)
+            context.intake.look_at_admitted()
         elif told is not None and told.state in ("held", "stopping"):
-            house.intake.tell(wrapper)
-        admit = house.planner.admit(key, uid)
+            context.intake.tell(wrapper)
+        admit = context.decisions.admit(key, uid)
         if admit is not None:
-            if house.planner.is_clearing(key, uid, house.clock.now()):
+            if context.decisions.is_clearing(key, uid, context.clock.now(), quota=bool(context.planning.engine.trees)):
                 return RETRY  # who makes way wakes us
-            refused = await house.objects.forbidden(wrapper)
+            refused = await context.objects.forbidden(wrapper)
             if refused is not None:
                 return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
-            return await self._start(kind, wrapper, admission_of(admit, wrapper, house.clock.now()))
-        hold = house.planner.hold(key, uid)
+            return await self._start(kind, wrapper, admission_of(admit, wrapper, context.clock.now()))
+        hold = context.decisions.hold(key, uid)
         if hold is not None:
             await self.messages.publish_held(kind, wrapper, hold)
         return None
 
     async def _start(self, kind: Kind, wrapper: AppWrapper, record: Admission) -> float | None:
         """Finalizer, then the phase with the admission, then the objects."""
-        house, now = self.house, self.house.clock.now()
+        context, now = self.context, self.context.clock.now()
         before = admissions.read(wrapper.status.admission)
         numbered = msgspec.structs.replace(
             record, epoch=before.epoch + 1, at=now, generation=wrapper.metadata.generation
         )
         try:
             if FINALIZER not in (wrapper.metadata.finalizers or ()):
-                wrapper = await house.store.finalizers(kind, wrapper, [*(wrapper.metadata.finalizers or ()), FINALIZER])
+                wrapper = await context.store.finalizers(
+                    kind, wrapper, [*(wrapper.metadata.finalizers or ()), FINALIZER]
+                )
             status = msgspec.structs.replace(phases.resuming(wrapper.status, now), admission=admissions.write(numbered))
             await self._store(kind, wrapper, status)
         except (Conflict, NotFound):
-            fresh = await house.store.refreshed(kind, wrapper)
-            house.planner.withdraw(gang_key(wrapper))
+            fresh = await context.store.refreshed(kind, wrapper)
+            context.decisions.withdraw(gang_key(wrapper))
             if fresh is not None:
-                house.intake.tell(fresh)
+                context.intake.tell(fresh)
             return 0.0
         except (Unknown, ServerError):
-            house.planner.doubt(gang_key(wrapper))
+            context.decisions.doubt(gang_key(wrapper))
             raise
         return 0.0
 
     async def _resume(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
-        house = self.house
+        context = self.context
         if wrapper.spec.suspend:
             return await self._to_suspending(kind, wrapper)
-        unknown = house.facts.unstamped(wrapper)  # a status proves nothing: others may write it, too
+        unknown = context.facts.unstamped(wrapper)  # a status proves nothing: others may write it, too
         if unknown:
             return await self._to_suspending(kind, wrapper, "CreatorUnknown")
-        forbidden = await house.objects.forbidden(wrapper)
+        forbidden = await context.objects.forbidden(wrapper)
         if forbidden is not None:
             return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", forbidden.message)
         try:
-            whole = is_bound_whole(wrapper, house.settings)
-            objects = component_objects(wrapper, house.settings.node_health, bound_whole=whole)
+            whole = is_bound_whole(wrapper, context.settings)
+            objects = component_objects(wrapper, context.settings.node_health, bound_whole=whole)
         except BadInput as error:
             return await self._give_up(
                 kind, wrapper, wrapper.status, "CreateFailed", f"error creating components: {error}"
             )
         for obj in objects:
-            found = await house.objects.kinds.kind_of(obj["apiVersion"], obj["kind"])
+            found = await context.objects.kinds.kind_of(obj["apiVersion"], obj["kind"])
             if found is not None and found.namespaced:
-                house.world.watch(found)
-        refused = await house.objects.create(wrapper, objects)
-        now = house.clock.now()
+                context.shared.watch(found)
+        refused = await context.objects.create(wrapper, objects)
+        now = context.clock.now()
         if not refused:
             await self._store(kind, wrapper, phases.running(wrapper.status, now))
             return 0.0
@@ -162,14 +165,14 @@ class Components:
     # --- running
 
     async def _run(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
-        house, now, status = self.house, self.house.clock.now(), wrapper.status
+        context, now, status = self.context, self.context.clock.now(), wrapper.status
         if wrapper.spec.suspend:
             return await self._to_suspending(kind, wrapper)
-        preempt = house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid)
+        preempt = context.decisions.preempt(gang_key(wrapper), wrapper.metadata.uid)
         if preempt is not None:
             again = await self._to_suspending(kind, wrapper, "Preempted")
-            house.metrics.preempted(preempt.cause)
-            house.intake.look_at_admitted()
+            context.metrics.preempted(preempt.cause)
+            context.intake.look_at_admitted()
             return again
         found, failed = await self._deployed(wrapper)
         wanted = len(wrapper.spec.components or ())
@@ -182,7 +185,7 @@ class Components:
             )
         if self._on_unwell_devices(wrapper):
             return await self._reset_or_fail(kind, wrapper, patience, "AutopilotNoExecute", "", spends_retry=False)
-        counts, expected = monitor.count(house.intake.pods(wrapper.metadata.uid)), expected_pods(wrapper)
+        counts, expected = monitor.count(context.planning.pods(wrapper.metadata.uid)), expected_pods(wrapper)
         if counts.succeeded >= expected > 0 and not counts.live and not counts.failed:
             return await self._succeed(kind, wrapper, counts)
         if counts.failed:
@@ -192,7 +195,7 @@ class Components:
             if left > 0:
                 return left / SECOND
             current = self._current(kind, wrapper)
-            codes = [code for pod in house.intake.pods(wrapper.metadata.uid) for code in pod.exit_codes]
+            codes = [code for pod in context.planning.pods(wrapper.metadata.uid) for code in pod.exit_codes]
             if is_final(codes, patience):
                 return await self._give_up(kind, current, current.status, "FoundFailedPods", "")
             return await self._reset_or_fail(kind, current, patience, "FoundFailedPods", "")
@@ -215,10 +218,10 @@ class Components:
 
     def _on_unwell_devices(self, wrapper: AppWrapper) -> bool:
         """Does one of its pods run on a device that is to be vacated?"""
-        health, nodes = self.house.settings.node_health, self.house.world.nodes
+        health, nodes = self.context.settings.node_health, self.context.shared.nodes
         if not health.monitor:
             return False
-        for pod in self.house.intake.pods(wrapper.metadata.uid):
+        for pod in self.context.planning.pods(wrapper.metadata.uid):
             node = nodes.get(Key("", pod.fact.node)) if pod.fact.node and pod.is_live else None
             if node is not None and any(pod.fact.requests.get(name) for name in flagged(node, health, "NoExecute")):
                 return True
@@ -228,7 +231,7 @@ class Components:
         """How many components are there and not being deleted, and how many of them say that they failed."""
         found = failed = 0
         for name in names_of(wrapper):
-            kind = await self.house.objects.kinds.kind_of(name[0], name[1])
+            kind = await self.context.objects.kinds.kind_of(name[0], name[1])
             if kind is None:
                 continue
             live = await self._live(wrapper, kind, name[2])
@@ -241,14 +244,14 @@ class Components:
 
     async def _live(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:
         """A component that is there and not being deleted: as the cache knows it, else as the server says."""
-        known = self.house.world.followed(kind, Key(wrapper.metadata.namespace, name))
+        known = self.context.shared.followed(kind, Key(wrapper.metadata.namespace, name))
         if known is not None and is_ours(known, wrapper) and not known.metadata.deletion_timestamp:
             return {"status": opened(known.status)} if isinstance(known, Followed) else {}
-        found = await self.house.objects.find(wrapper, kind, name)
+        found = await self.context.objects.find(wrapper, kind, name)
         return found if found is not None and not found["metadata"].get("deletionTimestamp") else None
 
     async def _succeed(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
-        now = self.house.clock.now()
+        now = self.context.clock.now()
         message = f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
         status = phases.with_condition(wrapper.status, phases.RESERVED, False, "Succeeded", message, now)
         status = phases.with_condition(status, phases.DEPLOYED, True, "Succeeded", message, now)
@@ -259,13 +262,13 @@ class Components:
 
     async def _to_suspending(self, kind: Kind, wrapper: AppWrapper, reason: str = "Suspending") -> float | None:
         await self._store(kind, wrapper, msgspec.structs.replace(wrapper.status, phase="Suspending"))
-        self.house.tell_people(wrapper, "Normal", reason, "Suspend is true" if reason == "Suspending" else reason)
+        self.context.tell_people(wrapper, "Normal", reason, "Suspend is true" if reason == "Suspending" else reason)
         return 0.0
 
     async def _suspend(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         if (again := await self._remove(wrapper)) is not None:
             return again
-        now = self.house.clock.now()
+        now = self.context.clock.now()
         status = phases.undeployed(wrapper.status, "Suspended", "Suspended", "Suspend is true", now)
         status = phases.with_condition(status, phases.RESERVED, False, "Suspended", "Suspend is true", now)
         status = phases.without_condition(status, phases.READY, phases.UNHEALTHY)
@@ -284,15 +287,15 @@ class Components:
         spends_retry: bool = True,
     ) -> float | None:
         """Another try while there is one left; its quota stays reserved meanwhile."""
-        now, status = self.house.clock.now(), wrapper.status
+        now, status = self.context.clock.now(), wrapper.status
         if status.resetting_count >= patience.retry_limit:
             return await self._give_up(kind, wrapper, status, reason, message)
         status = phases.unhealthy(status, reason, message, now)
         count = status.resetting_count + spends_retry
         status = msgspec.structs.replace(status, phase="Resetting", resetting_count=count)
         await self._store(kind, wrapper, status)
-        self.house.metrics.requeued(reason)
-        self.house.tell_people(wrapper, "Normal", "Unhealthy", message or reason)
+        self.context.metrics.requeued(reason)
+        self.context.tell_people(wrapper, "Normal", "Unhealthy", message or reason)
         return 0.0
 
     async def _reset(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
@@ -300,7 +303,7 @@ class Components:
             return await self._to_suspending(kind, wrapper)
         if (again := await self._remove(wrapper)) is not None:
             return again
-        now = self.house.clock.now()
+        now = self.context.clock.now()
         left = phases.since(wrapper.status, phases.UNHEALTHY) + int(patience.retry_pause * SECOND) - now
         if left > 0:
             return left / SECOND
@@ -315,14 +318,14 @@ class Components:
     async def _give_up(
         self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus, reason: str, message: str
     ) -> float | None:
-        ended = phases.unhealthy(status, reason, message, self.house.clock.now())
+        ended = phases.unhealthy(status, reason, message, self.context.clock.now())
         await self._store(kind, wrapper, msgspec.structs.replace(ended, phase="Failed", message=message))
-        self.house.metrics.failed()
-        self.house.tell_people(wrapper, "Warning", "Unhealthy", message or reason)
+        self.context.metrics.failed()
+        self.context.tell_people(wrapper, "Warning", "Unhealthy", message or reason)
         return 0.0
 
     async def _failed(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
-        status, now = wrapper.status, self.house.clock.now()
+        status, now = wrapper.status, self.context.clock.now()
         if not phases.is_true(status, phases.DEPLOYED) and not phases.is_true(status, phases.RESERVED):
             return None
         left = phases.since(status, phases.UNHEALTHY) + int(patience.deletion_on_failure * SECOND) - now
@@ -341,7 +344,7 @@ class Components:
         return None
 
     async def _succeeded(self, kind: Kind, wrapper: AppWrapper, patience: Patience) -> float | None:
-        status, now = wrapper.status, self.house.clock.now()
+        status, now = wrapper.status, self.context.clock.now()
         if not phases.is_true(status, phases.DEPLOYED):
             return None
         left = phases.since(status, phases.RESERVED) + int(patience.success_ttl * SECOND) - now
@@ -366,36 +369,36 @@ class Components:
         finalizers.remove(FINALIZER)
         try:
             if finalizers:  # somebody else keeps it: what is left of it is told
-                now = self.house.clock.now()
+                now = self.context.clock.now()
                 told = "Resources successfully deleted"
                 status = phases.undeployed(wrapper.status, "Terminating", "Terminating", told, now)
                 status = phases.with_condition(
                     status, phases.RESERVED, False, "Terminating", "No resources deployed", now
                 )
                 wrapper = await self._store(kind, wrapper, status)
-            await self.house.store.finalizers(kind, wrapper, finalizers)
+            await self.context.store.finalizers(kind, wrapper, finalizers)
         except NotFound:
             return None
         return None
 
     async def _remove(self, wrapper: AppWrapper) -> float | None:
         """One more attempt; pods that do not end within the grace are ended by force."""
-        house, now = self.house, self.house.clock.now()
-        gone = await house.objects.remove(wrapper)
-        live = [pod for pod in house.intake.pods(wrapper.metadata.uid) if pod.is_live]
+        context, now = self.context, self.context.clock.now()
+        gone = await context.objects.remove(wrapper)
+        live = [pod for pod in context.planning.pods(wrapper.metadata.uid) if pod.is_live]
         if gone and not live:
             return None
-        grace = int(patience_of(wrapper, house.settings.patience).forced_deletion * SECOND)
+        grace = int(patience_of(wrapper, context.settings.patience).forced_deletion * SECOND)
         late = [pod.fact for pod in live if pod.deleting_since and pod.deleting_since + grace <= now]
         for fact in late:
-            await house.objects.end_by_force(fact.namespace, fact.name, fact.uid)
+            await context.objects.end_by_force(fact.namespace, fact.name, fact.uid)
         if not gone and wrapper.status.phase != "Resetting":  # what is reset keeps all it was given
-            house.intake.note_left_behind(wrapper)
+            context.intake.note_left_behind(wrapper)
         return LOOK_AGAIN if gone else RETRY / 10
 
     async def _store(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:
-        return await self.house.store.status(kind, wrapper, status)
+        return await self.context.store.status(kind, wrapper, status)
 
     def _current(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper:
         key = Key(wrapper.metadata.namespace, wrapper.metadata.name)
-        return self.house.world.wrapper(kind, key) or wrapper
+        return self.context.caches.wrapper(kind, key) or wrapper

@@ -14,8 +14,8 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
+from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours
-from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.demand.templates import templates
 
 SEEN_AFTER = 30.0
@@ -28,29 +28,29 @@ ENDS = {
 
 
 class DeadEnds:
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, context: WrapperContext) -> None:
+        self.context = context
 
     async def look(self, uid: str) -> float | None:
         """Tell the engine whether this running gang still needs what it has; returns when to look again."""
-        house = self.house
-        wrapper = house.world.wrapper_by_uid(uid)
+        context = self.context
+        wrapper = context.caches.wrapper_by_uid(uid)
         if wrapper is None or not wrapper.status.can_run:
             return None
-        left = monitor.last_dispatch(wrapper.status) + int(SEEN_AFTER * SECOND) - house.clock.now()
+        left = monitor.last_dispatch(wrapper.status) + int(SEEN_AFTER * SECOND) - context.clock.now()
         if wrapper.status.state != "Running":
-            house.intake.mark_idle(wrapper, False)
+            context.intake.mark_idle(wrapper, False)
             return None
-        if any(pod.is_live for pod in house.intake.pods(uid)):
-            house.intake.mark_idle(wrapper, False)
+        if any(pod.is_live for pod in context.planning.pods(uid)):
+            context.intake.mark_idle(wrapper, False)
             return await self._note_gone(wrapper, left)
         dead = await self._is_dead(wrapper, may_come=left > 0)
-        house.intake.mark_idle(wrapper, dead)
+        context.intake.mark_idle(wrapper, dead)
         return left / SECOND if left > 0 and not dead else None
 
     async def _note_gone(self, wrapper: AppWrapper, left: int) -> float | None:
         """Others of its pods run on; those that were wrapped as pods and are gone need no room."""
-        intake, uid = self.house.intake, wrapper.metadata.uid
+        intake, uid = self.context.intake, wrapper.metadata.uid
         made = admissions.read(wrapper.status.admission).objects
         gone = [
             (index, name)
@@ -60,12 +60,12 @@ class DeadEnds:
         if gone and left > 0:
             return left / SECOND
         for index, name in gone:
-            if await self.house.objects.find(wrapper, kinds.POD, name) is None:
+            if await self.context.objects.find(wrapper, kinds.POD, name) is None:
                 intake.note_gone(wrapper, index, name)
         return None
 
     def _is_there(self, wrapper: AppWrapper, name: str) -> bool:
-        pod = self.house.world.pods.get(Key(wrapper.metadata.namespace, name))
+        pod = self.context.shared.pods.get(Key(wrapper.metadata.namespace, name))
         return pod is not None and is_ours(pod, wrapper)
 
     async def _is_dead(self, wrapper: AppWrapper, may_come: bool) -> bool:
@@ -82,23 +82,23 @@ class DeadEnds:
         return found
 
     async def _has_ended(self, wrapper: AppWrapper, template: Json, may_come: bool) -> bool:
-        world = self.house.world
-        kind = await self.house.objects.kinds.kind_of(str(template.get("apiVersion")), str(template.get("kind")))
+        shared = self.context.shared
+        kind = await self.context.objects.kinds.kind_of(str(template.get("apiVersion")), str(template.get("kind")))
         key = Key(wrapper.metadata.namespace, str((template.get("metadata") or {}).get("name") or ""))
         if kind is None or not kind.namespaced:
             return False
         if kind == kinds.POD:
-            pod = world.pods.get(key)
+            pod = shared.pods.get(key)
             if pod is None or not is_ours(pod, wrapper):
-                return not may_come and await self.house.objects.find(wrapper, kind, key.name) is None
+                return not may_come and await self.context.objects.find(wrapper, kind, key.name) is None
             return pod.status.phase in ("Succeeded", "Failed")
-        world.watch(kind)
-        cache = world.between.get(kind)
+        shared.watch(kind)
+        cache = shared.between.get(kind)
         if cache is None or not cache.synced.is_set():
             return False
         obj = cache.get(key)
         if obj is None or not is_ours(obj, wrapper):
-            return not may_come and await self.house.objects.find(wrapper, kind, key.name) is None
+            return not may_come and await self.context.objects.find(wrapper, kind, key.name) is None
         return ended(kind.kind, opened(obj.status))
 
 

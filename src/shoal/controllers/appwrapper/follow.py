@@ -16,9 +16,9 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.context import WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
-from shoal.controllers.appwrapper.house import House
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.planning.naming import discreet, in_plain_words
@@ -34,8 +34,8 @@ COMING_UP_PAUSE = 30.0
 
 
 class Follow:
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, context: WrapperContext) -> None:
+        self.context = context
         self._counted_at: dict[str, float] = {}
         self._enough_until: dict[str, int] = {}
 
@@ -45,13 +45,13 @@ class Follow:
 
     async def run(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """One look at a running gang; returns when to look again if nothing happens."""
-        house, uid = self.house, wrapper.metadata.uid
-        key, now = gang_key(wrapper), house.clock.now()
-        preempt = house.planner.preempt(key, uid)
+        context, uid = self.context, wrapper.metadata.uid
+        key, now = gang_key(wrapper), context.clock.now()
+        preempt = context.decisions.preempt(key, uid)
         if preempt is not None:
             return await self.preempt(kind, wrapper, preempt)
         wrapper = await self._reseat(kind, wrapper)
-        counts = monitor.count(house.intake.pods(uid))
+        counts = monitor.count(context.planning.pods(uid))
         completed_by = monitor.completion(wrapped_items(wrapper), await self._watched(wrapper))
         if completed_by is not None:
             return await self._complete(kind, wrapper, counts, completed_by)
@@ -71,14 +71,14 @@ class Follow:
             monitor.judge_duration(wrapper, now),
             monitor.judge_minimum(wrapper, counts, self._enough_until.get(uid, 0), now),
         ]
-        if supply_of(wrapper, self.house.settings) == "fit":
-            limit = self.house.settings.bind_seconds
+        if supply_of(wrapper, self.context.settings) == "fit":
+            limit = self.context.settings.bind_seconds
             verdicts.append(monitor.judge_binding(wrapper, counts, limit, now, self._admitted_pods(wrapper)))
         return verdicts
 
     def _admitted_pods(self, wrapper: AppWrapper) -> int:
         """As many as were declared or will be made at the start, whichever is more."""
-        gang = self.house.planner.engine.gang(gang_key(wrapper))
+        gang = self.context.planning.engine.gang(gang_key(wrapper))
         declared = sum(one.count for one in gang.pod_sets) if gang is not None else 0
         return max(declared, gang_size(wrapper))
 
@@ -90,32 +90,32 @@ class Follow:
             name = str((template.get("metadata") or {}).get("name") or "")
             kind = None
             if name:
-                kind = await self.house.objects.kinds.kind_of(str(template["apiVersion"]), str(template["kind"]))
+                kind = await self.context.objects.kinds.kind_of(str(template["apiVersion"]), str(template["kind"]))
             live = self._live(wrapper, kind, name) if kind is not None else None
             found.append({**live, "kind": kind.kind} if live is not None and kind is not None else None)
         return found
 
     def _live(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:
-        world, key = self.house.world, Key(wrapper.metadata.namespace, name)
+        shared, key = self.context.shared, Key(wrapper.metadata.namespace, name)
         if kind == kinds.POD:
-            pod = world.pods.get(key)
+            pod = shared.pods.get(key)
             return {"status": {"phase": pod.status.phase}} if pod is not None and is_ours(pod, wrapper) else None
-        world.watch(kind)
-        obj = world.between[kind].get(key) if kind in world.between else None
+        shared.watch(kind)
+        obj = shared.between[kind].get(key) if kind in shared.between else None
         return {"status": opened(obj.status)} if obj is not None and is_ours(obj, wrapper) else None
 
     async def _complete(
         self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts, completed_by: str
     ) -> float | None:
-        house, status = self.house, monitor.with_counts(wrapper.status, counts)
+        context, status = self.context, monitor.with_counts(wrapper.status, counts)
         if counts.live == 0:
             if (left := self._pods_to_come(wrapper, counts)) > 0:
                 return left
-            ended = statuses.completed(status, house.clock.now, message=f"completed by {completed_by}")
-            await house.store.status(kind, wrapper, ended)
-            house.tell_people(wrapper, "Normal", "Completed", f"All watched items are done ({completed_by}).")
+            ended = statuses.completed(status, context.clock.now, message=f"completed by {completed_by}")
+            await context.store.status(kind, wrapper, ended)
+            context.tell_people(wrapper, "Normal", "Completed", f"All watched items are done ({completed_by}).")
         elif status.state != "RunningHoldCompletion":
-            await house.store.status(kind, wrapper, statuses.held_for_completion(status, house.clock.now))
+            await context.store.status(kind, wrapper, statuses.held_for_completion(status, context.clock.now))
         return None
 
     def _pods_to_come(self, wrapper: AppWrapper, counts: monitor.PodCounts) -> float:
@@ -123,19 +123,19 @@ class Follow:
         if counts.succeeded + counts.failed >= gang_size(wrapper):
             return 0.0
         due = monitor.last_dispatch(wrapper.status) + int(PODS_TO_COME * monitor.SECOND)
-        return (due - self.house.clock.now()) / monitor.SECOND
+        return (due - self.context.clock.now()) / monitor.SECOND
 
     async def _end(self, kind: Kind, wrapper: AppWrapper, verdict: monitor.Verdict) -> float | None:
         """A limit was passed: the decision is stored first, the objects go next."""
-        house = self.house
-        stored = await house.store.status(kind, wrapper, self._ended(wrapper, verdict))
+        context = self.context
+        stored = await context.store.status(kind, wrapper, self._ended(wrapper, verdict))
         reason = verdict.reason or "DispatchDeadlineExceeded"
-        house.metrics.requeued(reason)
-        house.tell_people(wrapper, "Warning", reason, stored.status.message)
+        context.metrics.requeued(reason)
+        context.tell_people(wrapper, "Warning", reason, stored.status.message)
         return 0.0
 
     def _ended(self, wrapper: AppWrapper, verdict: monitor.Verdict) -> AppWrapperStatus:
-        clock, scheduling = self.house.clock, wrapper.spec.scheduling_spec
+        clock, scheduling = self.context.clock, wrapper.spec.scheduling_spec
         if verdict.action == "deadline":
             return statuses.deadline_exceeded(wrapper.status, clock.now, limit=scheduling.dispatch_duration.limit)
         if verdict.action == "give up":
@@ -145,7 +145,7 @@ class Follow:
             wrapper.status, clock.now, reason=verdict.reason, message=verdict.message, sender=sender
         )
         if verdict.reason != "MinPodsNotRunning":
-            return statuses.set_back(status, self.house.resume_at(wrapper))
+            return statuses.set_back(status, self.context.resume_at(wrapper))
         requeued = wrapper.status.number_of_requeueings + 1
         return msgspec.structs.replace(
             status,
@@ -155,41 +155,41 @@ class Follow:
 
     async def preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
         """Stored, with the name of the one it makes way for, who may then be admitted."""
-        house = self.house
+        context = self.context
         message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
-        message = discreet(in_plain_words(message, house.world.known_as), wrapper.metadata.namespace)
+        message = discreet(in_plain_words(message, context.planning.known_as), wrapper.metadata.namespace)
         status = statuses.preempt_candidate(
             wrapper.status,
-            house.clock.now,
+            context.clock.now,
             reason="Preempted",
             message=message,
             sender="before preemptAWJobs - CanRun: false",
         )
-        await house.store.status(kind, wrapper, statuses.making_room_for(status, decision.preemptor_uid))
-        house.intake.look_at_admitted()
-        house.metrics.preempted(decision.cause)
-        house.tell_people(wrapper, "Warning", "Preempted", message)
+        await context.store.status(kind, wrapper, statuses.making_room_for(status, decision.preemptor_uid))
+        context.intake.look_at_admitted()
+        context.metrics.preempted(decision.cause)
+        context.tell_people(wrapper, "Warning", "Preempted", message)
         return 0.0
 
     async def _reseat(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper:
         """Its quota seats moved while it runs: stored, because where it sits depends on history."""
-        moved = self.house.planner.reseat(gang_key(wrapper), wrapper.metadata.uid)
+        moved = self.context.decisions.reseat(gang_key(wrapper), wrapper.metadata.uid)
         if moved is None:
             return wrapper
         record = msgspec.structs.replace(admissions.read(wrapper.status.admission), seats=moved.seats)
-        return await self.house.store.status(kind, wrapper, statuses.reseated(wrapper.status, record))
+        return await self.context.store.status(kind, wrapper, statuses.reseated(wrapper.status, record))
 
     async def _publish(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
         """Counts change often while pods come up: one write in a while, and the last state always told."""
         status = monitor.with_counts(wrapper.status, counts)
         if status == wrapper.status:
             return None
-        house, uid = self.house, wrapper.metadata.uid
-        moment = house.clock.monotonic()
+        context, uid = self.context, wrapper.metadata.uid
+        moment = context.clock.monotonic()
         since = self._counted_at.setdefault(uid, moment)
         pause = COMING_UP_PAUSE if counts.only_pending else COUNTS_PAUSE
         if moment - since < pause:
             return pause - (moment - since)
         self._counted_at[uid] = moment
-        await house.store.status(kind, wrapper, status)
+        await context.store.status(kind, wrapper, status)
         return None

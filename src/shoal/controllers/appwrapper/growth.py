@@ -13,7 +13,7 @@ from shoal.api import gang, kinds
 from shoal.api.codec import opened
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.house import House
+from shoal.controllers.appwrapper.context import WrapperContext
 from shoal.controllers.planning.pods import SeenPod, key_of, read_fact
 from shoal.engine.model import Shortfall
 from shoal.kube.cache import Change
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 
 class Growth:
-    def __init__(self, client: Client, house: House) -> None:
+    def __init__(self, client: Client, context: WrapperContext) -> None:
         self._client = client
-        self._house = house
+        self._context = context
         self._waiting: dict[Key, SeenPod] = {}
         self._told: dict[str, str] = {}
         """By UID of a pod that waits: what was said about it."""
 
     def subscribe(self) -> None:
         """After the intake, so that the engine knows a pod before it is asked about it."""
-        self._house.world.pods.subscribe(self._pod_changed)
+        self._context.shared.pods.subscribe(self._pod_changed)
 
     def _pod_changed(self, change: Change) -> None:
         new: SeenPod | None = change.new
@@ -47,7 +47,7 @@ class Growth:
         done = True
         waiting = sorted(self._waiting.values(), key=lambda one: (one.metadata.creation_timestamp or "", key_of(one)))
         for pod in waiting:
-            missing = self._house.planner.engine.let_grow(pod.metadata.uid)
+            missing = self._context.planning.engine.let_grow(pod.metadata.uid)
             if missing:
                 self._tell(pod, missing)
             elif missing is not None:
@@ -66,18 +66,18 @@ class Growth:
             return True  # whatever it is now is told anew
         except KubeError as error:
             log.warning("the gate of pod %s could not be opened: %s", key_of(pod), error)
-            self._house.planner.engine.update(read_fact(pod, self._house.world.gang_of(pod)))
+            self._context.planning.engine.update(read_fact(pod, self._context.planning.cluster.gang_of(pod)))
             return False
-        self._house.world.pods.note_write(stored)
+        self._context.shared.pods.note_write(stored)
         return True
 
     def _tell(self, pod: SeenPod, missing: tuple[Shortfall, ...]) -> None:
         message = "; ".join(one.message for one in missing)
-        wrapper = self._house.world.wrapper_by_uid(self._house.world.gang_of(pod))
+        wrapper = self._context.caches.wrapper_by_uid(self._context.planning.cluster.gang_of(pod))
         if wrapper is not None and self._told.get(pod.metadata.uid) != message:
             self._told[pod.metadata.uid] = message
             text = f"Pod {pod.metadata.name} is more than was admitted and waits for quota: {message}"
-            self._house.tell_people(wrapper, "Normal", "GrowthWaits", text)
+            self._context.tell_people(wrapper, "Normal", "GrowthWaits", text)
 
 
 def _gates(pod: SeenPod) -> list[Json]:

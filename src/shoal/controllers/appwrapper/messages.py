@@ -16,7 +16,7 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
 from shoal.api.kind import Kind
 from shoal.controllers.appwrapper import component_status, explain
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.house import House
+from shoal.controllers.appwrapper.context import WrapperContext
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.naming import is_same_cause
 from shoal.controllers.planning.words import why_waiting
@@ -64,50 +64,48 @@ class Bucket:
 
 
 class Messages:
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self._events = Bucket(EVENTS_PER_SECOND, EVENTS_AT_ONCE, house.clock.monotonic())
-        self.turn = 0
-        """Counts what the engine was told."""
+    def __init__(self, context: WrapperContext) -> None:
+        self.context = context
+        self._events = Bucket(EVENTS_PER_SECOND, EVENTS_AT_ONCE, context.clock.monotonic())
         self._newer: dict[str, Newer] = {}
         """By UID of a gang."""
         self._changed = asyncio.Event()
 
     async def publish(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """The status of one that waits: first sight, then why."""
-        house = self.house
+        context = self.context
         status = wrapper.status
         if not status.queue_job_state:
-            status = statuses.first_seen(status, wrapper.spec.priority, house.clock.now)
-        hold = house.planner.hold(gang_key(wrapper), wrapper.metadata.uid)
+            status = statuses.first_seen(status, wrapper.spec.priority, context.clock.now)
+        hold = context.decisions.hold(gang_key(wrapper), wrapper.metadata.uid)
         if hold is None:
-            await house.store.status(kind, wrapper, status)
+            await context.store.status(kind, wrapper, status)
             return None
         quota = self._in_quota_mode(hold)
         if not _says(status, quota):
             status = self._backed_off(self.explained(wrapper, status, hold), quota)
-            stored = await house.store.status(kind, wrapper, status)
+            stored = await context.store.status(kind, wrapper, status)
             if not statuses.was_told(wrapper.status):
                 self._announce(stored)
         elif self.is_stale(wrapper, hold):
-            await house.store.status(kind, wrapper, self.explained(wrapper, status, hold))
+            await context.store.status(kind, wrapper, self.explained(wrapper, status, hold))
         return None
 
     async def publish_held(self, kind: Kind, wrapper: AppWrapper, hold: Hold) -> None:
         """The same for a v1beta2 AppWrapper, which has a condition of its own for it."""
-        house, status = self.house, wrapper.status
+        context, status = self.context, wrapper.status
         if not component_status.is_waiting(status):
-            waiting = component_status.waiting(self.explained(wrapper, status, hold), house.clock.now())
-            self._announce(await house.store.status(kind, wrapper, waiting))
+            waiting = component_status.waiting(self.explained(wrapper, status, hold), context.clock.now())
+            self._announce(await context.store.status(kind, wrapper, waiting))
         elif self.is_stale(wrapper, hold):
-            await house.store.status(kind, wrapper, self.explained(wrapper, status, hold))
+            await context.store.status(kind, wrapper, self.explained(wrapper, status, hold))
 
     def explained(self, wrapper: AppWrapper, status: AppWrapperStatus, hold: Hold) -> AppWrapperStatus:
         """The status with the newest reason: for people, and as data."""
-        found, now = self.reason(hold), self.house.clock.now()
+        found, now = self.reason(hold), self.context.clock.now()
         stored = replace(self._told(wrapper, found), at=now, asked=explain.question(wrapper))
-        status = statuses.ranked(status, self.house.facts.priority(wrapper, now))
-        message = why_waiting(found, wrapper.metadata.namespace, self.house.world.known_as)
+        status = statuses.ranked(status, self.context.facts.priority(wrapper, now))
+        message = why_waiting(found, wrapper.metadata.namespace, self.context.planning.known_as)
         return replace(status, message=message, explanation=explain.write(stored))
 
     def is_stale(self, wrapper: AppWrapper, hold: Hold) -> bool:
@@ -115,9 +113,9 @@ class Messages:
         found = self.reason(hold)
         stored = explain.read(wrapper.status.explanation)
         if stored is None:  # a definition of another release may not keep it
-            known_as = self.house.world.known_as
+            known_as = self.context.planning.known_as
             return wrapper.status.message != why_waiting(found, wrapper.metadata.namespace, known_as)
-        if not self.house.facts.ages and wrapper.status.system_priority != wrapper.spec.priority:
+        if not self.context.facts.ages and wrapper.status.system_priority != wrapper.spec.priority:
             return True
         return stored.asked != explain.question(wrapper) or replace(stored, at=0, asked="") != self._told(
             wrapper, found
@@ -130,15 +128,17 @@ class Messages:
 
     def _told(self, wrapper: AppWrapper, found: Explanation) -> explain.Told:
         plain = Explanation(message=found.message, shortfalls=found.shortfalls, place=found.place)
-        return explain.told(plain, wrapper.metadata.namespace, self._uid_of, self.house.world.known_as, in_full=False)
+        return explain.told(
+            plain, wrapper.metadata.namespace, self._uid_of, self.context.planning.known_as, in_full=False
+        )
 
     def _announce(self, wrapper: AppWrapper) -> None:
         """An event, for those who watch events; where very many come to wait at once their statuses must do."""
-        if self._events.take(self.house.clock.monotonic()):
-            self.house.tell_people(wrapper, "Normal", "Waiting", wrapper.status.message)
+        if self._events.take(self.context.clock.monotonic()):
+            self.context.tell_people(wrapper, "Normal", "Waiting", wrapper.status.message)
 
     def _uid_of(self, key: str) -> str:
-        gang = self.house.planner.engine.gang(key)
+        gang = self.context.planning.engine.gang(key)
         return gang.uid if gang is not None else ""
 
     def changed(self) -> None:
@@ -147,17 +147,18 @@ class Messages:
 
     async def keep_true(self) -> None:
         """After every change, find out again why gangs wait, and look at those whose reason reads otherwise."""
-        clock, turn = self.house.clock, -1
+        clock, turn = self.context.clock, -1
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if turn == self.turn:
+            if turn == self.context.planning.turn:
                 continue  # nothing was told since the last round
             await clock.sleep(FIRST)
-            waiting = list(self.house.planner.holds.values())
+            ours = self.context.intake.addresses
+            waiting = [hold for hold in self.context.decisions.holds.values() if hold.gang in ours]
             sparing = self._changed.is_set() and len(waiting) > MANY
             self._changed.clear()
-            turn = self.turn
+            turn = self.context.planning.turn
             uids = {hold.uid for hold in waiting}
             self._newer = {uid: newer for uid, newer in self._newer.items() if uid in uids}
             await self._go_through(waiting, sparing)
@@ -167,34 +168,34 @@ class Messages:
             await clock.sleep(PER_GANG * len(waiting))
 
     async def _go_through(self, waiting: list[Hold], sparing: bool) -> None:
-        planner, known = self.house.planner, dict[object, Explanation]()
-        turn = self.turn
+        decisions, known = self.context.decisions, dict[object, Explanation]()
+        turn = self.context.planning.turn
         for number, hold in enumerate(waiting, 1):
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
-                if turn != self.turn:
-                    turn, known = self.turn, {}
-            hold = planner.holds.get(hold.gang, hold)
-            found = planner.engine.room_reason(hold.gang, known) if hold.reason in BY_LOOKING else None
+                if turn != self.context.planning.turn:
+                    turn, known = self.context.planning.turn, {}
+            hold = decisions.holds.get(hold.gang, hold)
+            found = self.context.planning.engine.room_reason(hold.gang, known) if hold.reason in BY_LOOKING else None
             if found is None or found == self.reason(hold):
                 continue
             if sparing and is_same_cause(found.message, self.reason(hold).message):
                 continue
             self._newer[hold.uid] = Newer(hold.explanation, found)
-            address = self.house.intake.addresses.get(hold.gang)
+            address = self.context.intake.addresses.get(hold.gang)
             if address is not None:
-                self.house.intake.look(address)
+                self.context.intake.look(address)
 
     def _in_quota_mode(self, hold: Hold) -> bool:
         """As MCAD: where quota is in force, a back-off is worded as one of quota and resources together."""
         if hold.reason == "bad-fact":
             return False
-        return self.house.settings.quota == "always" or bool(self.house.planner.engine.trees)
+        return self.context.settings.quota == "always" or bool(self.context.planning.engine.trees)
 
     def _backed_off(self, status: AppWrapperStatus, quota: bool) -> AppWrapperStatus:
-        now = self.house.clock.now
+        now = self.context.clock.now
         headed = statuses.head_of_line(status, now)
-        return statuses.backed_off(headed, now, sender=self.house.settings.backoff_sender, quota=quota)
+        return statuses.backed_off(headed, now, sender=self.context.settings.backoff_sender, quota=quota)
 
 
 def _says(status: AppWrapperStatus, quota: bool) -> bool:

@@ -1,6 +1,6 @@
 """Counts for Prometheus: kept as plain numbers, turned into its format only when somebody asks.
 
-The Prometheus library is imported on the first call of `registry`, so that a controller nobody scrapes pays nothing.
+The Prometheus library is imported on the first call, so that a controller that is not scraped pays nothing.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Metrics:
         self.requeues: dict[str, int] = {}
         self.preemptions: dict[str, int] = {}
         self.failures = 0
-        self._live: Callable[[], tuple[int, Amounts, Amounts]] = lambda: (0, {}, {})
+        self._used: Callable[[], Amounts] = dict
 
-    def measure(self, live: Callable[[], tuple[int, Amounts, Amounts]]) -> None:
-        """`live` gives the queue's length, and what is reserved and used by resource, at the moment of asking."""
-        self._live = live
+    def measure(self, used: Callable[[], Amounts]) -> None:
+        """`used` gives what is used by resource, at the moment of asking."""
+        self._used = used
 
     def admitted(self, waited: float) -> None:
         self.wait.add(max(0.0, waited))
@@ -64,28 +64,15 @@ class Metrics:
     def failed(self) -> None:
         self.failures += 1
 
-    def registry(self) -> Any:
-        """A prometheus_client registry that shows these numbers."""
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        registry.register(self)
-        return registry
-
     def collect(self) -> Iterator[Any]:
         """What prometheus_client calls on a scrape."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        waiting, reserved, used = self._live()
-        yield GaugeMetricFamily("shoal_appwrappers_waiting", "AppWrappers in the queue.", value=waiting)
-        for name, text, amounts in (
-            ("shoal_reserved", "Room kept for pods of admitted gangs that do not exist yet.", reserved),
-            ("shoal_used", "What the pods of admitted gangs request.", used),
-        ):
-            gauge = GaugeMetricFamily(name, text + " cpu in milli.", labels=["resource"])
-            for resource, amount in sorted(amounts.items()):
-                gauge.add_metric([resource], amount)
-            yield gauge
+        text = "What the pods of admitted gangs request. cpu in milli."
+        gauge = GaugeMetricFamily("shoal_used", text, labels=["resource"])
+        for resource, amount in sorted(self._used().items()):
+            gauge.add_metric([resource], amount)
+        yield gauge
         for name, text, spread in (
             ("shoal_appwrapper_wait_seconds", "From first sight to admission.", self.wait),
             ("shoal_appwrapper_dispatch_seconds", "From admission to the last object created.", self.dispatch),

@@ -13,7 +13,7 @@ from shoal.api.codec import merge_patch, plain
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts, show
-from shoal.controllers.appwrapper.world import World
+from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.engine import Engine
 from shoal.engine.mcad import NodeUse
 from shoal.engine.model import Amounts, QuotaNode
@@ -56,9 +56,9 @@ def missing_labels(wrapper: AppWrapper, trees: tuple[str, ...]) -> dict[str, str
 class QuotaStatus:
     """Publishes what the engine knows of each quota node."""
 
-    def __init__(self, client: Client, world: World, engine: Engine) -> None:
+    def __init__(self, client: Client, caches: WrapperCaches, engine: Engine) -> None:
         self._client = client
-        self._world = world
+        self._caches = caches
         self._engine = engine
         self._with_subresource: set[Kind] = set()
 
@@ -66,7 +66,7 @@ class QuotaStatus:
         """Bring every QuotaSubtree's status up to date; False when one could not be written."""
         use = self._engine.quota_use()
         done = True
-        for kind, cache in self._world.subtrees.items():
+        for kind, cache in self._caches.subtrees.items():
             for subtree in cache.list():
                 done = await self._publish(kind, subtree, use) and done
         return done
@@ -85,7 +85,7 @@ class QuotaStatus:
         except KubeError as error:
             log.warning("quota status of %s/%s: %s", subtree.metadata.namespace, subtree.metadata.name, error)
             return False
-        self._world.subtrees[kind].note_write(stored)
+        self._caches.subtrees[kind].note_write(stored)
         return True
 
     async def _write(self, kind: Kind, subtree: QuotaSubtree, change: Json) -> QuotaSubtree:

@@ -14,11 +14,11 @@ from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.components import Components
+from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dead_ends import DeadEnds
 from shoal.controllers.appwrapper.dispatch import Refused
 from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
 from shoal.controllers.appwrapper.follow import Follow
-from shoal.controllers.appwrapper.house import SECOND, House
 from shoal.controllers.appwrapper.intake import Address
 from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.placing import added_names, placed
@@ -39,12 +39,12 @@ SAFETY = 20.0
 
 
 class Reconciler:
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.follow = Follow(house)
-        self.dead_ends = DeadEnds(house)
-        self.messages = Messages(house)
-        self.components = Components(house, self.messages)
+    def __init__(self, context: WrapperContext) -> None:
+        self.context = context
+        self.follow = Follow(context)
+        self.dead_ends = DeadEnds(context)
+        self.messages = Messages(context)
+        self.components = Components(context, self.messages)
         self._removals: dict[str, int] = {}
         self._deleted: dict[Address, AppWrapper] = {}
         """AppWrappers that are gone, and of whose objects some may not be."""
@@ -54,7 +54,7 @@ class Reconciler:
         kind, key = address
         if address in self._deleted:
             return await self._follow_deletion(address)
-        wrapper = await self.house.store.settled(kind, key)
+        wrapper = await self.context.store.settled(kind, key)
         if wrapper is None:
             return None
         match dialect(wrapper):
@@ -91,7 +91,7 @@ class Reconciler:
         What was orphaned on purpose no longer names the AppWrapper as its owner and is left alone.
         """
         wrapper = self._deleted[address]
-        await self.house.objects.remove(wrapper)
+        await self.context.objects.remove(wrapper)
         if self._deleted.get(address) is wrapper:
             del self._deleted[address]
         return 0.0  # one of the same name may have come meanwhile
@@ -99,27 +99,32 @@ class Reconciler:
     # --- waiting
 
     async def _wait(self, kind: Kind, wrapper: AppWrapper) -> float | None:
-        house, key, uid = self.house, gang_key(wrapper), wrapper.metadata.uid
+        context, key, uid = self.context, gang_key(wrapper), wrapper.metadata.uid
         record = admissions.read(wrapper.status.admission)
-        left = record.resume_at - house.clock.now()
+        left = record.resume_at - context.clock.now()
         if left > 0:
             return left / SECOND
-        strays = [(its_kind, obj) for its_kind, obj in house.world.strays(uid) if not obj.metadata.deletion_timestamp]
+        strays = [
+            (its_kind, obj)
+            for its_kind, obj in context.shared.controlled_by(uid)
+            if not obj.metadata.deletion_timestamp
+        ]
         if strays:  # a create of an earlier start that arrived late
-            await house.objects.remove_these(wrapper, strays)
+            await context.objects.remove_these(wrapper, strays)
             return CREATE_AGAIN
-        told = house.planner.engine.gang(key)
-        if house.planner.call_off(key, uid):
-            house.intake.tell(wrapper)
-            house.intake.look_at_admitted()
+        told = context.planning.engine.gang(key)
+        if context.decisions.is_overtaken(key, uid):
+            context.decisions.call_off(key)
+            context.intake.tell(wrapper)
+            context.intake.look_at_admitted()
         elif told is not None and told.state in ("held", "stopping"):
-            house.intake.tell(wrapper)
-        labels = missing_labels(wrapper, house.planner.engine.trees)
+            context.intake.tell(wrapper)
+        labels = missing_labels(wrapper, context.planning.engine.trees)
         if labels:
-            wrapper = await house.store.labels(kind, wrapper, labels)
-        admit = house.planner.admit(key, uid)
+            wrapper = await context.store.labels(kind, wrapper, labels)
+        admit = context.decisions.admit(key, uid)
         if admit is not None:
-            if house.planner.is_clearing(key, uid, house.clock.now()):
+            if context.decisions.is_clearing(key, uid, context.clock.now(), quota=bool(context.planning.engine.trees)):
                 if not wrapper.status.queue_job_state:
                     await self.messages.publish(kind, wrapper)  # a first status does not wait for anybody
                 return VICTIMS_FIRST  # who makes way wakes us; this is for one whose write does not get through
@@ -128,90 +133,90 @@ class Reconciler:
 
     async def _admit(self, kind: Kind, wrapper: AppWrapper, admit: Admit) -> float | None:
         """The decision becomes true when it is stored. If the object changed meanwhile, it is void and made again."""
-        house, now = self.house, self.house.clock.now
-        refused = await house.objects.forbidden(wrapper)
+        context, now = self.context, self.context.clock.now
+        refused = await context.objects.forbidden(wrapper)
         if refused is not None:
             return await self._fail(kind, wrapper, refused)
         status = wrapper.status
         if not status.queue_job_state:
             status = statuses.first_seen(status, wrapper.spec.priority, now)
-        record = admission_of(admit, wrapper, now(), added_names(wrapper, house.settings))
-        if not await house.store.has_status(kind):  # our own writes count as edits there
+        record = admission_of(admit, wrapper, now(), added_names(wrapper, context.settings))
+        if not await context.store.has_status(kind):  # our own writes count as edits there
             record = msgspec.structs.replace(record, generation=0)
-        status = statuses.admitted(statuses.ranked(status, house.facts.priority(wrapper, now())), record, now)
+        status = statuses.admitted(statuses.ranked(status, context.facts.priority(wrapper, now())), record, now)
         try:
-            stored = await house.store.status(kind, wrapper, status)
+            stored = await context.store.status(kind, wrapper, status)
         except (Conflict, NotFound):
             await self._withdraw(kind, wrapper)
             return None
         except (Unknown, ServerError):
-            house.planner.doubt(gang_key(wrapper))
+            context.decisions.doubt(gang_key(wrapper))
             raise
         if not stored.status.admission:
-            house.planner.withdraw(gang_key(wrapper))
+            context.decisions.withdraw(gang_key(wrapper))
             raise ShoalError(
                 f"the server took the admission of {_name(wrapper)} and did not keep it; nothing is created"
             )
         first = stored.status.controller_first_timestamp
-        house.metrics.admitted((now() - parse_time(first)) / SECOND if first else 0.0)
+        context.metrics.admitted((now() - parse_time(first)) / SECOND if first else 0.0)
         return await self._dispatch(kind, stored)
 
     async def _withdraw(self, kind: Kind, wrapper: AppWrapper) -> None:
         """The admission was certainly not stored: the engine hears what is, and decides again."""
-        fresh = await self.house.store.refreshed(kind, wrapper)
-        self.house.planner.withdraw(gang_key(wrapper))
+        fresh = await self.context.store.refreshed(kind, wrapper)
+        self.context.decisions.withdraw(gang_key(wrapper))
         if fresh is not None:
-            self.house.intake.tell(fresh)
+            self.context.intake.tell(fresh)
 
     # --- starting
 
     async def _go_on(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Admitted, and not known to be started: by us a moment ago, or by one who died."""
-        preempt = self.house.planner.preempt(gang_key(wrapper), wrapper.metadata.uid)
+        preempt = self.context.decisions.preempt(gang_key(wrapper), wrapper.metadata.uid)
         if preempt is not None:
             return await self.follow.preempt(kind, wrapper, preempt)
-        unknown = self.house.facts.unstamped(wrapper)  # a status proves nothing: others may write it, too
+        unknown = self.context.facts.unstamped(wrapper)  # a status proves nothing: others may write it, too
         if unknown:
             return await self._call_off(kind, wrapper, "CreatorUnknown", unknown)
-        refused = await self.house.objects.forbidden(wrapper)
+        refused = await self.context.objects.forbidden(wrapper)
         if refused is not None:
             return await self._fail(kind, wrapper, refused)
         return await self._dispatch(kind, wrapper)
 
     async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """The admission is stored: create everything. Creating twice is harmless."""
-        house = self.house
+        context = self.context
         record = admissions.read(wrapper.status.admission)
         if record.generation not in (0, wrapper.metadata.generation):
             return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
         try:
-            made = wrapped_objects(wrapper, bound_whole=is_bound_whole(wrapper, house.settings))
-            objects = placed(wrapper, made, record, house.settings)
+            made = wrapped_objects(wrapper, bound_whole=is_bound_whole(wrapper, context.settings))
+            objects = placed(wrapper, made, record, context.settings)
         except BadInput as error:
             return await self._fail(kind, wrapper, Refused(_name(wrapper), str(error), permanent=True))
         await self._watch_kinds(objects)
-        refused = await house.objects.create(wrapper, objects)
-        current = house.world.wrapper_by_uid(wrapper.metadata.uid)
+        refused = await context.objects.create(wrapper, objects)
+        current = context.caches.wrapper_by_uid(wrapper.metadata.uid)
         if current is None or current.metadata.deletion_timestamp:
-            await house.objects.remove(wrapper)  # deleted while we created: nothing of it stays
+            await context.objects.remove(wrapper)  # deleted while we created: nothing of it stays
             return None
         if refused:
             return await self._refused(kind, wrapper, record, refused)
         try:
-            await house.store.status(kind, wrapper, statuses.dispatched(wrapper.status, house.clock.now))
+            await context.store.status(kind, wrapper, statuses.dispatched(wrapper.status, context.clock.now))
         except NotFound:
-            await house.objects.remove(wrapper)
+            await context.objects.remove(wrapper)
             return None
-        house.metrics.dispatched((house.clock.now() - record.at) / SECOND)
+        context.metrics.dispatched((context.clock.now() - record.at) / SECOND)
         return None
 
     async def _watch_kinds(self, objects: list[dict[str, object]]) -> None:
         """Objects that make pods stand between these and the gang: follow them."""
         for obj in objects:
             if templates(obj):
-                kind = await self.house.objects.kinds.kind_of(str(obj["apiVersion"]), str(obj["kind"]))
+                kind = await self.context.objects.kinds.kind_of(str(obj["apiVersion"]), str(obj["kind"]))
                 if kind is not None and kind.namespaced:
-                    self.house.world.watch(kind)
+                    self.context.shared.watch(kind)
 
     async def _refused(
         self, kind: Kind, wrapper: AppWrapper, record: admissions.Admission, refused: list[Refused]
@@ -220,39 +225,39 @@ class Reconciler:
         permanent = next((one for one in refused if one.permanent), None)
         if permanent is not None:
             return await self._fail(kind, wrapper, permanent)
-        if self.house.clock.now() < record.at + int(self.house.settings.create_seconds * SECOND):
+        if self.context.clock.now() < record.at + int(self.context.settings.create_seconds * SECOND):
             return CREATE_AGAIN
         message = f"{refused[0].name} creation failure: {refused[0].message}"
         return await self._call_off(kind, wrapper, "ItemCreationFailure.", message)
 
     async def _call_off(self, kind: Kind, wrapper: AppWrapper, reason: str, message: str) -> float | None:
         """Admitted, but it cannot start: back to the queue, whole."""
-        house = self.house
+        context = self.context
         status = statuses.preempt_candidate(
             wrapper.status,
-            house.clock.now,
+            context.clock.now,
             reason=reason,
             message=message,
             sender=f"before PreemptQueueJobs - CanRun: false -- {reason.rstrip('.')}",
         )
         if reason != "SpecChanged":
-            status = statuses.set_back(status, house.resume_at(wrapper))
-        await house.store.status(kind, wrapper, status)
-        house.metrics.requeued(reason)
-        house.tell_people(wrapper, "Warning", reason.rstrip("."), message)
+            status = statuses.set_back(status, context.resume_at(wrapper))
+        await context.store.status(kind, wrapper, status)
+        context.metrics.requeued(reason)
+        context.tell_people(wrapper, "Warning", reason.rstrip("."), message)
         return 0.0
 
     # --- ending
 
     async def _fail(self, kind: Kind, wrapper: AppWrapper, refused: Refused) -> float | None:
-        house = self.house
+        context = self.context
         message = f"{refused.name} creation failure: {refused.message}"
         status = wrapper.status
         if not status.queue_job_state:
-            status = statuses.first_seen(status, wrapper.spec.priority, house.clock.now)
-        stored = await house.store.status(kind, wrapper, statuses.failed(status, house.clock.now, message=message))
-        house.metrics.failed()
-        house.tell_people(wrapper, "Warning", "ItemCreationFailure", message)
+            status = statuses.first_seen(status, wrapper.spec.priority, context.clock.now)
+        stored = await context.store.status(kind, wrapper, statuses.failed(status, context.clock.now, message=message))
+        context.metrics.failed()
+        context.tell_people(wrapper, "Warning", "ItemCreationFailure", message)
         return await self._clean(stored)
 
     async def _refuse(self, kind: Kind, wrapper: AppWrapper) -> float | None:
@@ -264,32 +269,32 @@ class Reconciler:
     async def _clean(self, wrapper: AppWrapper) -> float | None:
         """Failed and Deleted leave nothing behind; Completed leaves its objects for the user to read."""
         uid = wrapper.metadata.uid
-        if wrapper.status.state == "Completed" or uid in self.house.intake.cleaned:
+        if wrapper.status.state == "Completed" or uid in self.context.intake.cleaned:
             return None
         again = await self._remove(wrapper)
         if again is None:
-            self.house.intake.mark_clean(wrapper)
+            self.context.intake.mark_clean(wrapper)
         return again
 
     async def _take_back(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Back to the queue, once every object and every pod of the last run is gone."""
         again = await self._remove(wrapper)
         if again is None:
-            aside = int(min(STEP_ASIDE, self.house.settings.backoff_seconds) * SECOND)
-            status = statuses.back_in_queue(wrapper.status, self.house.clock.now, aside=aside)
-            await self.house.store.status(kind, wrapper, status)
+            aside = int(min(STEP_ASIDE, self.context.settings.backoff_seconds) * SECOND)
+            status = statuses.back_in_queue(wrapper.status, self.context.clock.now, aside=aside)
+            await self.context.store.status(kind, wrapper, status)
             return 0.0
         return again
 
     async def _remove(self, wrapper: AppWrapper) -> float | None:
         """One more attempt to remove everything; None once nothing is left, else when to look again."""
         uid = wrapper.metadata.uid
-        gone = await self.house.objects.remove(wrapper)
+        gone = await self.context.objects.remove(wrapper)
         if not gone:
-            self.house.intake.note_left_behind(wrapper)
+            self.context.intake.note_left_behind(wrapper)
             return self._removal_pause(uid)
         self._removals.pop(uid, None)
-        if any(pod.is_live for pod in self.house.intake.pods(uid)):
+        if any(pod.is_live for pod in self.context.planning.pods(uid)):
             return SAFETY  # the pods' own end wakes us
         return None
 
@@ -301,8 +306,8 @@ class Reconciler:
 
     async def _leave(self, wrapper: AppWrapper) -> float | None:
         """What it wrapped goes with it, by the owner references; finalizers of others may keep both, but no room."""
-        if await self.house.objects.all_leaving(wrapper):
-            self.house.intake.note_leaving(wrapper)
+        if await self.context.objects.all_leaving(wrapper):
+            self.context.intake.note_leaving(wrapper)
             return SAFETY  # the pods' own end wakes us
         return self._removal_pause(wrapper.metadata.uid)
 

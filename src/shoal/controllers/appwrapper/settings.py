@@ -9,6 +9,8 @@ import msgspec
 from shoal.controllers.appwrapper.component_limits import Patience, Seconds
 from shoal.controllers.demand import RaySidecars
 from shoal.controllers.planning.node_health import NodeHealth
+from shoal.controllers.planning.settings import PlanningSettings
+from shoal.engine import Settings as EngineSettings
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
 MCAD_SENDER = "before [backoff] - Rejoining"
@@ -55,6 +57,22 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     pin_nodes: bool = False
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""
+
+    @property
+    def planning(self) -> PlanningSettings:
+        """What of this the planning loop goes by."""
+        aging = self.dynamic_priority and self.policy == "priority"
+        return PlanningSettings(
+            decisions=EngineSettings(
+                policy="priority-slope" if aging else self.policy,
+                preemption=self.preemption,
+                quota=self.quota != "never",
+                head_hold=int(self.head_of_line_seconds * 1_000_000),
+            ),
+            provisioning=self.obtain,
+            node_health=self.node_health,
+            stamps=self.stamps,
+        )
 
     def __post_init__(self) -> None:
         problem = self.patience.problem

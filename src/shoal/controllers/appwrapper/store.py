@@ -12,7 +12,7 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
 from shoal.api.codec import merge_patch, plain
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper.world import World
+from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Conflict, LeaseLost, NotFound, ServerError, Unknown
@@ -23,9 +23,9 @@ OWNER = "appwrapper"
 
 
 class Store:
-    def __init__(self, client: Client, world: World, writes: Writes) -> None:
+    def __init__(self, client: Client, caches: WrapperCaches, writes: Writes) -> None:
         self._client = client
-        self._world = world
+        self._caches = caches
         self._writes = writes
         self._kinds = Discovery(client)
         self._unsure: set[str] = set()
@@ -40,7 +40,7 @@ class Store:
 
     async def settled(self, kind: Kind, key: Key) -> AppWrapper | None:
         """The AppWrapper as it is stored: from the cache, or from the server where an earlier write left doubt."""
-        wrapper = self._world.wrapper(kind, key)
+        wrapper = self._caches.wrapper(kind, key)
         if wrapper is None or wrapper.metadata.uid not in self._unsure:
             return wrapper
         fresh = await self.refreshed(kind, wrapper)
@@ -49,7 +49,7 @@ class Store:
 
     async def refreshed(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper | None:
         """Read from the server, not from the cache; None when this very object is gone."""
-        cache = self._world.wrappers[kind]
+        cache = self._caches.wrappers[kind]
         try:
             found: AppWrapper = await self._client.get(
                 kind, wrapper.metadata.name, wrapper.metadata.namespace, type=AppWrapper
@@ -105,9 +105,9 @@ class Store:
         except (Unknown, ServerError):
             self._unsure.add(metadata.uid)
             raise
-        self._world.wrappers[kind].note_write(stored)
+        self._caches.wrappers[kind].note_write(stored)
         # Answers of a list's items carry no kind; what is cached does.
-        return self._world.wrapper(kind, Key(metadata.namespace, metadata.name)) or stored
+        return self._caches.wrapper(kind, Key(metadata.namespace, metadata.name)) or stored
 
     async def _send(
         self, kind: Kind, wrapper: AppWrapper, body: Json, subresource: Literal["status"] | None

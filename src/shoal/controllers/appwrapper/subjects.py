@@ -5,19 +5,19 @@ from __future__ import annotations
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.controllers.appwrapper import explain
-from shoal.controllers.appwrapper.planner import Planner
+from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.status import TERMINAL
-from shoal.controllers.appwrapper.world import World
 from shoal.controllers.appwrapper.wrapped import gang_key
+from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.questions.subject import Subject
 
 ADMITTED = "it was admitted and is being started"
 
 
-def wrapper_subject(world: World, planner: Planner, group: str, key: Key) -> Subject | None:
+def wrapper_subject(caches: WrapperCaches, planning: PlanningLoop, group: str, key: Key) -> Subject | None:
     """The AppWrapper of that name; of two groups that have one, the current comes first."""
     for kind in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY):
-        wrapper = world.wrapper(kind, key) if kind in world.wrappers and group in ("", kind.group) else None
+        wrapper = caches.wrapper(kind, key) if group in ("", kind.group) else None
         if wrapper is None:
             continue
         status, uid, name = wrapper.status, wrapper.metadata.uid, gang_key(wrapper)
@@ -26,7 +26,7 @@ def wrapper_subject(world: World, planner: Planner, group: str, key: Key) -> Sub
             return Subject(uid=uid, state=state, reason="Finished", message=status.message)
         if wrapper.spec.suspend:
             return Subject(uid=uid, state=state, reason="Held", message="spec.suspend is true")
-        known = planner.engine.gang(name)
+        known = planning.engine.gang(name)
         if not explain.is_waiting(wrapper):
             return Subject(uid=uid, state=state, reason="Starting" if state == "Pending" else "Running")
         if known is None or known.uid != uid:
@@ -35,7 +35,7 @@ def wrapper_subject(world: World, planner: Planner, group: str, key: Key) -> Sub
             return Subject(uid=uid, state=state, reason="Starting", message=ADMITTED)
         if known.state == "held":
             return Subject(uid=uid, state=state, reason="Held", message=status.message)
-        hold = planner.hold(name, uid)
+        hold = planning.decisions.hold(name, uid)
         said = hold.explanation.message if hold is not None else status.message
         return Subject(uid=uid, state=state, reason="Room", message=said, gang=name, hold=hold)
     return None

@@ -11,7 +11,7 @@ from shoal.api import kinds
 from shoal.api.appwrapper import FINALIZER
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.queues import elsewhere
+from shoal.controllers.queues import multikueue
 
 _PREFIXES: dict[Kind, str] = {
     kinds.RAY_JOB: "ray.io/",
@@ -23,6 +23,6 @@ _PREFIXES: dict[Kind, str] = {
 def abandoned(kind: Kind, job: Json) -> list[str]:
     """Those that keep a deleted job of ours for ever."""
     prefix = _PREFIXES.get(kind)
-    if prefix is None or not job["metadata"].get("deletionTimestamp") or not elsewhere.is_managed(job):
+    if prefix is None or not job["metadata"].get("deletionTimestamp") or not multikueue.is_managed(job):
         return []
     return [one for one in job["metadata"].get("finalizers") or () if one.startswith(prefix)]

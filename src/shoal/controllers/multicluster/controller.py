@@ -22,8 +22,8 @@ from shoal.controllers.multicluster.members import Connect, Members
 from shoal.controllers.multicluster.pulse import SYSTEM
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.queues.caches import key_of
 from shoal.controllers.queues.draft import Draft
-from shoal.controllers.queues.world import key_of
 from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

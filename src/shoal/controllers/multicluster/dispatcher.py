@@ -23,11 +23,11 @@ from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
 from shoal.controllers.multicluster.record import Record, record_of, stored
 from shoal.controllers.multicluster.settings import ClusterSettings
-from shoal.controllers.queues import elsewhere, steps
+from shoal.controllers.queues import multikueue, steps
+from shoal.controllers.queues.caches import key_of
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.words import bounded
-from shoal.controllers.queues.world import key_of
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Forbidden, Invalid, NotFound
 from shoal.kube.events import Recorder
@@ -83,7 +83,7 @@ class Dispatcher:
 
     async def _claim(self, workload: Json, check: Json, kind: GangJob, job: Json) -> bool:
         """The hub's own controllers leave the job alone from now on, whatever its status says."""
-        if elsewhere.is_managed(job):
+        if multikueue.is_managed(job):
             return True
         if (job.get("spec") or {}).get("managedBy"):
             await self._answer(workload, check, "Rejected", UNMANAGED)
@@ -282,7 +282,7 @@ class Dispatcher:
 
     async def _withdraw(self, workload: Json) -> float | None:
         """Nothing of it may be anywhere: the Workload is let go only when that is known, or stored where it is not."""
-        if not elsewhere.is_held(workload):
+        if not multikueue.is_held(workload):
             return None
         record = record_of(workload)
         if stays(workload) and not record.ends:

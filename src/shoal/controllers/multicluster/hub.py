@@ -12,9 +12,10 @@ from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.record import record_of
+from shoal.controllers.planning.caches import UNREADABLE
+from shoal.controllers.queues.caches import controller_of, group_of
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.controllers.queues.words import GROUP, QUEUE
-from shoal.controllers.queues.world import UNREADABLE, controller_of, group_of
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client

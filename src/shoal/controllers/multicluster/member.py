@@ -30,10 +30,11 @@ from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.pulse import Pulse
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.planning.caches import UNREADABLE
+from shoal.controllers.queues.caches import annotation, controller_of, group_of, key_of
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.controllers.queues.words import PREBUILT
-from shoal.controllers.queues.world import UNREADABLE, annotation, controller_of, group_of, key_of
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

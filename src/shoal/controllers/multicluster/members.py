@@ -32,8 +32,8 @@ from shoal.controllers.multicluster.record import (
     with_removal,
 )
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.queues.caches import annotation, key_of
 from shoal.controllers.queues.draft import Draft
-from shoal.controllers.queues.world import annotation, key_of
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock

@@ -49,17 +49,17 @@ class Bookings:
             self._taken[use][fact.uid] = (fact.node, fact.requests)
         for request in self._requests.list(pod.metadata.namespace):
             if f"{pod.metadata.namespace}/{request['metadata']['name']}" == use:
-                self._tell(use, request)
+                self._update(use, request)
 
-    def look(self, request: Json) -> None:
-        """Who keeps its room may have changed."""
+    def refresh(self, request: Json) -> None:
+        """What keeps its room may have changed."""
         key = f"{request['metadata'].get('namespace', '')}/{request['metadata']['name']}"
-        self._tell(key, request)
+        self._update(key, request)
 
     def _request_changed(self, change: Change) -> None:
-        self._tell(str(change.key), change.new)
+        self._update(str(change.key), change.new)
 
-    def _tell(self, key: str, request: Json | None) -> None:
+    def _update(self, key: str, request: Json | None) -> None:
         for name in self._told.pop(key, ()):
             self._engine.remove(name)
         others = request is not None and not obtains(request) and not self._kept(request)

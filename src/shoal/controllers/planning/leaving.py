@@ -1,6 +1,6 @@
-"""AppWrappers that are deleted, and of which pods are left: what these still hold, counted once.
+"""Gangs that are deleted, and of which pods are left: what these still hold, counted once.
 
-Called by intake. The name of a deleted AppWrapper is free for another at once; what its pods take is not, before they
+The name of a deleted gang is free for another at once; what its pods take is not, before they
 end. Nothing of it ever starts again, so that an ended pod gives its room back by itself: no more is held than a
 controller that starts now would count, and what pods without a node may still take.
 """
@@ -30,7 +30,7 @@ class Leaving:
         """It is deleted; `gang` is what it held."""
         self._put(msgspec.structs.replace(gang, key=f"{gang.key}#{gang.uid}", state="stopping"), pods)
 
-    def look(self, uid: str, pods: Iterable[PodFact]) -> None:
+    def refresh(self, uid: str, pods: Iterable[PodFact]) -> None:
         """Its pods have changed; with the last of them it is forgotten."""
         if uid in self._gangs:
             self._put(self._gangs[uid], pods)

@@ -1,83 +1,40 @@
-"""How another dialect joins the loop that owns the engine: one ledger of room, one plan for everybody.
+"""How a controller joins the planning loop: one ledger of room, one plan for all workloads.
 
-The AppWrapper controller watches nodes and pods, keeps the engine and makes the plans; it is the host. A guest brings
-gangs of its own: it tells them to the engine, says which pods are theirs, and carries out its part of every plan.
+A source watches workloads of its own, tells the loop what is stored of them as gangs, says which pods are theirs, and
+carries out its part of every plan. AppWrappers and queues are sources; a third kind of workload would be one more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.questions.subject import Subject
-from shoal.engine import Engine
-from shoal.engine.kueue import Settings as QueueSettings
-from shoal.engine.model import Gang, Plan
+from shoal.engine.model import Plan
 from shoal.kube.cache import Cache
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """A gang on whose behalf nodes may be asked for."""
+class NodeRequester(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang for which nodes may be requested."""
 
     gang: str
     """Its key in the engine."""
     generation: int
-    """Of its spec: a request that was made for another one is made anew."""
+    """Of its spec: a request that was made for another one is replaced."""
     owner: Json
     """Owner reference of what is created for it."""
     about: Any
-    """The object that events are told about."""
-    tell: Callable[[], None]
-    """Tell the engine about it again."""
+    """The object that events are about."""
+    update: Callable[[], None]
+    """Update the engine with what is stored of it."""
 
 
-class Host(Protocol):
-    """What a guest is given."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    @property
-    def turn(self) -> int:
-        """Counts what the engine was told."""
-
-    def replan(self) -> None:
-        """The engine was told something: ask for a plan; requests that come together become one."""
-
-    def plan_again(self) -> None:
-        """Ask for a plan though nothing was told."""
-
-    def pods_left(self, gang: str) -> int:
-        """How many pods of the gang with this UID have not ended."""
-
-    def lacking(self, gang: str, wanted: int) -> Lacking | None:
-        """Of the gang with this UID, which should have so many pods: those without a node."""
-
-    def look_for_pods(self, owner: str) -> None:
-        """Ask again whose the pods below this object (a UID) are."""
-
-    def asked(self, gang: Gang) -> Gang:
-        """The gang with what is under way for it: nodes that were asked for and may still come."""
-
-    def look_at_asker(self, uid: str, generation: int) -> None:
-        """A gang for which nodes may have been asked for is not what it was."""
-
-    def look_at_booking(self, request: Json) -> None:
-        """Ask again who keeps the room that this ProvisioningRequest has booked."""
-
-
-class Guest(Protocol):
-    """What the host asks of a guest. Nothing here may wait, except `run` and `synced`."""
-
-    @property
-    def queue_settings(self) -> QueueSettings: ...
-
-    def join(self, host: Host) -> None: ...
+class WorkloadSource(Protocol):
+    """What the planning loop asks of a source. Nothing here may wait, except `run` and `synced`."""
 
     async def run(self) -> None:
         """Watch, and carry out what was planned, until cancelled."""
@@ -86,26 +43,33 @@ class Guest(Protocol):
         """Until all was read that a decision depends on."""
 
     def subscribe(self) -> None:
-        """Tell the engine what there is, from now on. Called before pods are told."""
+        """Update the loop with what there is, from now on. Called before nodes and pods are told."""
 
-    def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
-        """UID of the guest's gang that a pod with these owners (UIDs, nearest first) belongs to, or an empty text."""
+    def gang_of(self, namespace: str, mark: str, owners: Sequence[str]) -> str:
+        """UID of the gang that a pod with these owners (UIDs, nearest first) belongs to, or an empty text. `mark` is
+        the UID that the pod's annotation claims: true only where such a gang is in the pod's own namespace."""
 
     def known_as(self, key: str) -> str:
-        """What people call the gang with this key; the key itself for one that is not the guest's."""
+        """What people call the gang with this key; the key itself for one that is not the source's."""
 
-    def pods_changed(self, gang: str) -> None: ...
+    def pods_changed(self, gang: str, after: float) -> None:
+        """Pods of the gang with this UID, or what made them, changed; `after` so many seconds it is early enough to
+        look. Gangs of other sources are ignored."""
+
+    def planned(self, plan: Plan, touched: Sequence[str]) -> None:
+        """A plan was made; it says something about the gangs with these keys, of this source and of others."""
 
     def keeps(self, request: Json) -> bool:
         """Does the engine itself keep the room that this request booked, because its gang is about to take it?"""
 
-    def asker(self, uid: str) -> Asker | None:
-        """The guest's gang with this UID, as one that may ask for nodes."""
-
-    def planned(self, plan: Plan) -> None: ...
+    def requester(self, uid: str) -> NodeRequester | None:
+        """The source's gang with this UID, as one for which nodes may be requested."""
 
     def subject(self, group: str, kind: str, key: Key) -> Subject | None:
-        """What is known of an object that was asked about; None when it is not the guest's."""
+        """What is known of an object that was asked about; None when it is not the source's."""
 
-    def caches(self) -> list[Cache[Any]]:
-        """What its decisions depend on."""
+    def collect(self) -> Iterable[Any]:
+        """Its metrics, as prometheus_client takes them."""
+
+    def watched(self) -> list[Cache[Any]]:
+        """What its decisions depend on, beside the shared caches."""

@@ -28,11 +28,9 @@ STAMPING = "stamp.shoal.dev"
 class Stamps:
     """`run` it while the controller runs, where `cache` is not None."""
 
-    def __init__(
-        self, client: Client, clock: Clock, by: By, changed: Callable[[], None], report: Callable[[Trouble], None]
-    ) -> None:
+    def __init__(self, client: Client, clock: Clock, by: By, report: Callable[[Trouble], None]) -> None:
         self.cache: Cache[Json] | None = None
-        self._changed = changed
+        self._subscribers: list[Callable[[], None]] = []
         if by == "webhook":
             name = f"metadata.name={CONFIGURATION}"
             self.cache = Cache(client, kinds.MUTATING_WEBHOOK, field_selector=name, clock=clock, report=report)
@@ -46,10 +44,15 @@ class Stamps:
         created = wrapper.metadata.creation_timestamp or ""
         return creator_of(wrapper) if since and created > since else None
 
+    def subscribe(self, function: Callable[[], None]) -> None:
+        """Call `function` when other stamps are believed than before."""
+        self._subscribers.append(function)
+
     def _heard(self, change: Change) -> None:
         old, new = (change.old or {}).get("webhooks"), (change.new or {}).get("webhooks")
         if change.old is None or change.new is None or old != new:
-            self._changed()
+            for function in self._subscribers:
+                function()
 
 
 def _stamps(configuration: Json) -> bool:

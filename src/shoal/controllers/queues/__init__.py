@@ -1,6 +1,6 @@
 """Queues as Kueue has them: a job that names one stays suspended until quota, checks and room say yes.
 
-`QueueController` is a guest of the loop that owns the engine; `admission` answers for objects before they are stored.
+`QueueController` is a source of the planning loop; `admission` answers for objects before they are stored.
 """
 
 from shoal.controllers.queues.controller import QueueController

@@ -14,8 +14,8 @@ from shoal.api.meta import Json
 from shoal.api.names import check_subdomain
 from shoal.api.problems import joined
 from shoal.controllers.queues import placement, words
+from shoal.controllers.queues.caches import controller_of, group_of, label
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
-from shoal.controllers.queues.world import controller_of, group_of, label
 from shoal.errors import BadInput
 from shoal.kube.webhooks import AdmissionRequest, Verdict
 

@@ -1,6 +1,6 @@
 """The queue controller put together: watch → facts → plan → writes → watch.
 
-It is a guest in the loop that owns the engine, so that AppWrappers and queued jobs compete for one and the same room.
+It is a source of the planning loop, so that AppWrappers and queued jobs compete for one and the same room.
 Changes become facts here; what was planned is carried out by the reconciler, one Workload at a time.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from shoal.api import kinds
@@ -16,15 +16,15 @@ from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
+from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.questions.subject import Subject
-from shoal.controllers.planning.source import Asker, Host
 from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
+from shoal.controllers.queues.caches import QueueCaches, controller_of, key_of, label, workload_key
+from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.facts import Facts, gang_key, is_active
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
 from shoal.controllers.queues.metrics import Metrics
-from shoal.controllers.queues.office import Office
-from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.queue_status import QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import Reconciler
@@ -32,14 +32,10 @@ from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.subjects import Subjects
-from shoal.controllers.queues.world import World, controller_of, key_of, label, workload_key
-from shoal.engine.kueue import Settings as DecisionSettings
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang, Namespace, Plan
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
-from shoal.kube.client import Client
-from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 from shoal.kube.writes import Writes
@@ -55,49 +51,45 @@ Address = tuple[Kind, Key]
 
 
 class QueueController:
-    """A guest: `join` a host, then `run` until cancelled."""
+    """A `WorkloadSource` of the planning loop that it joins."""
 
-    def __init__(self, client: Client, settings: QueueSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, planning: PlanningLoop, settings: QueueSettings | None = None) -> None:
         self.settings = settings or QueueSettings()
-        self.clock: Clock = clock or SystemClock()
-        self.world = World(client, self.clock)
-        self.pending = Pending()
+        self.planning = planning
+        self.clock = planning.clock
+        client = planning.client
+        self.caches = QueueCaches(planning.caches, self.clock)
+        self.decisions = planning.decisions
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         writer = Writes(client, in_flight=64, clock=self.clock).writer("queues")
-        self.office = Office(client, self.settings, self.clock, self.world, self.pending, writer, self.recorder)
-        self.facts = Facts(self.world, self.settings)
-        self._incomplete = Incomplete(self.world, self.settings.recovery_seconds, lambda: self._host)
-        self.reconciler = Reconciler(self.office, self.facts, lambda uid: self._host.pods_left(uid), self._incomplete)
+        self.context = QueueContext(
+            client, self.settings, self.clock, self.caches, self.decisions, writer, self.recorder
+        )
+        self.facts = Facts(self.caches, self.settings)
+        self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
+        self.reconciler = Reconciler(self.context, self.facts, planning.pods_left, self._incomplete)
         self.queue: Controller[Key] = Controller("queues", self.reconciler.reconcile, workers=64, clock=self.clock)
-        self._status = QueueStatus(self.office)
-        self.metrics = Metrics(self.world, self._status.problems)
-        self.office.stored, self.office.tell_again = self.metrics.stored, self._tell_again
+        self._status = QueueStatus(self.context)
+        self.metrics = Metrics(self.caches, self._status.problems)
+        self.context.stored, self.context.update_again = self.metrics.stored, self._update_again
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )
         refusal_of = self.reconciler.warnings.last
-        self._subjects = Subjects(self.world, self.pending, self.settings.copied_labels, refusal_of)
+        self._subjects = Subjects(self.caches, self.decisions, self.settings.copied_labels, refusal_of)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
-        self.reasons = Reasons(self.pending, self._gangs, self.clock, self._look_at)
+        self.reasons = Reasons(self.decisions, self._gangs, self.clock, self._refresh, planning.engine)
         self._keys: dict[str, Key] = {}
-        self._host: Host
+        planning.join(self)
 
-    # --- a guest
-
-    @property
-    def queue_settings(self) -> DecisionSettings:
-        return self.settings.decisions
-
-    def join(self, host: Host) -> None:
-        self._host = host
-        self.reasons.engine = host.engine
+    # --- a source of workloads
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.world.run())
-                await self.world.synced()
+                tasks.create_task(self.caches.run())
+                await self.caches.synced()
                 tasks.create_task(self.queue.run())
                 tasks.create_task(self.statuses.run())
                 tasks.create_task(self._check_now_and_then())
@@ -106,25 +98,28 @@ class QueueController:
             await self.recorder.close()
 
     async def synced(self) -> None:
-        await self.world.synced()
+        await self.caches.synced()
 
     def subscribe(self) -> None:
         """Queues before gangs: a gang that is told finds its queue."""
-        for kind, cache in self.world.others.items():
+        for kind, cache in self.caches.others.items():
             cache.subscribe(lambda change, kind=kind: self._other_changed(kind, change))  # type: ignore[misc]
-        for kind, jobs in self.world.jobs.items():
+        for kind, jobs in self.caches.jobs.items():
             gang_job = BY_KIND[kind]
             jobs.subscribe(lambda change, kind=gang_job: self._job_changed(kind, change))  # type: ignore[misc]
-        self.world.requests.subscribe(self._request_changed)
-        self.world.workloads.subscribe(self._workload_changed)
+        shared = self.planning.caches
+        shared.limit_ranges.subscribe(lambda change: self._limits_changed(change, change.key.namespace))
+        shared.runtime_classes.subscribe(lambda change: self._limits_changed(change, None))
+        self.caches.requests.subscribe(self._request_changed)
+        self.caches.workloads.subscribe(self._workload_changed)
 
-    def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
-        return self.world.gang_of(namespace, owners)
+    def gang_of(self, namespace: str, mark: str, owners: Sequence[str]) -> str:
+        return self.caches.gang_of(namespace, owners)
 
     def known_as(self, key: str) -> str:
-        return self.world.known_as(key)
+        return self.caches.known_as(key)
 
-    def pods_changed(self, gang: str) -> None:
+    def pods_changed(self, gang: str, after: float) -> None:
         key = self._keys.get(gang)
         if key is not None:
             self.queue.enqueue(key, PODS_PAUSE)
@@ -137,33 +132,37 @@ class QueueController:
             return False
         return gang.state in ("admitted", "stopping") or (gang.state == "reserved" and gang.checks_done)
 
-    def asker(self, uid: str) -> Asker | None:
+    def requester(self, uid: str) -> NodeRequester | None:
         key = self._keys.get(uid)
-        workload = self.world.workloads.get(key) if key is not None else None
+        workload = self.caches.workloads.get(key) if key is not None else None
         if workload is None or workload["metadata"]["uid"] != uid:
             return None
-        return Asker(
+        return NodeRequester(
             gang=gang_key(workload),
             generation=workload["metadata"].get("generation", 1),
             owner=reference(workload, kinds.WORKLOAD),
             about=workload,
-            tell=lambda: self._tell_again(uid),
+            update=lambda: self._update_again(uid),
         )
 
     def subject(self, group: str, kind: str, key: Key) -> Subject | None:
-        return self._subjects.find(group, kind, key, self._host.engine, self.clock.now())
+        return self._subjects.find(group, kind, key, self.planning.engine, self.clock.now())
 
-    def caches(self) -> list[Cache[Any]]:
-        return self.world.caches
+    def collect(self) -> Iterator[Any]:
+        return self.metrics.collect()
 
-    def planned(self, plan: Plan) -> None:
-        for key in self.pending.planned(plan, self._gangs):
-            self._look_at(self._gangs[key])
+    def watched(self) -> list[Cache[Any]]:
+        return self.caches.all
+
+    def planned(self, plan: Plan, touched: Sequence[str]) -> None:
+        for key in touched:
+            if key in self._gangs:
+                self._refresh(self._gangs[key])
         for uid in self._incomplete.late(self.clock.now()):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
-        self.reasons.changed(self._host.turn)
+        self.reasons.changed(self.planning.turn)
 
-    def _look_at(self, gang: Gang) -> None:
+    def _refresh(self, gang: Gang) -> None:
         self.queue.enqueue(Key(gang.namespace, gang.name))
 
     # --- changes
@@ -172,88 +171,82 @@ class QueueController:
         workload: Json = change.new or change.old
         key, uid = gang_key(workload), workload["metadata"]["uid"]
         if change.new is None:
-            self.pending.forget(key, uid)
             self._gangs.pop(key, None)
             self._keys.pop(uid, None)
             self._incomplete.forget(uid)
             self.facts.forget(uid)
-            self.office.forget(uid)
-            self._host.engine.remove(key)
-            self._host.replan()
+            self.planning.forget(key, uid)
         else:
             self._keys[uid] = change.key
-            self._tell(workload)
-            self._host.look_at_asker(uid, workload["metadata"].get("generation", 1))
+            self.planning.refresh_requests(uid, workload["metadata"].get("generation", 1))
+            self._update(workload)
             if change.old is None:
                 owner = controller_of(workload)
                 if owner is not None:
-                    self._host.look_for_pods(str(owner.get("uid") or ""))
+                    self.planning.cluster.refresh_pods(str(owner.get("uid") or ""))
         self.queue.enqueue(change.key)
         for one in filter(None, (change.old, change.new)):
             self._note_queues_of(one)
 
-    def _tell(self, workload: Json) -> None:
-        """Tell the engine what is stored, with what is decided on top."""
+    def _update(self, workload: Json) -> None:
+        """Update the planning loop with what is stored."""
         gang = self.facts.gang(workload)
-        self._incomplete.told(workload)
+        self._incomplete.update(workload)
         before = self._gangs.get(gang.key)
         self._gangs[gang.key] = gang
-        self.pending.settle(gang)
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
-            for request in self.world.requests_of(workload):
-                self._host.look_at_booking(request)
-        self._host.engine.update(self._host.asked(self.pending.assumed(gang)))
-        self._host.replan()
+            for request in self.caches.requests_of(workload):
+                self.planning.refresh_booking(request)
+        self.planning.update(gang)
 
-    def _tell_again(self, uid: str) -> None:
-        workload = self.world.workloads.get(self._keys[uid]) if uid in self._keys else None
+    def _update_again(self, uid: str) -> None:
+        workload = self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
         if workload is not None:
-            self._tell(workload)
+            self._update(workload)
 
-    def _tell_all(self, workloads: Iterable[Json]) -> None:
+    def _update_all(self, workloads: Iterable[Json]) -> None:
         for workload in workloads:
-            self._tell(workload)
+            self._update(workload)
             self.queue.enqueue(key_of(workload))
 
     def _job_changed(self, kind: GangJob, change: Change) -> None:
         job: Json = change.new or change.old
         if change.new is None:
             self.reconciler.warnings.forget(job["metadata"]["uid"])
-            self.queue.enqueue(self.world.forget_job(kind, job))
+            self.queue.enqueue(self.caches.forget_job(kind, job))
         elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
-            key = self.world.note_job(kind, job)
+            key = self.caches.note_job(kind, job)
             self.queue.enqueue(key)
-            workload = self.world.workloads.get(key)
-            if workload is not None and _is_told_anew(kind, change.old, job):
-                self._tell(workload)
+            workload = self.caches.workloads.get(key)
+            if workload is not None and _changes_gang(kind, change.old, job):
+                self._update(workload)
 
     def _request_changed(self, change: Change) -> None:
         """Its answer is a check's answer; what it booked is told again with its gang."""
         key = self._keys.get(owner_of(change.new or change.old))
-        workload = self.world.workloads.get(key) if key is not None else None
+        workload = self.caches.workloads.get(key) if key is not None else None
         if workload is not None:
-            self._tell(workload)
+            self._update(workload)
             self.queue.enqueue(key_of(workload))
 
     def _other_changed(self, kind: Kind, change: Change) -> None:
         if not _concerns_us(change):
             return
-        engine = self._host.engine
         name, obj = change.key.name, change.new
         match kind:
             case kinds.CLUSTER_QUEUE:
-                self._tell_cluster_queue(name)
-                self._tell_all(self._workloads_of(name))
+                self._update_cluster_queue(name)
+                self._update_all(self._workloads_of(name))
                 self._note_local_queues(name)
                 self._note_what_it_names(change)
             case kinds.COHORT:
-                self._tell_or_remove(f"Cohort/{name}", obj, read.cohort)
+                self._update_or_remove(f"Cohort/{name}", obj, read.cohort)
             case kinds.RESOURCE_FLAVOR:
-                self._tell_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
+                self._update_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
                 self._note_cluster_queues()
             case kinds.LOCAL_QUEUE:
-                self._tell_or_remove(f"LocalQueue/{change.key}", obj, read.local_queue)
-                self._tell_all(self.world.workloads.by_index("queue", str(change.key)))
+                self._update_or_remove(f"LocalQueue/{change.key}", obj, read.local_queue)
+                self._update_all(self.caches.workloads.by_index("queue", str(change.key)))
                 for one in filter(None, (change.old, change.new)):
                     queue = (one.get("spec") or {}).get("clusterQueue")
                     self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", str(queue or ""))), STATUS_PAUSE)
@@ -261,24 +254,26 @@ class QueueController:
                 self._checks_changed()
             case kinds.NAMESPACE:
                 if obj is None:
-                    engine.remove(f"Namespace/{name}")
+                    self.planning.remove_fact(f"Namespace/{name}")
                 else:
-                    engine.update(Namespace(name=name, labels=dict(obj["metadata"].get("labels") or {})))
-            case kinds.LIMIT_RANGE:
-                self._tell_all(self.world.workloads.list(change.key.namespace))
-            case kinds.RUNTIME_CLASS:
-                self._tell_all(self.world.workloads.list())
+                    labels = dict(obj["metadata"].get("labels") or {})
+                    self.planning.update_fact(Namespace(name=name, labels=labels))
             case kinds.WORKLOAD_PRIORITY_CLASS:
                 self._look_at_class(name)
             case kinds.PRIORITY_CLASS:
                 self._look_at_class("")  # of jobs that name none of ours, the pods' class may count
         if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):
             self.statuses.enqueue((kind, change.key))
-        self._host.replan()
+        self.planning.replan()
+
+    def _limits_changed(self, change: Change, namespace: str | None) -> None:
+        """What pods are given where they do not say what they need is another now."""
+        if _concerns_us(change):
+            self._update_all(self.caches.workloads.list(namespace))
 
     def _look_at_class(self, name: str) -> None:
         """Jobs with this label of a priority class: their Workloads take over its value, or can be made now."""
-        for kind, cache in self.world.jobs.items():
+        for kind, cache in self.caches.jobs.items():
             for job in cache.list():
                 if label(job, words.PRIORITY_CLASS) == name:
                     self.queue.enqueue(workload_key(BY_KIND[kind], job))
@@ -290,53 +285,52 @@ class QueueController:
                 for name in named_by(upgrade(queue), kind):
                     self.statuses.enqueue((kind, Key("", name)))
 
-    def _tell_cluster_queue(self, name: str) -> None:
-        stored = self.world.get(kinds.CLUSTER_QUEUE, name)
-        self._tell_or_remove(f"ClusterQueue/{name}", stored, self.facts.cluster_queue)
+    def _update_cluster_queue(self, name: str) -> None:
+        stored = self.caches.get(kinds.CLUSTER_QUEUE, name)
+        self._update_or_remove(f"ClusterQueue/{name}", stored, self.facts.cluster_queue)
 
-    def _tell_or_remove(self, key: str, obj: Json | None, made: object) -> None:
-        engine = self._host.engine
+    def _update_or_remove(self, key: str, obj: Json | None, made: Callable[[Json], Any]) -> None:
         if obj is None:
-            engine.remove(key)
+            self.planning.remove_fact(key)
             return
         try:
-            engine.update(made(obj))  # type: ignore[operator]
+            self.planning.update_fact(made(obj))
         except (BadInput, AttributeError, KeyError, TypeError, ValueError) as error:
             log.warning("%s is left out: %s", key, error)
-            engine.remove(key)
+            self.planning.remove_fact(key)
 
     def _checks_changed(self) -> None:
-        for check in self.world.others[kinds.ADMISSION_CHECK].list():
+        for check in self.caches.others[kinds.ADMISSION_CHECK].list():
             self.statuses.enqueue((kinds.ADMISSION_CHECK, key_of(check)))
         self._note_cluster_queues()
-        for queue in self.world.others[kinds.CLUSTER_QUEUE].list():
-            self._tell_cluster_queue(queue["metadata"]["name"])
+        for queue in self.caches.others[kinds.CLUSTER_QUEUE].list():
+            self._update_cluster_queue(queue["metadata"]["name"])
             if named_by(upgrade(queue), kinds.ADMISSION_CHECK):
-                self._tell_all(self._workloads_of(queue["metadata"]["name"]))
+                self._update_all(self._workloads_of(queue["metadata"]["name"]))
 
     def _workloads_of(self, cluster_queue: str) -> list[Json]:
-        found = self.world.workloads.by_index("reserved", cluster_queue)
-        for local in self.world.others[kinds.LOCAL_QUEUE].list():
+        found = self.caches.workloads.by_index("reserved", cluster_queue)
+        for local in self.caches.others[kinds.LOCAL_QUEUE].list():
             if (local.get("spec") or {}).get("clusterQueue") == cluster_queue:
-                found += self.world.workloads.by_index("queue", str(key_of(local)))
+                found += self.caches.workloads.by_index("queue", str(key_of(local)))
         return list({one["metadata"]["uid"]: one for one in found}.values())
 
     def _note_queues_of(self, workload: Json) -> None:
-        pause = STATUS_PAUSE * (1 + len(self.world.workloads) / MANY)
-        local = self.world.local_queue(workload)
+        pause = STATUS_PAUSE * (1 + len(self.caches.workloads) / MANY)
+        local = self.caches.local_queue(workload)
         if local is not None:
             self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), pause)
-        name = self.world.cluster_queue_name(workload)
+        name = self.caches.cluster_queue_name(workload)
         if name:
             self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", name)), pause)
 
     def _note_cluster_queues(self) -> None:
-        for queue in self.world.others[kinds.CLUSTER_QUEUE].list():
+        for queue in self.caches.others[kinds.CLUSTER_QUEUE].list():
             self.statuses.enqueue((kinds.CLUSTER_QUEUE, key_of(queue)), STATUS_PAUSE)
             self._note_local_queues(queue["metadata"]["name"])
 
     def _note_local_queues(self, cluster_queue: str) -> None:
-        for local in self.world.others[kinds.LOCAL_QUEUE].list():
+        for local in self.caches.others[kinds.LOCAL_QUEUE].list():
             if (local.get("spec") or {}).get("clusterQueue") == cluster_queue:
                 self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
 
@@ -344,15 +338,15 @@ class QueueController:
         """Events wake everyone long before; this finds what they did not: admitted and not started, or undecided."""
         while True:
             await self.clock.sleep(self.settings.check_seconds)
-            for workload in self.world.workloads.list():
+            for workload in self.caches.workloads.list():
                 if self._may_be_stuck(workload):
                     self.queue.enqueue(key_of(workload))
-            for kind, cache in self.world.jobs.items():
+            for kind, cache in self.caches.jobs.items():
                 for job in cache.list():
                     key = workload_key(BY_KIND[kind], job)
-                    if self.world.job_of(key) is not None and self.world.workloads.get(key) is None:
+                    if self.caches.job_of(key) is not None and self.caches.workloads.get(key) is None:
                         self.queue.enqueue(key)
-            self._host.plan_again()
+            self.planning.plan_again()
 
     def _may_be_stuck(self, workload: Json) -> bool:
         """Neither simply waiting nor simply running nor over: something is due that may have been missed."""
@@ -360,12 +354,12 @@ class QueueController:
         if gang is None or gang.state in ("finished", "held"):
             return gang is None or bool(workload["metadata"].get("finalizers"))
         if gang.state == "waiting":
-            return self.pending.reservation(gang.key, gang.uid) is not None
-        found = self.world.job_of(key_of(workload))
+            return self.decisions.reservation(gang.key, gang.uid) is not None
+        found = self.caches.job_of(key_of(workload))
         return gang.state != "admitted" or found is None or found[0].is_suspended(found[1])
 
 
-def _is_told_anew(kind: GangJob, old: Json | None, new: Json) -> bool:
+def _changes_gang(kind: GangJob, old: Json | None, new: Json) -> bool:
     """Does the change of a job concern what the engine is told of its Workload?"""
     if old is None or old.get("spec") != new.get("spec") or kind.is_on_hold(old) != kind.is_on_hold(new):
         return True

@@ -17,10 +17,10 @@ from shoal.api.meta import Json
 from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
-from shoal.controllers.queues import checks, elsewhere, requests
+from shoal.controllers.queues import checks, multikueue, requests
+from shoal.controllers.queues.caches import QueueCaches, controller_of, key_of
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.world import World, controller_of, key_of
 from shoal.engine.kueue import ClusterQueue, order_time, read
 from shoal.engine.model import Gang
 
@@ -29,8 +29,8 @@ _PREEMPTOR = re.compile(r"\(UID: ([^,()]+), JobUID:")
 
 
 class Facts:
-    def __init__(self, world: World, settings: QueueSettings) -> None:
-        self._world = world
+    def __init__(self, caches: QueueCaches, settings: QueueSettings) -> None:
+        self._caches = caches
         self._settings = settings
         self._known: dict[str, tuple[object, Gang]] = {}
         self._rules = read.PodRules(
@@ -50,10 +50,10 @@ class Facts:
             gang = tolerating(gang)
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
             gang = replace(gang, pod_sets=())
-        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
+        cluster_queue = self._caches.get(kinds.CLUSTER_QUEUE, self._caches.cluster_queue_name(workload))
         rules = checks.rules_of(cluster_queue)
         supply = self._settings.supply
-        if elsewhere.is_held(workload) or elsewhere.dispatches(cluster_queue, self._world):
+        if multikueue.is_held(workload) or multikueue.dispatches(cluster_queue, self._caches):
             supply = "off"  # its room is in another cluster, which judges it
             if gang.state in ("admitted", "stopping"):
                 gang = replace(gang, pod_sets=())
@@ -70,7 +70,7 @@ class Facts:
         """What the object alone says: read once per revision, asked for often."""
         metadata = workload["metadata"]
         namespace = metadata.get("namespace", "")
-        limit_ranges, defaults = self._world.limit_ranges(namespace), self._world.pod_defaults(namespace)
+        limit_ranges, defaults = self._caches.limit_ranges(namespace), self._caches.pod_defaults(namespace)
         ranges = tuple(one["metadata"].get("resourceVersion") for one in limit_ranges)
         revision = (metadata.get("resourceVersion"), ranges, defaults.classes)
         known = self._known.get(metadata["uid"])
@@ -86,7 +86,7 @@ class Facts:
     def _is_on_hold(self, workload: Json) -> bool:
         """Its job can have no pods until somebody changes it: so long it is not considered. Nor is one that is deleted
         and kept by somebody's finalizer."""
-        found = self._world.job_of(key_of(workload))
+        found = self._caches.job_of(key_of(workload))
         if workload["metadata"].get("deletionTimestamp"):
             return True
         return found is not None and (
@@ -99,12 +99,12 @@ class Facts:
         owner = controller_of(workload)
         if owner is None or owner.get("kind") != kinds.APP_WRAPPER_V1BETA2.kind:
             return False
-        found = self._world.job_of(key_of(workload))
+        found = self._caches.job_of(key_of(workload))
         return state == "stopping" or found is None or not found[0].is_suspended(found[1])
 
     def _on_booked_room(self, gang: Gang, workload: Json, wanted: list[str]) -> Gang:
         """Nodes were provided for it: it goes first on those. An autoscaler that keeps no book vouches for the room."""
-        live = requests.live_requests(self._world.requests_of(workload), workload, wanted)
+        live = requests.live_requests(self._caches.requests_of(workload), workload, wanted)
         if not live:
             return gang
         bookings = [booking_of(one) for one in live.values()]
@@ -116,7 +116,7 @@ class Facts:
     def cluster_queue(self, stored: Json) -> ClusterQueue:
         """Raises BadInput where it cannot be read."""
         fact = read.cluster_queue(stored)
-        problem = "; ".join(text for _, text in check_problems(stored, self._world))
+        problem = "; ".join(text for _, text in check_problems(stored, self._caches))
         if stored["metadata"].get("deletionTimestamp"):
             return replace(fact, stopped=True, problem=problem)
         return replace(fact, problem=problem)
@@ -154,11 +154,11 @@ def _as_made(pod_set: str, template: Json, sidecars: RaySidecars) -> Json:
     return ray.as_made(role, template, sidecars, only_named=True)
 
 
-def check_problems(cluster_queue: Json, world: World) -> list[tuple[str, str]]:
+def check_problems(cluster_queue: Json, caches: QueueCaches) -> list[tuple[str, str]]:
     """Reason and text, for the admission checks that the queue names and that are not there or do not work."""
     missing, inactive = [], []
     for name in checks.rules_of(cluster_queue):
-        found = world.get(kinds.ADMISSION_CHECK, name)
+        found = caches.get(kinds.ADMISSION_CHECK, name)
         if found is None:
             missing.append(name)
         elif not is_active(found):

@@ -14,9 +14,9 @@ from shoal.api import kinds
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
+from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.facts import is_active
-from shoal.controllers.queues.world import World
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
 _ROLE = "standalone"
@@ -43,8 +43,8 @@ class Waits:
 
 
 class Metrics:
-    def __init__(self, world: World, problems: Callable[[Json], list[tuple[str, str]]]) -> None:
-        self._world = world
+    def __init__(self, caches: QueueCaches, problems: Callable[[Json], list[tuple[str, str]]]) -> None:
+        self._caches = caches
         self._problems = problems
         self.reserved: Counter[str] = Counter()
         self.admitted: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class Metrics:
         """A Workload's status was written."""
         before = Draft({**draft.obj, "status": draft.before}, draft.now)
         admission = draft.get("admission") or draft.before.get("admission") or {}
-        queue = str(admission.get("clusterQueue") or self._world.cluster_queue_name(draft.obj))
+        queue = str(admission.get("clusterQueue") or self._caches.cluster_queue_name(draft.obj))
 
         def became(kind: str) -> bool:
             return draft.is_true(kind) and not before.is_true(kind)
@@ -113,7 +113,7 @@ class Metrics:
             "reserving": ("kueue_reserving_active_workloads", "Workloads that hold quota."),
             "admitted": ("kueue_admitted_active_workloads", "Workloads that are admitted."),
         }
-        queues = self._world.others[kinds.CLUSTER_QUEUE].list()
+        queues = self._caches.others[kinds.CLUSTER_QUEUE].list()
         for word, (name, text) in shown.items():
             labels = ["cluster_queue", *(["status"] if word == "pending" else []), "replica_role"]
             gauge = family(name, text, labels=labels)

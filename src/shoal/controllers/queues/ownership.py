@@ -6,10 +6,10 @@ Asked by the reconciler before it lets go of quota or of the Workload itself.
 from __future__ import annotations
 
 from shoal.api.meta import Json
-from shoal.controllers.queues import elsewhere, words
+from shoal.controllers.queues import multikueue, words
+from shoal.controllers.queues.caches import controller_of, group_of, label
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
-from shoal.controllers.queues.world import controller_of, group_of, label
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
 
@@ -21,7 +21,7 @@ def is_orphan(workload: Json) -> bool:
 
 def cannot_have_started(workload: Json) -> bool:
     """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
-    return _job_kind(workload) is not None or elsewhere.is_copy(workload) or not Draft(workload, 0).is_true("Admitted")
+    return _job_kind(workload) is not None or multikueue.is_copy(workload) or not Draft(workload, 0).is_true("Admitted")
 
 
 async def has_left_its_queue(client: Client, workload: Json) -> bool:

@@ -15,11 +15,11 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.demand.devices import tolerating_template
 from shoal.controllers.queues import requests, words
+from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.inject import StartError
-from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.workloads import infos_of
-from shoal.controllers.queues.world import World
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
@@ -31,9 +31,9 @@ NOT_NEEDED = "the provisioning request is not needed"
 
 
 class Provisioning:
-    def __init__(self, office: Office, random: Random | None = None) -> None:
-        self._office = office
-        self._world = office.world
+    def __init__(self, context: QueueContext, random: Random | None = None) -> None:
+        self._context = context
+        self._caches = context.caches
         self._random = random or Random()
         self._handed: set[str] = set()
         """UIDs of requests that own their templates."""
@@ -41,23 +41,23 @@ class Provisioning:
     async def look(self, workload: Json) -> Json:
         """Bring the requests of one Workload to where its status says, and its checks to where the requests say."""
         status = workload.get("status") or {}
-        draft = Draft(workload, self._office.clock.now())
+        draft = Draft(workload, self._context.clock.now())
         if draft.is_true("Finished") or draft.is_true("Evicted") or not draft.is_true("QuotaReserved"):
-            await self._drop(self._world.requests_of(workload))
+            await self._drop(self._caches.requests_of(workload))
             return workload
         ours = [one for one in status.get("admissionChecks") or () if self._is_ours(one["name"])]
         await self._drop(self._of_other_checks(workload, [one["name"] for one in ours]))
         for check in ours:
             await self._serve(draft, check["name"])
-        return await self._office.store(draft) if draft.change else workload
+        return await self._context.store(draft) if draft.change else workload
 
     def _is_ours(self, name: str) -> bool:
-        found = self._world.get(kinds.ADMISSION_CHECK, name)
+        found = self._caches.get(kinds.ADMISSION_CHECK, name)
         return found is not None and (found.get("spec") or {}).get("controllerName") == words.PROVISIONING_CHECK
 
     def config_of(self, check: str) -> Json | None:
-        found = self._world.get(kinds.ADMISSION_CHECK, check) or {}
-        return config_of(found, self._world)
+        found = self._caches.get(kinds.ADMISSION_CHECK, check) or {}
+        return config_of(found, self._caches)
 
     async def _serve(self, draft: Draft, name: str) -> None:
         workload = draft.obj
@@ -76,7 +76,7 @@ class Provisioning:
             if check.get("state") != "Ready":
                 self._answer(draft, check, requests.Answer(state="Ready", message=NOT_NEEDED))
             return
-        numbered = requests.attempts(self._world.requests_of(workload), workload, name)
+        numbered = requests.attempts(self._caches.requests_of(workload), workload, name)
         stale = [one for _, one in numbered if not requests.fits_config(one, config)]
         numbered = [pair for pair in numbered if pair[1] not in stale]
         await self._drop([*stale, *(one for _, one in numbered[1:])])
@@ -112,7 +112,7 @@ class Provisioning:
         )
 
     def _late(self, request: Json, now: int) -> str:
-        limit = self._office.settings.provisioning_seconds
+        limit = self._context.settings.provisioning_seconds
         made = request["metadata"].get("creationTimestamp")
         if limit is None or not made or now - parse_time(made) < limit * SECOND:
             return ""
@@ -120,11 +120,11 @@ class Provisioning:
 
     def next_look(self, workload: Json) -> float | None:
         """Seconds until a request that is waited for has taken too long."""
-        limit = self._office.settings.provisioning_seconds
-        draft = Draft(workload, self._office.clock.now())
+        limit = self._context.settings.provisioning_seconds
+        draft = Draft(workload, self._context.clock.now())
         if limit is None or not draft.is_true("QuotaReserved") or draft.is_true("Admitted") or draft.is_true("Evicted"):
             return None
-        made = [one["metadata"].get("creationTimestamp") for one in self._world.requests_of(workload)]
+        made = [one["metadata"].get("creationTimestamp") for one in self._caches.requests_of(workload)]
         left = [limit - (draft.now - parse_time(text)) / SECOND for text in made if text]
         return max(0.1, min(left)) if left else None
 
@@ -137,9 +137,9 @@ class Provisioning:
         self, draft: Draft, check: Json, config: Json, wanted: list[requests.Wanted], attempt: int
     ) -> None:
         """Templates first, then the request, then the templates go over to it."""
-        office, workload = self._office, draft.obj
+        context, workload = self._context, draft.obj
         templates, body = requests.objects(workload, check["name"], attempt, config, wanted)
-        if office.settings.device_tolerations:
+        if context.settings.device_tolerations:
             for template in templates:
                 tolerating_template(template["template"])
         name = body["metadata"]["name"]
@@ -149,11 +149,11 @@ class Provisioning:
             request = await self._make(kinds.PROVISIONING_REQUEST, body, workload)
         except (BadInput, Invalid, Forbidden) as error:
             said = f"Error creating ProvisioningRequest {name!r}: {error}"
-            office.tell(workload, "Warning", "FailedCreate", said)
+            context.tell(workload, "Warning", "FailedCreate", said)
             self._answer(draft, check, requests.Answer(state="Pending", message=said))
             return
-        self._world.requests.note_write(request)
-        office.tell(workload, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
+        self._caches.requests.note_write(request)
+        context.tell(workload, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
         await self._hand_over(request)
 
     async def _hand_over(self, request: Json) -> None:
@@ -164,24 +164,24 @@ class Provisioning:
         owner = requests.reference(request, kinds.PROVISIONING_REQUEST)
         for one in (request.get("spec") or {}).get("podSets") or ():
             try:
-                template = await self._office.client.get(kinds.POD_TEMPLATE, one["podTemplateRef"]["name"], namespace)
+                template = await self._context.client.get(kinds.POD_TEMPLATE, one["podTemplateRef"]["name"], namespace)
             except NotFound:
                 continue
-            await self._office.writer.patch(kinds.POD_TEMPLATE, template, {"metadata": {"ownerReferences": [owner]}})
+            await self._context.writer.patch(kinds.POD_TEMPLATE, template, {"metadata": {"ownerReferences": [owner]}})
         self._handed.add(uid)
 
     async def _make(self, kind: Kind, body: Json, workload: Json) -> Json:
         """Create it, or find what an earlier try made under the same name. Raises BadInput for a stranger's."""
-        writer = self._office.writer
+        writer = self._context.writer
         try:
             return await writer.create(kind, body)
         except AlreadyExists:
             metadata = body["metadata"]
-            found: Json = await self._office.client.get(kind, metadata["name"], metadata["namespace"])
+            found: Json = await self._context.client.get(kind, metadata["name"], metadata["namespace"])
             owners = {one.get("uid") for one in found["metadata"].get("ownerReferences") or () if one.get("controller")}
             known = {
                 workload["metadata"]["uid"],
-                *(one["metadata"]["uid"] for one in self._world.requests_of(workload)),
+                *(one["metadata"]["uid"] for one in self._caches.requests_of(workload)),
             }
             if not owners & known:
                 where = f"{metadata['namespace']}/{metadata['name']}"
@@ -210,28 +210,28 @@ class Provisioning:
         mine = {
             one["metadata"]["uid"]
             for name in names
-            for _, one in requests.attempts(self._world.requests_of(workload), workload, name)
+            for _, one in requests.attempts(self._caches.requests_of(workload), workload, name)
         }
-        made = (one for one in self._world.requests_of(workload) if _is_made_by_a_check(one))
+        made = (one for one in self._caches.requests_of(workload) if _is_made_by_a_check(one))
         return [one for one in made if one["metadata"]["uid"] not in mine]
 
     async def _drop(self, found: list[Json]) -> None:
         for request in found:
             if _is_made_by_a_check(request) and not request["metadata"].get("deletionTimestamp"):
-                await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
-                self._world.requests.note_delete(request)
+                await self._context.writer.delete(kinds.PROVISIONING_REQUEST, request)
+                self._caches.requests.note_delete(request)
                 self._handed.discard(request["metadata"]["uid"])
 
     def _flavor(self, name: str) -> Json | None:
-        return self._world.get(kinds.RESOURCE_FLAVOR, name)
+        return self._caches.get(kinds.RESOURCE_FLAVOR, name)
 
 
-def config_of(check: Json, world: World) -> Json | None:
+def config_of(check: Json, caches: QueueCaches) -> Json | None:
     """The ProvisioningRequestConfig that a check names; None when it does not, or names something else."""
     parameters = (check.get("spec") or {}).get("parameters") or {}
     if parameters.get("kind") != "ProvisioningRequestConfig" or parameters.get("apiGroup") != words.GROUP:
         return None
-    return world.get(kinds.PROVISIONING_REQUEST_CONFIG, str(parameters.get("name") or ""))
+    return caches.get(kinds.PROVISIONING_REQUEST_CONFIG, str(parameters.get("name") or ""))
 
 
 def _is_made_by_a_check(request: Json) -> bool:

@@ -15,9 +15,9 @@ from shoal.api.meta import Json
 from shoal.api.quantity import amount, show
 from shoal.controllers.queues import words
 from shoal.controllers.queues.checks import rules_of
+from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.facts import check_problems
-from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import config_of
 from shoal.kube.errors import Forbidden, NotFound
 
@@ -27,12 +27,12 @@ KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
 
 
 class QueueStatus:
-    def __init__(self, office: Office) -> None:
-        self._office = office
-        self._world = office.world
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self._caches = context.caches
 
     async def publish(self, kind: Kind, key: Key) -> None:
-        obj = self._world.others[kind].get(key)
+        obj = self._caches.others[kind].get(key)
         if obj is None:
             return
         if kind in KEPT:
@@ -40,7 +40,7 @@ class QueueStatus:
             if kept is None:
                 return
             obj = kept
-        draft = Draft(obj, self._office.clock.now())
+        draft = Draft(obj, self._context.clock.now())
         match kind:
             case kinds.CLUSTER_QUEUE:
                 self._cluster_queue(draft)
@@ -50,10 +50,10 @@ class QueueStatus:
                 self._check(draft)
         if draft.change:
             try:
-                stored = await self._office.writer.patch(kind, obj, {"status": draft.change}, subresource="status")
+                stored = await self._context.writer.patch(kind, obj, {"status": draft.change}, subresource="status")
             except NotFound:
                 return
-            self._world.others[kind].note_write(stored)
+            self._caches.others[kind].note_write(stored)
 
     # --- each kind
 
@@ -61,7 +61,7 @@ class QueueStatus:
         spec = draft.obj.get("spec") or {}
         if spec.get("controllerName") != words.PROVISIONING_CHECK:
             return
-        if config_of(draft.obj, self._world) is not None:
+        if config_of(draft.obj, self._caches) is not None:
             draft.put("Active", True, "Active", "The admission check is active")
             return
         parameters = spec.get("parameters") or {}
@@ -85,11 +85,11 @@ class QueueStatus:
             draft.put("Active", True, "Ready", "Can admit new workloads")
         queues = [
             one
-            for one in self._world.others[kinds.LOCAL_QUEUE].list()
+            for one in self._caches.others[kinds.LOCAL_QUEUE].list()
             if (one.get("spec") or {}).get("clusterQueue") == name
         ]
         waiting = [one for queue in queues for one in self._in_queue(queue)]
-        reserving = self._world.workloads.by_index("reserved", name)
+        reserving = self._caches.workloads.by_index("reserved", name)
         self._count(draft, waiting, reserving)
         quotas = _quotas(draft.obj)
         draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(reserving)), borrows=True))
@@ -97,7 +97,7 @@ class QueueStatus:
 
     def _local_queue(self, draft: Draft) -> None:
         obj = draft.obj
-        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, str((obj.get("spec") or {}).get("clusterQueue") or ""))
+        cluster_queue = self._caches.get(kinds.CLUSTER_QUEUE, str((obj.get("spec") or {}).get("clusterQueue") or ""))
         if ((obj.get("spec") or {}).get("stopPolicy") or "None") != "None":
             draft.put("Active", False, "Stopped", "LocalQueue is stopped")
         elif cluster_queue is None:
@@ -125,7 +125,7 @@ class QueueStatus:
             return obj
         wanted = [one for one in held if one != words.IN_USE] if leaving else [*held, words.IN_USE]
         try:
-            stored = await self._office.writer.patch(kind, obj, {"metadata": {"finalizers": wanted or None}})
+            stored = await self._context.writer.patch(kind, obj, {"metadata": {"finalizers": wanted or None}})
         except NotFound:
             return None
         except Forbidden:
@@ -134,13 +134,13 @@ class QueueStatus:
             return obj  # rights from an older installation: nothing but this depends on them
         if leaving:
             return None
-        self._world.others[kind].note_write(stored)
+        self._caches.others[kind].note_write(stored)
         return stored
 
     def _is_used(self, kind: Kind, name: str) -> bool:
         if kind == kinds.CLUSTER_QUEUE:
-            return bool(_holding(self._world.workloads.by_index("reserved", name)))
-        queues = map(upgrade, self._world.others[kinds.CLUSTER_QUEUE].list())
+            return bool(_holding(self._caches.workloads.by_index("reserved", name)))
+        queues = map(upgrade, self._caches.others[kinds.CLUSTER_QUEUE].list())
         return any(name in named_by(queue, kind) for queue in queues)
 
     # --- parts
@@ -152,15 +152,15 @@ class QueueStatus:
         if (spec.get("stopPolicy") or "None") != "None":
             found.append(("Stopped", "is stopped"))
         missing = sorted(
-            name for name in _named_flavors(cluster_queue) if self._world.get(kinds.RESOURCE_FLAVOR, name) is None
+            name for name in _named_flavors(cluster_queue) if self._caches.get(kinds.RESOURCE_FLAVOR, name) is None
         )
         if missing:
             found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
-        return found + check_problems(cluster_queue, self._world)
+        return found + check_problems(cluster_queue, self._caches)
 
     def _in_queue(self, queue: Json) -> list[Json]:
         metadata = queue["metadata"]
-        return self._world.workloads.by_index("queue", f"{metadata.get('namespace', '')}/{metadata['name']}")
+        return self._caches.workloads.by_index("queue", f"{metadata.get('namespace', '')}/{metadata['name']}")
 
     def _count(self, draft: Draft, waiting: list[Json], reserving: list[Json]) -> None:
         draft.status["pendingWorkloads"] = sum(1 for one in waiting if _is_pending(one))

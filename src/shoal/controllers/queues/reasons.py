@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.naming import is_same_cause
-from shoal.controllers.queues.pending import Pending
 from shoal.engine import Engine
 from shoal.engine.kueue import Known
 from shoal.engine.model import Explanation, Gang, Hold
@@ -32,14 +32,16 @@ CHUNK = 100
 class Reasons:
     """`gangs` are those stored, by key; `wake(key)` asks for a look at one."""
 
-    def __init__(self, pending: Pending, gangs: dict[str, Gang], clock: Clock, wake: Callable[[Gang], None]) -> None:
-        self._pending = pending
+    def __init__(
+        self, decisions: Decisions, gangs: dict[str, Gang], clock: Clock, wake: Callable[[Gang], None], engine: Engine
+    ) -> None:
+        self._decisions = decisions
         self._gangs = gangs
         self._clock = clock
         self._wake = wake
         self._changed = asyncio.Event()
         self._turn = -1
-        self.engine: Engine | None = None
+        self._engine = engine
 
     def changed(self, turn: int) -> None:
         """A plan was made; `turn` counts what the engine was told before it."""
@@ -68,22 +70,22 @@ class Reasons:
                 await asyncio.sleep(0)
                 if self._changed.is_set():
                     known, room = Known(), {}  # planned meanwhile
-            if self._gangs.get(gang.key) is not gang or self.engine is None:
+            if self._gangs.get(gang.key) is not gang:
                 continue
-            hold = self.engine.reason(gang.key, known) if gang.state == "waiting" else self._without_room(gang, room)
+            hold = self._engine.reason(gang.key, known) if gang.state == "waiting" else self._without_room(gang, room)
             if hold is None or (sparing and self._differs_in_amounts(gang, hold)):
                 continue
-            if self._pending.restate(hold):
+            if self._decisions.restate(hold):
                 self._wake(gang)
 
     def _differs_in_amounts(self, gang: Gang, hold: Hold) -> bool:
-        said = self._pending.hold(gang.key, gang.uid) or self._pending.no_room(gang.key, gang.uid)
+        said = self._decisions.hold(gang.key, gang.uid) or self._decisions.no_room(gang.key, gang.uid)
         return said is not None and is_same_cause(said.explanation.message, hold.explanation.message)
 
     def _without_room(self, gang: Gang, known: dict[object, Explanation]) -> Hold | None:
         """Why a gang that has quota is not started, where a plan found no room for it and that is still so."""
-        said = self._pending.no_room(gang.key, gang.uid)
-        if said is None or said.reason != "resources" or self.engine is None:
+        said = self._decisions.no_room(gang.key, gang.uid)
+        if said is None or said.reason != "resources":
             return None
-        found = self.engine.room_reason(gang.key, known)
+        found = self._engine.room_reason(gang.key, known)
         return msgspec.structs.replace(said, explanation=found) if found is not None else None

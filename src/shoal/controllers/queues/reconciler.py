@@ -14,15 +14,16 @@ from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import elsewhere, ownership, requests, steps, words
+from shoal.controllers.queues import multikueue, ownership, requests, steps, words
+from shoal.controllers.queues.caches import annotation, controller_of, label, prebuilt_name
+from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.draft import SECOND, Draft
-from shoal.controllers.queues.duties import Duties, Situation, is_active
 from shoal.controllers.queues.facts import Facts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.office import Office
 from shoal.controllers.queues.provisioning import Provisioning
 from shoal.controllers.queues.recovery import Incomplete
+from shoal.controllers.queues.state_machine import Situation, StateMachine, is_active
 from shoal.controllers.queues.warnings import Warnings
 from shoal.controllers.queues.workloads import (
     NoSuchClass,
@@ -34,7 +35,6 @@ from shoal.controllers.queues.workloads import (
     spec_change,
     spec_of,
 )
-from shoal.controllers.queues.world import annotation, controller_of, label, prebuilt_name
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
@@ -52,31 +52,33 @@ Found = tuple[GangJob, Json] | None
 class Reconciler:
     """`pods_left(uid)` counts the pods of a gang that have not ended."""
 
-    def __init__(self, office: Office, facts: Facts, pods_left: Callable[[str], int], incomplete: Incomplete) -> None:
-        self._office = office
-        self._world = office.world
+    def __init__(
+        self, context: QueueContext, facts: Facts, pods_left: Callable[[str], int], incomplete: Incomplete
+    ) -> None:
+        self._context = context
+        self._caches = context.caches
         self._facts = facts
         self._pods_left = pods_left
         self._incomplete = incomplete
-        self._duties = Duties(office.world, office.pending, office.settings, incomplete.verdict)
-        self._provisioning = Provisioning(office)
-        self.warnings = Warnings(office)
+        self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict)
+        self._provisioning = Provisioning(context)
+        self.warnings = Warnings(context)
 
     async def reconcile(self, key: Key) -> float | None:
-        found = self._world.job_of(key)
-        workload = self._world.workloads.get(key)
+        found = self._caches.job_of(key)
+        workload = self._caches.workloads.get(key)
         if workload is None:
             return await self._create(found)
         if workload["metadata"].get("deletionTimestamp"):
             return await self._leave(workload, found)
         if found is not None and prebuilt_name(found[1]):
             owner = controller_of(workload)
-            if owner is None and elsewhere.is_same_round(workload, found[1]):
+            if owner is None and multikueue.is_same_round(workload, found[1]):
                 await self._adopt(workload, *found)
                 return None
             if owner is None or owner.get("uid") != found[1]["metadata"]["uid"]:
                 found = None  # made for another job, and this one stays stopped
-        draft = Draft(workload, self._office.clock.now())
+        draft = Draft(workload, self._context.clock.now())
         if draft.is_true("Finished"):
             return await self._after_the_end(workload, found)
         if found is not None:
@@ -85,17 +87,17 @@ class Reconciler:
                 return None
         elif ownership.is_orphan(workload):
             steps.finish(draft, "OwnerNotFound", "The owner of the workload was not found")
-            await self._office.store(draft)
+            await self._context.store(draft)
             return None
-        elif await ownership.has_left_its_queue(self._office.client, workload):
-            await self._office.writer.delete(kinds.WORKLOAD, workload)
+        elif await ownership.has_left_its_queue(self._context.client, workload):
+            await self._context.writer.delete(kinds.WORKLOAD, workload)
             return None
         if draft.is_true("DeactivationTarget") and is_active(workload):
             await self._patch(workload, {"spec": {"active": False}})
             return None
-        self._office.call_off(draft)
-        wake = self._duties.advance(draft, self._situation(workload, found))
-        workload = await self._office.store(draft)
+        self._context.call_off(draft)
+        wake = self._machine.advance(draft, self._situation(workload, found))
+        workload = await self._context.store(draft)
         workload = await self._provisioning.look(workload)
         later = [wake, self._provisioning.next_look(workload)]
         if found is not None:
@@ -105,7 +107,7 @@ class Reconciler:
     def _situation(self, workload: Json, found: Found) -> Situation:
         ready = None
         runs = found is not None and not found[0].is_suspended(found[1])
-        if self._office.settings.pods_ready is not None and found is not None:
+        if self._context.settings.pods_ready is not None and found is not None:
             kind, job = found
             counts = {
                 one["name"]: one.get("count", 1)
@@ -121,12 +123,12 @@ class Reconciler:
         )
 
     def _has_stopped(self, workload: Json, found: Found) -> bool:
-        if self._pods_left(workload["metadata"]["uid"]) or elsewhere.is_held(workload):
+        if self._pods_left(workload["metadata"]["uid"]) or multikueue.is_held(workload):
             return False
         if found is None:
             return ownership.cannot_have_started(workload)
         kind, job = found
-        if elsewhere.is_managed(job):
+        if multikueue.is_managed(job):
             return True
         return kind.is_suspended(job) and not kind.is_active(job)
 
@@ -143,13 +145,13 @@ class Reconciler:
             try:
                 await self._stop(kind, job, None, "Not admitted by cluster queue")
             except (Invalid, Forbidden) as error:
-                self._office.tell(job, "Warning", "StopRefused", f"it runs outside its queue: {error}")
+                self._context.tell(job, "Warning", "StopRefused", f"it runs outside its queue: {error}")
                 return RETRY_REFUSED
             return None
         if prebuilt_name(job):
             return None  # it comes, or the job stays stopped
         try:
-            body = new_workload(kind, job, self._world, self._office.settings.copied_labels)
+            body = new_workload(kind, job, self._caches, self._context.settings.copied_labels)
         except NoSuchClass as error:
             self.warnings.tell(job, "WorkloadPriorityClassNotFound", str(error))
             return RETRY_CLASS
@@ -157,23 +159,23 @@ class Reconciler:
             self.warnings.tell(job, "InvalidJob", str(error))
             return None
         try:
-            made = await self._office.writer.create(kinds.WORKLOAD, body)
+            made = await self._context.writer.create(kinds.WORKLOAD, body)
         except AlreadyExists:
             return 0.5  # ours from before a restart, and the cache has not seen it yet
         except (Invalid, Forbidden) as error:
             self.warnings.tell(job, "CreateWorkloadRefused", f"it stays suspended: its Workload is refused: {error}")
             return RETRY_REFUSED
         self.warnings.forget(job["metadata"]["uid"])
-        self._world.workloads.note_write(made)
+        self._caches.workloads.note_write(made)
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-        self._office.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
+        self._context.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
         return None
 
     async def _adopt(self, workload: Json, kind: GangJob, job: Json) -> None:
         """A Workload that was made for this job by somebody else becomes its own."""
         await self._patch(workload, {"metadata": {"ownerReferences": [owner_reference(kind, job)]}})
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-        self._office.tell(job, "Normal", "AdoptedWorkload", f"Adopted Workload: {name}")
+        self._context.tell(job, "Normal", "AdoptedWorkload", f"Adopted Workload: {name}")
 
     async def _follow_job(self, draft: Draft, kind: GangJob, job: Json) -> bool:
         """True when the job's own state ends the look: it is over, on hold, or not what was judged."""
@@ -182,13 +184,13 @@ class Reconciler:
         if end is not None:
             steps.finish(draft, "Succeeded" if end.succeeded else "Failed", end.message)
             name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-            await self._office.store(draft)
-            self._office.tell(job, "Normal", "FinishedWorkload", f"Workload '{name}' is declared finished")
+            await self._context.store(draft)
+            self._context.tell(job, "Normal", "FinishedWorkload", f"Workload '{name}' is declared finished")
             return True
         if kind.is_on_hold(job):
             if draft.is_true("QuotaReserved"):
                 steps.release(draft, "OnHold", "Job is on hold")
-                await self._office.store(draft)
+                await self._context.store(draft)
             return True
         return not await self._keep_in_step(draft, kind, job)
 
@@ -196,12 +198,12 @@ class Reconciler:
         """The Workload says what the job says. False when one of them was changed, and another look follows."""
         workload, reserved = draft.obj, draft.is_true("QuotaReserved")
         try:
-            wanted = spec_of(kind, job, self._world)
+            wanted = spec_of(kind, job, self._caches)
         except NoSuchClass as error:
-            self._office.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
+            self._context.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
             return True
         except BadInput as error:
-            self._office.tell(job, "Warning", "InvalidJob", str(error))
+            self._context.tell(job, "Warning", "InvalidJob", str(error))
             return True
         if not reserved and annotation(job, words.GATED_BY) != annotation(workload, words.GATED_BY):
             gates = annotation(job, words.GATED_BY) or None
@@ -213,7 +215,7 @@ class Reconciler:
             return await self._follow_spec(draft, job, wanted)
         if prebuilt_name(job):
             steps.finish(draft, "OutOfSync", "The prebuilt workload is out of sync with its user job")
-            await self._office.store(draft)
+            await self._context.store(draft)
             return False
         if not reserved and kind.is_suspended(job):
             change = {"spec": {"podSets": wanted["podSets"]}}
@@ -227,13 +229,13 @@ class Reconciler:
             if changed:
                 name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
                 message = f"Updated not matching Workload for suspended job: {name}"
-                self._office.tell(job, "Normal", "UpdatedWorkload", message)
+                self._context.tell(job, "Normal", "UpdatedWorkload", message)
                 return False
         if not kind.is_suspended(job):
             await self._stop(kind, job, workload, "No matching Workload")
-        await self._office.writer.delete(kinds.WORKLOAD, workload)
+        await self._context.writer.delete(kinds.WORKLOAD, workload)
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-        self._office.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {name}")
+        self._context.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {name}")
         return False
 
     async def _follow_spec(self, draft: Draft, job: Json, wanted: Json) -> bool:
@@ -263,9 +265,9 @@ class Reconciler:
         return True
 
     async def _start_or_stop(self, workload: Json, kind: GangJob, job: Json) -> float | None:
-        draft = Draft(workload, self._office.clock.now())
+        draft = Draft(workload, self._context.clock.now())
         admitted = draft.is_true("Admitted") and not draft.is_true("Evicted") and is_active(workload)
-        if job["metadata"].get("deletionTimestamp") or elsewhere.is_dispatched(workload, job):
+        if job["metadata"].get("deletionTimestamp") or multikueue.is_dispatched(workload, job):
             return None
         if kind.is_half_stopped(job):
             await self._restore(kind, job, workload)
@@ -285,11 +287,11 @@ class Reconciler:
         """One patch: unsuspended, with all that the admission adds."""
         workload = draft.obj
         try:
-            infos = infos_of(workload, lambda name: self._world.get(kinds.RESOURCE_FLAVOR, name))
-            started = kind.started(job, requests.consuming(infos, self._world.requests_of(workload)))
+            infos = infos_of(workload, lambda name: self._caches.get(kinds.RESOURCE_FLAVOR, name))
+            started = kind.started(job, requests.consuming(infos, self._caches.requests_of(workload)))
         except StartError as error:
             steps.finish(draft, "FailedToStart", str(error))
-            await self._office.store(draft)
+            await self._context.store(draft)
             return
         try:
             await self._change(kind, job, started)
@@ -299,10 +301,10 @@ class Reconciler:
             draft.tell("Warning", "EvictedDueToStartRefused", message)
             at = draft.now + int(RETRY_REFUSED * SECOND)
             draft.set("requeueState", {**(draft.get("requeueState") or {}), "requeueAt": seconds_text(at)})
-            await self._office.store(draft)
+            await self._context.store(draft)
             return
         queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
-        self._office.tell(job, "Normal", "Started", f"Admitted by clusterQueue {queue}")
+        self._context.tell(job, "Normal", "Started", f"Admitted by clusterQueue {queue}")
         log.info("%s %s/%s starts", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"])
 
     async def _stop(self, kind: GangJob, job: Json, workload: Json | None, why: str) -> None:
@@ -310,7 +312,7 @@ class Reconciler:
         pod_sets = ((workload or {}).get("spec") or {}).get("podSets") or ()
         stopped = kind.stopped(job, pod_sets) if workload is not None else kind.suspended(job)
         await self._change(kind, job, stopped)
-        self._office.tell(job, "Normal", "Stopped", why)
+        self._context.tell(job, "Normal", "Stopped", why)
         log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
 
     async def _restore(self, kind: GangJob, job: Json, workload: Json) -> None:
@@ -319,13 +321,13 @@ class Reconciler:
             return
         if (job.get("status") or {}).get("startTime"):
             change = {"status": {"startTime": None}}
-            job = await self._office.writer.patch(kind.kind, job, change, subresource="status")
+            job = await self._context.writer.patch(kind.kind, job, change, subresource="status")
         await self._change(kind, job, kind.restored(job, (workload.get("spec") or {}).get("podSets") or ()))
 
     async def _change(self, kind: GangJob, job: Json, wanted: Json) -> None:
         change = merge_patch(job, wanted)
-        stored = await self._office.writer.patch(kind.kind, job, change)
-        self._world.jobs[kind.kind].note_write(stored)
+        stored = await self._context.writer.patch(kind.kind, job, change)
+        self._caches.jobs[kind.kind].note_write(stored)
 
     # --- the end
 
@@ -340,10 +342,10 @@ class Reconciler:
                 await self._stop(kind, job, workload, "Workload is deleted")
             elif kind.is_half_stopped(job):
                 await self._restore(kind, job, workload)
-        for request in self._world.requests_of(workload):
-            await self._office.writer.delete(kinds.PROVISIONING_REQUEST, request)
+        for request in self._caches.requests_of(workload):
+            await self._context.writer.delete(kinds.PROVISIONING_REQUEST, request)
         since = parse_time(workload["metadata"]["deletionTimestamp"])
-        waited = (self._office.clock.now() - since) / SECOND
+        waited = (self._context.clock.now() - since) / SECOND
         may_run = found is not None or self._pods_left(workload["metadata"]["uid"]) > 0
         if may_run and not finished and waited < LONGEST_FAREWELL and not self._has_stopped(workload, found):
             return STOP_LOOK
@@ -353,13 +355,13 @@ class Reconciler:
     async def _after_the_end(self, workload: Json, found: Found) -> float | None:
         await self._provisioning.look(workload)
         await self._drop_finalizer(workload)
-        keep = self._office.settings.keep_finished_seconds
+        keep = self._context.settings.keep_finished_seconds
         if keep is None:
             return None
-        left = keep - (self._office.clock.now() - Draft(workload, 0).since("Finished")) / SECOND
+        left = keep - (self._context.clock.now() - Draft(workload, 0).since("Finished")) / SECOND
         if left > 0:
             return left
-        await self._office.writer.delete(kinds.WORKLOAD, workload)
+        await self._context.writer.delete(kinds.WORKLOAD, workload)
         return None
 
     async def _drop_finalizer(self, workload: Json) -> None:
@@ -373,7 +375,7 @@ class Reconciler:
             pass
 
     async def _patch(self, workload: Json, change: Json) -> Json:
-        stored = await self._office.writer.patch(kinds.WORKLOAD, workload, change)
+        stored = await self._context.writer.patch(kinds.WORKLOAD, workload, change)
         if not stored["metadata"].get("deletionTimestamp"):
-            self._world.workloads.note_write(stored)
+            self._caches.workloads.note_write(stored)
         return stored

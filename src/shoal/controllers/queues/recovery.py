@@ -6,16 +6,14 @@ The clock is the condition's own, so that a restart changes nothing. Which gang 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from shoal.api import kinds
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.controllers.planning.lacking import Lacking
-from shoal.controllers.planning.source import Host
+from shoal.controllers.planning.loop import PlanningLoop
+from shoal.controllers.queues.caches import QueueCaches, annotation, controller_of
 from shoal.controllers.queues.draft import SECOND, Draft
-from shoal.controllers.queues.world import World, annotation, controller_of
 from shoal.engine.line import Deadline, Recovery
 
 GRACE = 5.0
@@ -62,11 +60,11 @@ def pause(draft: Draft) -> None:
 class Incomplete:
     """Gangs whose stored status says that pods are missing, and which of them goes back."""
 
-    def __init__(self, world: World, limit: float, host: Callable[[], Host]) -> None:
-        self._world, self._limit, self._host = world, limit, host
+    def __init__(self, caches: QueueCaches, limit: float, planning: PlanningLoop) -> None:
+        self._caches, self._limit, self._planning = caches, limit, planning
         self._since: dict[str, tuple[int, Json]] = {}
 
-    def told(self, workload: Json) -> None:
+    def update(self, workload: Json) -> None:
         draft = Draft(workload, 0)
         uid = workload["metadata"]["uid"]
         self._since.pop(uid, None)
@@ -77,14 +75,14 @@ class Incomplete:
         self._since.pop(uid, None)
 
     def lacking(self, workload: Json) -> Lacking | None:
-        return self._host().lacking(workload["metadata"]["uid"], wanted(workload))
+        return self._planning.lacking(workload["metadata"]["uid"], wanted(workload))
 
     def late(self, now: int) -> list[str]:
         """UIDs of those that may have to go."""
         return [uid for uid, due in self._deadlines().items() if due.first <= now]
 
     def verdict(self, now: int) -> Recovery:
-        return self._host().engine.recovery(self._deadlines(), now)
+        return self._planning.engine.recovery(self._deadlines(), now)
 
     def _deadlines(self) -> dict[str, Deadline]:
         """Where a node could take its pods, it has twice the time: the scheduler may be slow, or know better."""
@@ -102,7 +100,7 @@ class Incomplete:
         owner = controller_of(workload)
         if owner is None or owner.get("kind") not in (kinds.RAY_CLUSTER.kind, kinds.RAY_JOB.kind):
             return True
-        queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(workload))
+        queue = self._caches.get(kinds.CLUSTER_QUEUE, self._caches.cluster_queue_name(workload))
         if queue is not None and annotation(queue, TAKE_BACK_HEADS) == "true":
             return True
         found = self.lacking(workload)

@@ -11,13 +11,13 @@ from shoal.api import kinds, kueue_told
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
+from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.queues.caches import QueueCaches, annotation, queue_name, workload_key
 from shoal.controllers.queues.facts import gang_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
-from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.words import GATED_BY
 from shoal.controllers.queues.workloads import NoSuchClass, new_workload
-from shoal.controllers.queues.world import World, annotation, queue_name, workload_key
 from shoal.engine import Engine
 from shoal.errors import BadInput
 
@@ -27,24 +27,28 @@ STARTING = "it was given quota and is being started"
 
 class Subjects:
     def __init__(
-        self, world: World, pending: Pending, copied_labels: tuple[str, ...], refusal_of: Callable[[str], str]
+        self,
+        caches: QueueCaches,
+        decisions: Decisions,
+        copied_labels: tuple[str, ...],
+        refusal_of: Callable[[str], str],
     ) -> None:
         """`refusal_of(uid)`: why the API server took no Workload for this job, as the reconciler heard it last."""
         self._refusal_of = refusal_of
-        self._world = world
-        self._pending = pending
+        self._caches = caches
+        self._decisions = decisions
         self._copied_labels = copied_labels
 
     def find(self, group: str, kind: str, key: Key, engine: Engine, now: int) -> Subject | None:
         """None for what no queue holds."""
         if kind == kinds.WORKLOAD.kind and group in ("", kinds.WORKLOAD.group):
-            workload = self._world.workloads.get(key)
+            workload = self._caches.workloads.get(key)
             return self._of(workload, engine, now) if workload is not None else None
         for (job_group, job_kind), found in BY_NAME.items():
             if kind == job_kind and group in ("", job_group):
-                job = self._world.jobs[found.kind].get(key)
+                job = self._caches.jobs[found.kind].get(key)
                 if job is not None:
-                    workload = self._world.workloads.get(workload_key(found, job))
+                    workload = self._caches.workloads.get(workload_key(found, job))
                     return self._of(workload, engine, now) if workload is not None else self._without(found, job)
         return None
 
@@ -54,7 +58,7 @@ class Subjects:
         if kind.end(job) is not None:
             return Subject(uid=uid, state="Finished", reason="Finished")
         try:
-            new_workload(kind, job, self._world, self._copied_labels)
+            new_workload(kind, job, self._caches, self._copied_labels)
         except (NoSuchClass, BadInput) as error:
             return Subject(uid=uid, state="Queued", reason="Misconfigured", message=str(error))
         if refusal := self._refusal_of(uid):
@@ -63,11 +67,11 @@ class Subjects:
 
     def _of(self, workload: Json, engine: Engine, now: int) -> Subject:
         uid = workload["metadata"]["uid"]
-        local, cluster_queue = queue_name(workload), self._world.cluster_queue_name(workload)
+        local, cluster_queue = queue_name(workload), self._caches.cluster_queue_name(workload)
         said = kueue_told.told(workload)
 
         def made(state: str, reason: str, message: str = "", gang: str = "", *, settled: bool = False) -> Subject:
-            hold = self._pending.hold(gang, uid) or self._pending.no_room(gang, uid) if gang else None
+            hold = self._decisions.hold(gang, uid) or self._decisions.no_room(gang, uid) if gang else None
             return Subject(
                 uid=uid, state=state, reason=reason, message=message, gang=gang, hold=hold, settled=settled,
                 local_queue=local, cluster_queue=cluster_queue,
@@ -97,7 +101,7 @@ class Subjects:
             gates, at = annotation(workload, GATED_BY), kueue_told.requeue_at(workload)
             if gates:
                 return made(state, "Gated", f"Admission is gated by: {gates}", key, settled=True)
-            if stopped := self._world.stopped_queue(workload):
+            if stopped := self._caches.stopped_queue(workload):
                 return made(state, "QueueStopped", f"{stopped[0]} {stopped[1]} is stopped", key, settled=True)
             if at and parse_time(at) > now:
                 return made(state, "Backoff", message, key, settled=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from shoal.api.meta import Json
-from shoal.controllers.queues.office import Office
+from shoal.controllers.queues.context import QueueContext
 
 
 class Warnings:
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
         self._told: dict[str, tuple[str, str]] = {}
         """The last warning about a job, by UID."""
 
@@ -16,7 +16,7 @@ class Warnings:
         """Not repeated with every look."""
         if self._told.get(job["metadata"]["uid"]) != (reason, message):
             self._told[job["metadata"]["uid"]] = (reason, message)
-            self._office.tell(job, "Warning", reason, message)
+            self._context.tell(job, "Warning", reason, message)
 
     def last(self, uid: str) -> str:
         """What keeps the job with this UID from being queued as it is written; empty where nothing does."""

@@ -11,9 +11,9 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.api.names import check_label_value
 from shoal.controllers.queues import words
+from shoal.controllers.queues.caches import QueueCaches, label, workload_key
 from shoal.controllers.queues.inject import PodSetInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.world import World, label, workload_key
 from shoal.errors import BadInput
 
 
@@ -26,7 +26,7 @@ class Priority(msgspec.Struct, frozen=True):
     reference: Json | None = None
 
 
-def new_workload(kind: GangJob, job: Json, world: World, copied_labels: tuple[str, ...] = ()) -> Json:
+def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: tuple[str, ...] = ()) -> Json:
     """The Workload of a job. Raises BadInput where the job cannot be read, NoSuchClass for an unknown class."""
     key, metadata = workload_key(kind, job), job["metadata"]
     labels = {name: value for name in copied_labels if (value := label(job, name))}
@@ -46,7 +46,7 @@ def new_workload(kind: GangJob, job: Json, world: World, copied_labels: tuple[st
             "finalizers": [words.IN_USE],
             "ownerReferences": [owner_reference(kind, job)],
         },
-        "spec": {**spec_of(kind, job, world), "active": True},
+        "spec": {**spec_of(kind, job, caches), "active": True},
     }
     if annotations:
         made["metadata"]["annotations"] = annotations
@@ -64,10 +64,10 @@ def owner_reference(kind: GangJob, job: Json) -> Json:
     }
 
 
-def spec_of(kind: GangJob, job: Json, world: World) -> Json:
+def spec_of(kind: GangJob, job: Json, caches: QueueCaches) -> Json:
     """What the job asks for, as its Workload says it; `active` is not the job's to say."""
     pod_sets = without_duplicates(kind.pod_sets(job))
-    priority = priority_of(job, pod_sets, world)
+    priority = priority_of(job, pod_sets, caches)
     spec: Json = {"queueName": label(job, words.QUEUE), "podSets": pod_sets, "priority": priority.value}
     if priority.reference is not None:
         spec["priorityClassRef"] = priority.reference
@@ -104,21 +104,21 @@ def _keep_last(holder: Json, name: str) -> None:
         holder[name] = list({_KEYS[name](entry): entry for entry in listed}.values())
 
 
-def priority_of(job: Json, pod_sets: list[Json], world: World) -> Priority:
+def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> Priority:
     """As Kueue: the class the job names, else that of its first pods that name one, else the cluster's default."""
     named = label(job, words.PRIORITY_CLASS)
     if named:
-        found = world.get(kinds.WORKLOAD_PRIORITY_CLASS, named)
+        found = caches.get(kinds.WORKLOAD_PRIORITY_CLASS, named)
         if found is None:
             raise NoSuchClass(f"WorkloadPriorityClass {named} does not exist; create it, or correct the job's label")
         reference = {"group": words.GROUP, "kind": "WorkloadPriorityClass", "name": named}
         return Priority(int(found.get("value") or 0), reference)
     for one in pod_sets:
         name = ((one.get("template") or {}).get("spec") or {}).get("priorityClassName")
-        found = world.get(kinds.PRIORITY_CLASS, str(name or ""))
+        found = caches.get(kinds.PRIORITY_CLASS, str(name or ""))
         if found is not None:
             return _of_pods(found)
-    for one in world.others[kinds.PRIORITY_CLASS].list():
+    for one in caches.others[kinds.PRIORITY_CLASS].list():
         if one.get("globalDefault") is True:
             return _of_pods(one)
     return Priority()

@@ -19,6 +19,7 @@ from shoal.engine.kueue import (
     Settings,
     Terms,
     demand,
+    terms_of,
     unheard,
 )
 from shoal.engine.kueue.cycle import cycle, register
@@ -26,7 +27,6 @@ from shoal.engine.kueue.cycle.cycle import Cycle
 from shoal.engine.kueue.cycle.planner import Planner
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import PodDemand
-from shoal.engine.kueue.facts import terms_of
 from shoal.engine.kueue.index.waiting import Waiting
 from shoal.engine.kueue.preemption import candidates, classical
 from shoal.engine.kueue.quota.tree import Node

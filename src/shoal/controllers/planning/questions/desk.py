@@ -50,7 +50,7 @@ LOOK_AGAIN = 0.2
 SECOND = 1_000_000
 
 
-class Leader(Protocol):
+class PlanningView(Protocol):
     """What the loop that owns the engine gives the desk."""
 
     @property
@@ -66,7 +66,7 @@ class Leader(Protocol):
     def replan_now(self) -> int:
         """Plan if anything changed since the last plan; returns the number of the plan."""
 
-    def caches(self) -> list[Cache[Any]]:
+    def watched(self) -> list[Cache[Any]]:
         """Everything that a decision depends on."""
 
     def known_as(self, key: str) -> str: ...
@@ -82,8 +82,8 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    def __init__(self, client: Client, clock: Clock, leader: Leader) -> None:
-        self._leader = leader
+    def __init__(self, client: Client, clock: Clock, planning: PlanningView) -> None:
+        self._planning = planning
         self._clock = clock
         self._readers = Readers(client)
         self._writer = Writes(client, clock=clock).writer("questions")
@@ -146,7 +146,7 @@ class Desk:
 
     async def _answer(self, question: Json) -> QuestionStatus | None:
         """None: it is too early to answer."""
-        metadata, asker = question["metadata"], asker_of(question, self._leader.stamps)
+        metadata, asker = question["metadata"], asker_of(question, self._planning.stamps)
         try:
             spec = msgspec.convert(question.get("spec") or {}, QuestionSpec)
         except msgspec.ValidationError as error:
@@ -154,9 +154,9 @@ class Desk:
         if spec.question not in QUESTIONS:
             return self._refusal("UnknownQuestion", f"this controller does not answer {spec.question!r}")
         made_at = await self._caught_up() if spec.fresh else 0
-        plan = self._leader.replan_now()
+        plan = self._planning.replan_now()
         target, namespace = spec.target, metadata["namespace"]
-        subject = await self._leader.subject(target.group, target.kind, Key(namespace, target.name))
+        subject = await self._planning.subject(target.group, target.kind, Key(namespace, target.name))
         young = self._clock.monotonic() - self._first_seen.get(metadata["uid"], 0.0) < FIRST_LOOK
         if young and (subject is None or subject.reason == "NotSeen"):
             return None
@@ -179,7 +179,7 @@ class Desk:
         return bool(await self._readers.readable(asker, "", [f"{kind}/{namespace}/{subject.uid}"]))
 
     def _explained(self, subject: Subject, plan: int) -> Told:
-        engine, now = self._leader.engine, (self._leader.turn, plan)
+        engine, now = self._planning.engine, (self._planning.turn, plan)
         if not subject.gang:
             return Told(now, None, None, ())
         known = self._told.get(subject.gang)
@@ -197,7 +197,7 @@ class Desk:
         return told
 
     async def _naming(self, asker: Creator | None, namespace: str, subject: Subject, told: Told) -> answers.Naming:
-        known_as = self._leader.known_as
+        known_as = self._planning.known_as
         keys = [plain_key(known_as(key)) for key in answers.keys_of(subject, told.explanation, told.others)]
         readable = await self._readers.readable(asker, namespace, keys)
         by = "Namespace" if asker is None else "Rights"
@@ -213,7 +213,7 @@ class Desk:
             async with asyncio.timeout(PATIENCE), self._looking:
                 if self._looked[0] <= came:
                     began, at = self._clock.monotonic(), self._clock.now()
-                    caches = [cache for cache in self._leader.caches() if cache.synced.is_set()]
+                    caches = [cache for cache in self._planning.watched() if cache.synced.is_set()]
                     await asyncio.gather(*(cache.catch_up() for cache in caches))
                     self._looked = (began, at)
         except (TimeoutError, KubeError) as error:

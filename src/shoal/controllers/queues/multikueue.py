@@ -10,7 +10,7 @@ from shoal.api import kinds
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.meta import Json
 from shoal.controllers.queues import checks
-from shoal.controllers.queues.world import World, annotation, label
+from shoal.controllers.queues.caches import QueueCaches, annotation, label
 
 HELD = "shoal.dev/elsewhere"
 """Finalizer of a Workload of which another cluster may hold a copy."""
@@ -46,7 +46,7 @@ def is_dispatched(workload: Json, job: Json | None) -> bool:
     return is_held(workload) or (job is not None and is_managed(job))
 
 
-def dispatches(cluster_queue: Json | None, world: World) -> bool:
+def dispatches(cluster_queue: Json | None, caches: QueueCaches) -> bool:
     """Does this queue give its gangs to other clusters?"""
-    found = (world.get(kinds.ADMISSION_CHECK, name) for name in checks.rules_of(cluster_queue))
+    found = (caches.get(kinds.ADMISSION_CHECK, name) for name in checks.rules_of(cluster_queue))
     return any((one or {}).get("spec", {}).get("controllerName") == MULTIKUEUE_CONTROLLER for one in found)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from shoal.api import kinds
 from shoal.api.meta import Json
+from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.draft import SECOND, Draft, EventType
-from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import LONGEST_EVENT, bounded
-from shoal.controllers.queues.world import World
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, BadRequest, Forbidden, Invalid, ServerError, Unknown
@@ -21,60 +21,54 @@ RETRY_REFUSED = 60.0
 """Seconds after which a reservation that the server refused to store is tried again."""
 
 
-class Office:
+class QueueContext:
     def __init__(
         self,
         client: Client,
         settings: QueueSettings,
         clock: Clock,
-        world: World,
-        pending: Pending,
+        caches: QueueCaches,
+        decisions: Decisions,
         writer: Writer,
         recorder: Recorder,
     ) -> None:
         self.client = client
         self.settings = settings
         self.clock = clock
-        self.world = world
-        self.pending = pending
+        self.caches = caches
+        self.decisions = decisions
         self.writer = writer
         self.recorder = recorder
         self.stored: Callable[[Draft], None] = lambda draft: None
         """Told of every status of a Workload that was written."""
-        self.tell_again: Callable[[str], None] = lambda uid: None
+        self.update_again: Callable[[str], None] = lambda uid: None
         """Makes the engine hear what is stored of the gang with this UID, and plan."""
-        self._in_doubt: set[str] = set()
-        """UIDs of Workloads of which a write had no answer, and none got through since."""
 
     def call_off(self, draft: Draft) -> None:
         """It was given quota and told to leave, and neither is stored: then it simply waits on. Where a write may have
         got through unseen, both are stored one after the other instead: the revision tells."""
         key, uid = _address(draft)
-        if uid in self._in_doubt or draft.is_true("QuotaReserved") or not self.pending.is_overtaken(key, uid):
+        if draft.is_true("QuotaReserved") or not self.decisions.is_overtaken(key, uid):
             return
-        self.pending.withdraw(key)
-        self.tell_again(uid)
-
-    def forget(self, uid: str) -> None:
-        """The Workload with this UID is gone."""
-        self._in_doubt.discard(uid)
+        self.decisions.call_off(key)
+        self.update_again(uid)
 
     async def store(self, draft: Draft) -> Json:
         """Write the draft's status on the very revision it was read at; then tell people what changed."""
         change = draft.change
         if not change:
             return draft.obj
-        uid = draft.obj["metadata"]["uid"]
+        key, _ = _address(draft)
         try:
             stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
         except (Unknown, ServerError):
-            self._in_doubt.add(uid)
+            self.decisions.doubt(key)
             raise
         except (Invalid, Forbidden, BadRequest) as error:
             self._refuse(draft, error)
             raise
-        self._in_doubt.discard(uid)
-        self.world.workloads.note_write(stored)
+        self.decisions.believe(key)
+        self.caches.workloads.note_write(stored)
         self.stored(draft)
         for type, reason, message in draft.told:
             self.tell(draft.obj, type, reason, message)
@@ -83,10 +77,10 @@ class Office:
     def _refuse(self, draft: Draft, error: ApiError) -> None:
         """Quota that cannot be stored is not kept from others."""
         key, uid = _address(draft)
-        if draft.is_true("QuotaReserved") and self.pending.reservation(key, uid) is not None:
-            self.pending.refuse(key, draft.now + int(RETRY_REFUSED * SECOND))
+        if draft.is_true("QuotaReserved") and self.decisions.reservation(key, uid) is not None:
+            self.decisions.refuse(key, draft.now + int(RETRY_REFUSED * SECOND))
             self.tell(draft.obj, "Warning", "QuotaRefused", f"its quota cannot be stored: {error}")
-            self.tell_again(uid)
+            self.update_again(uid)
 
     def tell(self, obj: Json, type: EventType, reason: str, message: str) -> None:
         if self.settings.events:

@@ -1,4 +1,4 @@
-"""What the queue controller watches, and who belongs to whom.
+"""What the queue controller watches, and which Workload is which job's.
 
 A job is found by the name of its Workload, which follows from the job's identity; a Workload by its owner's UID. Names
 alone never decide. Reads only.
@@ -7,20 +7,20 @@ alone never decide. Reads only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
-from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, defaults_of
+from shoal.controllers.demand.pod_defaults import Defaults
+from shoal.controllers.planning.caches import UNREADABLE, SharedCaches
 from shoal.controllers.queues import words
 from shoal.controllers.queues.jobs import ALL, GangJob
 from shoal.controllers.queues.names import workload_name
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
-from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 
 QUEUE_KINDS = (
@@ -33,26 +33,24 @@ QUEUE_KINDS = (
     kinds.WORKLOAD_PRIORITY_CLASS,
     kinds.PRIORITY_CLASS,
     kinds.NAMESPACE,
-    kinds.LIMIT_RANGE,
-    kinds.RUNTIME_CLASS,
 )
+SHARED_KINDS = (kinds.LIMIT_RANGE, kinds.RUNTIME_CLASS)
+"""Of the planning loop's caches, those that a queue's decisions depend on beside nodes and pods."""
 
 
-UNREADABLE = ("KindNotInstalled", "SchemaTooOld", "Forbidden")
+class QueueCaches:
+    """Caches of everything an admission by a queue depends on, beside what the planning loop shares."""
 
-
-class World:
-    """Caches of everything an admission by a queue depends on."""
-
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self.client = client
+    def __init__(self, shared: SharedCaches, clock: Clock) -> None:
+        self.client = shared.client
+        self._shared = shared
         self._clock = clock
         self._awaited = Awaited()
         self.workloads: Cache[Json] = self._cache(
             kinds.WORKLOAD, indexes={"owner": _owner_uids, "queue": _queue_of, "reserved": _reserved_in}
         )
         self.others: dict[Kind, Cache[Json]] = {kind: self._cache(kind) for kind in QUEUE_KINDS}
-        self.requests: Cache[Json] = self._cache(kinds.PROVISIONING_REQUEST, indexes={"owner": _owner_uids})
+        self.requests: Cache[Json] = shared.watch_requests()
         self.jobs: dict[Kind, Cache[Json]] = {
             one.kind: self._cache(one.kind, label_selector=words.QUEUE) for one in ALL
         }
@@ -60,17 +58,17 @@ class World:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for cache in self.caches:
+            for cache in self.all:
                 tasks.create_task(cache.run())
 
     @property
-    def caches(self) -> list[Cache[Any]]:
-        return [self.workloads, self.requests, *self.others.values(), *self.jobs.values()]
+    def all(self) -> list[Cache[Any]]:
+        return [self.workloads, *self.others.values(), *self.jobs.values()]
 
     async def synced(self) -> None:
         """Until everything was read once. Kinds that are not installed, or that we may not read, do not hold up others;
         they join when that changes."""
-        await self._awaited.known(self.caches)
+        await self._awaited.known(self.all)
 
     def _cache(
         self, kind: Kind, *, label_selector: str = "", indexes: dict[str, Callable[[Json], Iterable[str]]] | None = None
@@ -107,7 +105,7 @@ class World:
         job = self.jobs[kind.kind].get(job_key)
         return (kind, job) if job is not None and workload_key(kind, job) == key else None
 
-    def gang_of(self, namespace: str, owners: Iterable[str]) -> str:
+    def gang_of(self, namespace: str, owners: Sequence[str]) -> str:
         """UID of the Workload of the first of these owners that has one in this namespace."""
         for uid in owners:
             for workload in self.workloads.by_index("owner", uid):
@@ -154,14 +152,11 @@ class World:
         return self.requests.by_index("owner", workload["metadata"]["uid"])
 
     def limit_ranges(self, namespace: str) -> tuple[Json, ...]:
-        return tuple(self.others[kinds.LIMIT_RANGE].list(namespace))
+        return tuple(self._shared.limit_ranges.list(namespace))
 
     def pod_defaults(self, namespace: str) -> Defaults:
         """What pods of this namespace are given where they do not say what they need."""
-        ranges, classes = self.others[kinds.LIMIT_RANGE], self.others[kinds.RUNTIME_CLASS]
-        if not len(ranges) and not len(classes):
-            return NOTHING
-        return defaults_of(ranges.list(namespace), classes.list())
+        return self._shared.pod_defaults(namespace)
 
 
 def workload_key(kind: GangJob, job: Json) -> Key:

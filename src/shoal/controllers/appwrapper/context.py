@@ -8,14 +8,16 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapper
 from shoal.controllers.appwrapper import admission as admissions
+from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import Facts
 from shoal.controllers.appwrapper.intake import Intake
 from shoal.controllers.appwrapper.metrics import Metrics
-from shoal.controllers.appwrapper.planner import Planner
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
-from shoal.controllers.appwrapper.world import World
+from shoal.controllers.planning.caches import SharedCaches
+from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.words import printable
 from shoal.kube.clock import Clock
 from shoal.kube.events import Recorder
@@ -24,17 +26,27 @@ SECOND = 1_000_000
 LONGEST_SETBACK = 600.0
 
 
-class House(msgspec.Struct, frozen=True, kw_only=True):
+class WrapperContext(msgspec.Struct, frozen=True, kw_only=True):
     settings: AppWrapperSettings
     clock: Clock
-    world: World
+    planning: PlanningLoop
+    caches: WrapperCaches
     facts: Facts
-    planner: Planner
     intake: Intake
     store: Store
     objects: Objects
     recorder: Recorder
     metrics: Metrics
+
+    @property
+    def shared(self) -> SharedCaches:
+        """Nodes, pods, limits and the objects between."""
+        return self.planning.caches
+
+    @property
+    def decisions(self) -> Decisions:
+        """What is decided and not stored yet."""
+        return self.planning.decisions
 
     def tell_people(self, wrapper: AppWrapper, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         if self.settings.events:

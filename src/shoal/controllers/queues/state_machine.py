@@ -15,14 +15,14 @@ from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
 from shoal.controllers.queues import checks, readiness, recovery, steps
+from shoal.controllers.queues.caches import QueueCaches, annotation
 from shoal.controllers.queues.draft import SECOND, Draft
-from shoal.controllers.queues.pending import Pending
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.words import GATED_BY
-from shoal.controllers.queues.world import World, annotation
 from shoal.engine.line import Recovery
 from shoal.engine.model import Gang
 
@@ -41,19 +41,19 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Pod set name to pods that are done and need no quota any more. None where its own controller says so itself."""
 
 
-class Duties:
+class StateMachine:
     def __init__(
-        self, world: World, pending: Pending, settings: QueueSettings, recovers: Callable[[int], Recovery]
+        self, caches: QueueCaches, decisions: Decisions, settings: QueueSettings, recovers: Callable[[int], Recovery]
     ) -> None:
         """`recovers(now)`: which incomplete gang goes back, because it keeps another from being whole."""
-        self._world = world
+        self._caches = caches
         self._recovers = recovers
-        self._pending = pending
+        self._decisions = decisions
         self._settings = settings
 
     def advance(self, draft: Draft, now_is: Situation) -> float | None:
         """Bring the draft to where it belongs now. Returns seconds until time alone changes that."""
-        cluster_queue = self._world.get(kinds.CLUSTER_QUEUE, self._world.cluster_queue_name(draft.obj))
+        cluster_queue = self._caches.get(kinds.CLUSTER_QUEUE, self._caches.cluster_queue_name(draft.obj))
         self._sync_checks(draft, cluster_queue)
         self._note_retries(draft)
         if not is_active(draft.obj):
@@ -117,7 +117,7 @@ class Duties:
     def _end_stay(self, draft: Draft, now_is: Situation) -> None:
         """Whatever makes a gang with quota leave; the gravest first."""
         rejected, again = checks.in_state(draft, "Rejected"), checks.in_state(draft, "Retry")
-        preempt = self._pending.preempt(now_is.gang.key, now_is.gang.uid)
+        preempt = self._decisions.preempt(now_is.gang.key, now_is.gang.uid)
         if rejected:
             message = f"AdmissionCheck(s) in Rejected state: {checks.listed(rejected)}"
             draft.put("DeactivationTarget", True, "AdmissionCheck", message)
@@ -149,7 +149,7 @@ class Duties:
         found = self._recovers(draft.now) if late else None
         if found is None or found.uid != draft.obj["metadata"]["uid"]:
             return ""
-        return discreet(in_plain_words(found.helped, self._world.known_as), draft.obj["metadata"].get("namespace", ""))
+        return discreet(in_plain_words(found.helped, self._caches.known_as), draft.obj["metadata"].get("namespace", ""))
 
     def _evict(self, draft: Draft, reason: str, message: str, cause: str = "") -> None:
         steps.evict(draft, reason, message, cause)
@@ -162,7 +162,7 @@ class Duties:
 
     def _stopped(self, draft: Draft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""
-        return self._world.stopped_queue(draft.obj)
+        return self._caches.stopped_queue(draft.obj)
 
     def _stop(self, draft: Draft, kind: str, name: str, policy: str) -> None:
         if draft.is_true("Admitted"):
@@ -208,10 +208,10 @@ class Duties:
     def _reserve(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:
         if not is_active(draft.obj):
             return
-        reservation = self._pending.reservation(gang.key, gang.uid)
+        reservation = self._decisions.reservation(gang.key, gang.uid)
         if reservation is not None:
             steps.reserve(draft, reservation.queue, reservation.assignment)
-            self._sync_checks(draft, self._world.get(kinds.CLUSTER_QUEUE, reservation.queue) or cluster_queue)
+            self._sync_checks(draft, self._caches.get(kinds.CLUSTER_QUEUE, reservation.queue) or cluster_queue)
             waited = max(0, draft.now - (parse_time(draft.obj["metadata"]["creationTimestamp"]))) // SECOND
             message = f"Quota reserved in ClusterQueue {reservation.queue}, wait time since queued was {waited}s"
             draft.tell("Normal", "QuotaReserved", message)
@@ -220,7 +220,7 @@ class Duties:
         if gates:
             steps.wait(draft, "AdmissionGated", f"Admission is gated by: {gates}")
             return
-        hold = self._pending.hold(gang.key, gang.uid)
+        hold = self._decisions.hold(gang.key, gang.uid)
         if hold is not None and hold.term:
             reason, message = draft.reason("QuotaReserved"), draft.message("QuotaReserved")
             steps.wait(draft, hold.term, hold.explanation.message, _asked(gang))
@@ -229,22 +229,22 @@ class Duties:
 
     def _admit(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:
         admission = draft.get("admission") or {}
-        queue = self._world.get(kinds.CLUSTER_QUEUE, str(admission.get("clusterQueue") or "")) or cluster_queue
+        queue = self._caches.get(kinds.CLUSTER_QUEUE, str(admission.get("clusterQueue") or "")) or cluster_queue
         wanted = checks.applying(checks.rules_of(queue), checks.flavors_of(queue), admission)
         ready = checks.all_ready(draft.status, wanted)
         if draft.is_true("Admitted"):
             return  # a check that changes its mind evicts; one that was added later does not stop what runs
-        if ready and self._pending.admit(gang.key, gang.uid) is not None:
+        if ready and self._decisions.admit(gang.key, gang.uid) is not None:
             steps.admit(draft)
             waited = max(0, draft.now - draft.since("QuotaReserved")) // SECOND
             name = admission.get("clusterQueue")
             message = f"Admitted by ClusterQueue {name}, wait time since reservation was {waited}s"
             draft.tell("Normal", "Admitted", message)
             return
-        hold = self._pending.no_room(gang.key, gang.uid)
+        hold = self._decisions.no_room(gang.key, gang.uid)
         if ready and hold is not None:
             before = draft.message("Admitted")
-            message = in_plain_words(hold.explanation.message, self._world.known_as)
+            message = in_plain_words(hold.explanation.message, self._caches.known_as)
             message = discreet(message, draft.obj["metadata"].get("namespace", ""))
             steps.no_room(draft, message)
             if not is_same_cause(before, draft.message("Admitted")):

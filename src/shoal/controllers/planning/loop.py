@@ -1,0 +1,232 @@
+"""The planning loop: it owns the engine, makes one plan for all changes that came together, for every source at once.
+
+watch → cache → facts → plan → writes → watch. Sources (`source.py`) update what is stored of their gangs, the shared
+caches bring nodes and pods, `decisions` keeps what is decided and not stored yet, `provisioning` requests nodes for
+gangs that wait. Nothing is decided before everything that a decision depends on was read once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from shoal.api.kind import Key
+from shoal.api.kinds import POD
+from shoal.api.meta import Json
+from shoal.controllers.planning.caches import SharedCaches
+from shoal.controllers.planning.cluster_facts import ClusterFacts
+from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.planning.lacking import Lacking, lacking
+from shoal.controllers.planning.metrics import PlanningMetrics
+from shoal.controllers.planning.pods import GangPod
+from shoal.controllers.planning.provisioning import NodeProvisioning
+from shoal.controllers.planning.questions.alone import subject_alone
+from shoal.controllers.planning.questions.desk import Desk
+from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.settings import PlanningSettings
+from shoal.controllers.planning.source import WorkloadSource
+from shoal.controllers.planning.stamps import Stamps
+from shoal.engine import Engine
+from shoal.engine.model import Gang, Plan
+from shoal.kube.cache import Cache
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.events import Recorder
+
+log = logging.getLogger(__name__)
+
+
+class PlanningLoop:
+    """One engine for all sources that `join`; then `run` until cancelled."""
+
+    def __init__(self, client: Client, settings: PlanningSettings | None = None, clock: Clock | None = None) -> None:
+        self.client = client
+        self.settings = settings or PlanningSettings()
+        self.clock: Clock = clock or SystemClock()
+        self.caches = SharedCaches(client, self.clock, self.settings.stamps)
+        self.engine = Engine(self.settings.decisions, self.settings.queues)
+        self.decisions = Decisions()
+        self.recorder = Recorder(client, "shoal", clock=self.clock)
+        self.sources: list[WorkloadSource] = []
+        """In the order in which a pod is offered to them. A later one may hold objects of an earlier one in its queues:
+        it is told first what is stored, and answers first when one is asked about."""
+        self.cluster = ClusterFacts(
+            self.engine, self.caches, self.clock, self.settings.node_health, self.sources, self.replan
+        )
+        self.provisioning: NodeProvisioning | None = None
+        if self.settings.provisioning:
+            self.provisioning = NodeProvisioning(
+                self.engine, self.caches, self.sources, self.recorder, self.clock, self.replan
+            )
+        self.desk = Desk(client, self.clock, self)
+        self.metrics = PlanningMetrics(self.engine, self.sources)
+        self.turn = 0
+        """Counts what the engine was told."""
+        self._plans = 0
+        self._changed = asyncio.Event()
+        self._wake: asyncio.Task[None] | None = None
+        self._warned: frozenset[str] = frozenset()
+
+    def join(self, source: WorkloadSource) -> None:
+        """To be called before `run`."""
+        self.sources.append(source)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.caches.run(self.cluster.owner_changed))
+                for source in self.sources:
+                    tasks.create_task(source.run())
+                await self._synced(tasks)
+                for source in reversed(self.sources):
+                    source.subscribe()
+                self.cluster.subscribe()
+                self.plan()
+                tasks.create_task(self.desk.run())
+                tasks.create_task(self._plan_on_change())
+        finally:
+            if self._wake is not None:
+                self._wake.cancel()
+            await self.recorder.close()
+
+    async def _synced(self, tasks: asyncio.TaskGroup) -> None:
+        await self.caches.synced()
+        if self.provisioning is not None:
+            known = asyncio.Event()
+            tasks.create_task(self.provisioning.run(known))
+            await known.wait()
+        await asyncio.gather(*(source.synced() for source in self.sources))
+        if self.provisioning is not None:
+            self.provisioning.subscribe()
+
+    # --- facts, from the sources
+
+    def update(self, gang: Gang) -> None:
+        """What is stored of a gang; a decision about it that is being written stays in force until it is stored."""
+        self.decisions.settle(gang)
+        assumed = self.decisions.assumed(gang)
+        if self.provisioning is not None:
+            assumed = self.provisioning.with_request(assumed)
+        self.engine.update(assumed)
+        self.replan()
+
+    def update_fact(self, fact: Any) -> None:
+        """Anything else that the engine counts with: a queue, a flavor, a quota tree, a namespace."""
+        self.engine.update(fact)
+        self.replan()
+
+    def remove_fact(self, key: str) -> None:
+        self.engine.remove(key)
+        self.replan()
+
+    def forget(self, key: str, uid: str, *, keep_room: bool = False) -> None:
+        """A gang is gone; `keep_room`: its pods are counted as its own until they end."""
+        held = self.engine.gang(key)
+        self.decisions.forget(key, uid)
+        self.engine.remove(key)
+        if keep_room and held is not None and held.uid == uid:
+            self.cluster.gang_gone(held)
+        self.replan()
+
+    def refresh_requests(self, uid: str, generation: int) -> None:
+        """The gang with this UID is not what it was: nodes may have been requested for it."""
+        if self.provisioning is not None:
+            self.provisioning.refresh(uid, generation)
+
+    def refresh_booking(self, request: Json) -> None:
+        """What keeps the room that this ProvisioningRequest has booked may have changed."""
+        if self.provisioning is not None:
+            self.provisioning.bookings.refresh(request)
+
+    # --- pods of a gang, by its UID
+
+    def pods(self, gang: str) -> list[GangPod]:
+        return self.cluster.pods(gang)
+
+    def pods_left(self, gang: str) -> int:
+        """How many have not ended."""
+        return sum(pod.is_live for pod in self.cluster.pods(gang))
+
+    def lacking(self, gang: str, wanted: int) -> Lacking | None:
+        """Those without a node, of a gang that should have so many pods."""
+        return lacking(self.cluster.pods(gang), wanted)
+
+    # --- plans
+
+    def replan(self) -> None:
+        """The engine was told something: ask for a plan. What comes together becomes one plan."""
+        self.turn += 1
+        self._changed.set()
+
+    def plan_again(self) -> None:
+        """Ask for a plan though the engine was told nothing."""
+        self._changed.set()
+
+    def replan_now(self) -> int:
+        """Plan if anything changed since the last plan; returns the number of the plan."""
+        if self._changed.is_set():
+            self._changed.clear()
+            self.plan()
+        return self._plans
+
+    def plan(self) -> Plan:
+        now = self.clock.now()
+        plan = self.engine.plan(now)
+        self._plans += 1
+        for warning in plan.warnings:
+            if warning not in self._warned:
+                log.warning("%s", warning)
+        self._warned = frozenset(plan.warnings)
+        touched = self.decisions.planned(plan, now)
+        if self.provisioning is not None:
+            for obtain in plan.obtains:
+                self.provisioning.wants(obtain)
+        for source in self.sources:
+            source.planned(plan, touched)
+        if plan.unfinished:
+            self._changed.set()
+        if plan.wake_at:
+            self._plan_at(plan.wake_at)
+        return plan
+
+    async def _plan_on_change(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(0)  # let everything that arrived together become one plan
+            self._changed.clear()
+            self.plan()
+
+    def _plan_at(self, moment: int) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+
+        async def later() -> None:
+            await self.clock.sleep(max(0.0, (moment - self.clock.now()) / 1_000_000))
+            self._changed.set()
+
+        self._wake = asyncio.get_running_loop().create_task(later())
+
+    # --- questions
+
+    @property
+    def stamps(self) -> Stamps:
+        return self.caches.stamps
+
+    def watched(self) -> list[Cache[Any]]:
+        """Everything that a decision depends on."""
+        return [*self.caches.all, *(cache for source in self.sources for cache in source.watched())]
+
+    def known_as(self, key: str) -> str:
+        """What people call the gang with this key, or what made the pod with it."""
+        if key.startswith(f"{POD.kind}/"):
+            return self.caches.made_pod(key)
+        return next((name for one in self.sources if (name := one.known_as(key)) != key), key)
+
+    async def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+        """A source's word comes before what the pods of an object tell."""
+        for source in reversed(self.sources):
+            found = source.subject(group, kind, key)
+            if found is not None:
+                return found
+        return await subject_alone(self.client, group, kind, key, self.caches.pods_below)

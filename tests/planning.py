@@ -1,0 +1,42 @@
+"""The planning loop put together for a test: AppWrappers, queues, or both, as the entry points do it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.planning import PlanningLoop
+from shoal.controllers.queues import QueueController, QueueSettings
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+
+
+@dataclass
+class Planned:
+    """The loop and its sources, for a look inside."""
+
+    loop: PlanningLoop
+    wrappers: AppWrapperController
+    queues: QueueController
+
+    async def run(self) -> None:
+        await self.loop.run()
+
+
+def planned(
+    client: Client,
+    settings: AppWrapperSettings | None = None,
+    clock: Clock | None = None,
+    *,
+    queues: QueueSettings | None = None,
+    wrappers: bool = True,
+) -> Planned:
+    """`queues`: with queued jobs, under these settings; without `wrappers` there are no AppWrappers."""
+    settings = settings or AppWrapperSettings()
+    decisions = queues.decisions if queues is not None else None
+    loop = PlanningLoop(client, msgspec.structs.replace(settings.planning, queues=decisions), clock)
+    made = AppWrapperController(loop, settings) if wrappers else None
+    queued = QueueController(loop, queues) if queues is not None else None
+    return Planned(loop, made, queued)  # type: ignore[arg-type]
