@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from shoal.api.kinds import CRD
 from shoal.kube.transport import Request
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 
-_stored: dict[tuple[bytes, ...], list[Record]] = {}
+_stored: dict[tuple[bytes, ...], list[StoredObject]] = {}
 
 
 async def start_with(server: Server, definitions: Sequence[bytes]) -> None:

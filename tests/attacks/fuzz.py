@@ -36,20 +36,20 @@ from shoal.local.apiserver.auth.authentication import AUTHENTICATED
 from shoal.local.apiserver.auth.gate import SUBRESOURCE_VERBS
 from shoal.local.apiserver.primitives import builtin_types
 from shoal.local.apiserver.requests.call import StreamAnswer
-from shoal.local.apiserver.requests.route import User
-from shoal.local.apiserver.storage.collection import Event
+from shoal.local.apiserver.requests.route import RequestUser
+from shoal.local.apiserver.storage.collection import StoredEvent
 from tests.unit.apiserver.builders import pod, widget_definition
 
 RBAC = "rbac.authorization.k8s.io"
 HOME = "red"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{HOME}", AUTHENTICATED)
-ADMIN = User("system:admin", ("system:masters", AUTHENTICATED))
+ADMIN = RequestUser("system:admin", ("system:masters", AUTHENTICATED))
 USERS = {
     "administrator": ADMIN,
-    "administrator of one namespace": User(f"system:serviceaccount:{HOME}:chief", GROUPS),
-    "reader": User("reader", (AUTHENTICATED,)),
-    "holder of subresources": User(f"system:serviceaccount:{HOME}:parts", GROUPS),
-    "actor for others": User("actor", (AUTHENTICATED,)),
+    "administrator of one namespace": RequestUser(f"system:serviceaccount:{HOME}:chief", GROUPS),
+    "reader": RequestUser("reader", (AUTHENTICATED,)),
+    "holder of subresources": RequestUser(f"system:serviceaccount:{HOME}:parts", GROUPS),
+    "actor for others": RequestUser("actor", (AUTHENTICATED,)),
 }
 WRITES = frozenset(("administrator", "administrator of one namespace", "holder of subresources"))
 METHODS = ("GET", "GET", "HEAD", *("POST",) * 3, *("PUT",) * 2, *("PATCH",) * 3, "DELETE", "OPTIONS", "X")
@@ -142,7 +142,7 @@ class World:
         self.chance = chance
         self.server = Server(None, chance=random.Random(chance.random()))
         self.resources: list[tuple[str, Kind]] = []
-        self.written: list[tuple[str, Event]] = []
+        self.written: list[tuple[str, StoredEvent]] = []
         self.counts: dict[int, int] = {}
 
     async def start(self) -> None:

@@ -13,10 +13,10 @@ from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.requests.call import StreamAnswer
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 from tests.unit.apiserver.builders import widget_definition
 
-ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
+ADMIN = RequestUser("system:admin", ("system:masters", "system:authenticated"))
 
 words = st.sampled_from(
     [

@@ -19,7 +19,7 @@ from shoal.local import machine
 from shoal.local.home import Home
 from shoal.local.nodes.agent import NodeShape
 from shoal.local.nodes.runtime.shim import kernel
-from shoal.local.settings import Settings
+from shoal.local.settings import LocalSettings
 from tests.checker.at_rest import Rules
 from tests.e2e import invariants
 from tests.e2e.machine import judge
@@ -185,7 +185,7 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     home.create()
     nodes = (NodeShape(name="node-0", capacity={"cpu": "8", "memory": "16Gi"}),)
     audit_log = tmp_path / "audit.log"
-    cluster = LocalCluster(home, Settings(nodes=nodes, sandbox=request.param), audit_log=audit_log)
+    cluster = LocalCluster(home, LocalSettings(nodes=nodes, sandbox=request.param), audit_log=audit_log)
     with invariants.only_own_processes_signalled():
         await cluster.start()
         found = Whole(cluster)

@@ -28,7 +28,7 @@ from shoal.local.nodes.runtime.identity import ProcessIdentity, alive, start_tim
 from shoal.local.nodes.runtime.limits import CgroupLimits, find_limits
 from shoal.local.nodes.runtime.ownership import memory_directory
 from shoal.local.nodes.runtime.process import recorded_identity
-from shoal.local.nodes.runtime.records import Record, read_record
+from shoal.local.nodes.runtime.records import PodRecord, read_record
 from shoal.local.nodes.runtime.shim import kernel
 from shoal.local.nodes.sandbox.loopback import BLOCK, LoopbackSandbox
 from shoal.local.nodes.sandbox.netns import NETNS_DIRECTORY, NetnsSandbox
@@ -139,7 +139,7 @@ def within_room(pods: list[Json], nodes: list[Json]) -> None:
         assert not over, f"I9: node {one['metadata']['name']} offers {offered} and is asked for {over}"
 
 
-def disjoint(records: list[Record]) -> None:
+def disjoint(records: list[PodRecord]) -> None:
     """I44 over what pods were given."""
     addresses = [record.address for record in records if record.address is not None]
     own = [address.ip for address in addresses if address.namespace or address.port_base]

@@ -19,7 +19,7 @@ import pytest
 from shoal.api.kinds import APP_WRAPPER
 from shoal.api.meta import Json
 from shoal.cli import installation
-from shoal.cli.admission import Admission, certificate_hosts
+from shoal.cli.admission import WebhookReplica, certificate_hosts
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
 from tests.controlplane.plane import ControlPlane, free_ports
@@ -352,9 +352,9 @@ def test_f064_with_the_webhook_down_nobody_else_is_stopped(
 
 
 def _ready_at_once(patch: pytest.MonkeyPatch) -> None:
-    from shoal.cli.admission import Admission
+    from shoal.cli.admission import WebhookReplica
 
-    patch.setattr(Admission, "trouble", lambda self: None)
+    patch.setattr(WebhookReplica, "trouble", lambda self: None)
 
 
 @proven(without=_ready_at_once)
@@ -363,7 +363,7 @@ async def test_f065_ready_means_that_a_call_came_through(installed: ControlPlane
     through the API server was answered; the first create after that is stamped."""
     url = urlsplit(webhook_url)
     transport = load(installed.kubeconfig)
-    admission = Admission(Client(transport), installation.NAMESPACE, certificate_hosts(webhook_url))
+    admission = WebhookReplica(Client(transport), installation.NAMESPACE, certificate_hosts(webhook_url))
     tasks = [
         asyncio.ensure_future(admission.run("127.0.0.1", url.port or 443)),
         asyncio.ensure_future(admission.keep(Client(transport))),

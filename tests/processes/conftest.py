@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.local import machine
 from shoal.local.nodes.runtime import process
 from shoal.local.nodes.runtime.gate import StartGate
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.limits import find_limits
 from shoal.local.nodes.runtime.logs import LogOptions
 from shoal.local.nodes.runtime.pod import PodRun
@@ -81,7 +81,7 @@ class Things:
 class Machine:
     """A host with the pods that a test started on it."""
 
-    def __init__(self, host: Host, things: Things) -> None:
+    def __init__(self, host: PodHost, things: Things) -> None:
         self.host = host
         self.things = things
         self.pods: list[PodRun] = []
@@ -134,7 +134,7 @@ async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
     things = Things()
     name = f"test@{directory}"
     sandbox = NetnsSandbox(name) if kind == "netns" else LoopbackSandbox(name, None, directory / "pods")
-    host = Host(
+    host = PodHost(
         directory=directory,
         sandbox=sandbox,
         sources=things,

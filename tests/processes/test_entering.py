@@ -12,7 +12,7 @@ import pytest
 
 from shoal.local.apiserver.streams import terminals
 from shoal.local.nodes.runtime.pod import PodRun
-from shoal.local.nodes.runtime.process import ContainerProcess, Plan
+from shoal.local.nodes.runtime.process import ContainerProcess, RunPlan
 from shoal.local.nodes.runtime.program import ContainerProgram
 from shoal.local.nodes.runtime.shim import kernel
 from tests.patience import PATIENCE
@@ -135,7 +135,7 @@ async def test_a_stop_in_the_middle_of_a_start_is_heard(
     )
     try:
         process = ContainerProcess(tmp_path / "run")
-        starting = asyncio.create_task(process.start(Plan(argv=["sleep", "1000"], env={"PATH": os.defpath})))
+        starting = asyncio.create_task(process.start(RunPlan(argv=["sleep", "1000"], env={"PATH": os.defpath})))
         await until((tmp_path / "here").exists)
         process.stop(10 * PATIENCE)
         ended = await asyncio.wait_for(process.wait(), PATIENCE)

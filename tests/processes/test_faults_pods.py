@@ -23,7 +23,7 @@ from shoal.local.nodes.runtime import files, logs, loopback, memorywatch, proces
 from shoal.local.nodes.runtime.container import ContainerRun
 from shoal.local.nodes.runtime.gate import StartGate
 from shoal.local.nodes.runtime.gpus import GpuLedger, NoDevice
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.limits import CgroupLimits, NoLimits
 from shoal.local.nodes.runtime.logs import LogOptions
 from shoal.local.nodes.runtime.memorywatch import MemoryWatch
@@ -167,7 +167,7 @@ def keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f102_how_a_container_ended_is_known_although_the_disk_is_full(small_disk: Path) -> None:
     """F102: a pod fills the disk with its log. Holds: it runs on and its exit code is kept; what comes later waits."""
     things = Things()
-    host = Host(directory=small_disk, sandbox=LoopbackSandbox("full", None, small_disk / "pods"), sources=things)
+    host = PodHost(directory=small_disk, sandbox=LoopbackSandbox("full", None, small_disk / "pods"), sources=things)
     host.retry_period = 0.05
     await host.sandbox.start()
     found = Machine(host, things)

@@ -22,7 +22,7 @@ from shoal.local.nodes.runtime.devices import find_gpus
 from shoal.local.nodes.runtime.limits import CgroupLimits, find_limits
 from shoal.local.nodes.runtime.logs import LogOptions, read_log, why_no_log
 from shoal.local.nodes.runtime.probes import Prober
-from shoal.local.nodes.runtime.process import ContainerProcess, Plan
+from shoal.local.nodes.runtime.process import ContainerProcess, RunPlan
 from shoal.local.nodes.runtime.shim.output import Log
 from shoal.local.nodes.sandbox import nat, outside
 from shoal.local.nodes.sandbox.dns import resolv_conf
@@ -530,7 +530,7 @@ async def test_what_ends_before_anyone_looks_still_started(tmp_path: Path, monke
     """Both words of the shim may be there when the first is read."""
     process = ContainerProcess(tmp_path)
     monkeypatch.setattr(process, "_spawn", lambda plan, notify: os.write(notify, b"started\nexited\n"))
-    assert await process.start(Plan(argv=["true"], env={}))
+    assert await process.start(RunPlan(argv=["true"], env={}))
 
 
 async def test_a_crash_loop_counts_restarts_when_they_begin(plain: Machine) -> None:

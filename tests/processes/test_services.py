@@ -19,8 +19,8 @@ from shoal.local.nodes.agent.names import Names
 from shoal.local.nodes.runtime.names import hosts_text, service_lines
 from shoal.local.nodes.runtime.pod import PodRun
 from shoal.local.nodes.runtime.processes import ProcessRuntime
-from shoal.local.nodes.runtime.services import HostPort, host_ports, link_variables, service_views
-from shoal.local.nodes.sandbox.relays import Place
+from shoal.local.nodes.runtime.services import PublishedPort, host_ports, link_variables, service_views
+from shoal.local.nodes.sandbox.relays import RelayPlace
 from tests.controlplane.plane import free_ports
 from tests.patience import PATIENCE
 from tests.processes.conftest import Machine, pod, state, text
@@ -230,9 +230,9 @@ def test_a_host_port_is_asked_for_where_it_says() -> None:
         {"containerPort": 82},
     ]
     assert host_ports(made) == [
-        HostPort("", 8080, "TCP", ("10.1.2.3", 80)),
-        HostPort("127.0.0.9", 5353, "UDP", ("10.1.2.3", 53)),
-        HostPort("", 8081, "TCP", ("10.1.2.3", 81)),
+        PublishedPort("", 8080, "TCP", ("10.1.2.3", 80)),
+        PublishedPort("127.0.0.9", 5353, "UDP", ("10.1.2.3", 53)),
+        PublishedPort("", 8081, "TCP", ("10.1.2.3", 81)),
     ]
     assert host_ports({**made, "spec": {**made["spec"], "hostNetwork": True}}) == []
     assert host_ports({**made, "status": {"phase": "Succeeded", "podIP": "10.1.2.3"}}) == []
@@ -278,7 +278,7 @@ async def test_two_clusters_may_have_the_same_service_address(isolated: Machine,
         view = service_views([service("front", 8124, 18080, "10.96.7.8")], [web_pod("10.1.2.3")])
         for sandbox in (isolated.host.sandbox, other):
             await sandbox.publish(view)
-            assert sandbox._relayed.listens(Place("10.96.7.8", 8124))  # type: ignore[attr-defined]
+            assert sandbox._relayed.listens(RelayPlace("10.96.7.8", 8124))  # type: ignore[attr-defined]
     finally:
         await other.stop()
     assert json.dumps(isolated.host.sandbox.service_addresses) == '{"10.96.7.8": "10.96.7.8"}'

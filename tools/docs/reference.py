@@ -23,7 +23,7 @@ from shoal.cli.choices import cluster_settings, queue_settings, wrapper_settings
 from shoal.cli.main import shoal
 from shoal.controllers.ray.settings import Settings as RaySettings
 from shoal.local.settings import FILE_FIELDS
-from shoal.local.settings import Settings as MachineSettings
+from shoal.local.settings import LocalSettings as MachineSettings
 
 HERE = ROOT / "docs" / "reference"
 WRITTEN = "<!-- written by `make docs-reference`; change the source instead -->\n"

@@ -95,7 +95,7 @@ _PROBE: Json = {
 }
 
 
-class Admission:
+class WebhookReplica:
     """The server of one replica. `run` it in every replica, `keep` where the lease is held."""
 
     def __init__(

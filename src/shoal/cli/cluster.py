@@ -38,7 +38,7 @@ from shoal.local.nodes.sandbox import Sandbox, outside
 from shoal.local.nodes.sandbox.choose import choose_sandbox
 from shoal.local.nodes.sandbox.ownspace import OwnSpace
 from shoal.local.scheduler import Scheduler
-from shoal.local.settings import Settings
+from shoal.local.settings import LocalSettings
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
@@ -57,7 +57,7 @@ class LocalCluster:
     """`start` until ready, `run` until told to stop, `stop` leaves nothing running."""
 
     def __init__(
-        self, home: Home, settings: Settings, space: OwnSpace | None = None, audit_log: Path | None = None
+        self, home: Home, settings: LocalSettings, space: OwnSpace | None = None, audit_log: Path | None = None
     ) -> None:
         self.home = home
         self._space = space
@@ -228,7 +228,7 @@ def is_over(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def controllers(client: Client, settings: Settings, cluster: str, root_ca: str) -> dict[str, Part]:
+def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: str) -> dict[str, Part]:
     """What runs beside the API server, by name."""
     from shoal.controllers import ray
     from shoal.local import autoscaler, builtin
@@ -264,7 +264,7 @@ async def run_clusters(client: Client, settings: ClusterSettings) -> None:
     await ClusterController(client, settings).run()
 
 
-def wrapper_settings(settings: Settings) -> AppWrapperSettings:
+def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:
     """What was chosen about AppWrappers."""
     chosen = {
         "supply": settings.supply,

@@ -214,10 +214,10 @@ async def _run(
         leadership = Leadership(client, "shoal-controller", namespace, identity)
         admission = None
         if webhooks:
-            from shoal.cli.admission import Admission, certificate_hosts
+            from shoal.cli.admission import WebhookReplica, certificate_hosts
 
             hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
-            admission = Admission(client, namespace, hosts, as_creator=as_creator, supply=wrappers.supply)
+            admission = WebhookReplica(client, namespace, hosts, as_creator=as_creator, supply=wrappers.supply)
             parts = {"webhook certificate": admission.keep, **parts}
             health.require("webhook", admission.trouble)
 

@@ -13,7 +13,7 @@ from shoal.local.nodes.agent import Agent, NodeKeeper
 from shoal.local.nodes.agent.lookup import ApiSources
 from shoal.local.nodes.runtime import Runtime
 from shoal.local.nodes.runtime.devices import find_gpus
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.limits import find_limits
 from shoal.local.nodes.runtime.memorywatch import MemoryWatch
 from shoal.local.nodes.runtime.ownership import memory_directory
@@ -41,7 +41,7 @@ def make_agent(
         return shape.capacity if shape is not None else {}
 
     limits = find_limits(home.identity)
-    host = Host(
+    host = PodHost(
         directory=home.runtime,
         sandbox=sandbox,
         sources=ApiSources(client, allocatable, api, certificate, binds_claims=binds_claims),

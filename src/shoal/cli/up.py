@@ -27,7 +27,7 @@ from shoal.local.images import parse_mapping
 from shoal.local.load import check_base_load
 from shoal.local.nodes.sandbox import ownspace
 from shoal.local.nodes.sandbox.ownspace import OwnSpace
-from shoal.local.settings import Pool, Settings, check_names, parse_base_load, parse_node, parse_pool, read_file
+from shoal.local.settings import LocalSettings, Pool, check_names, parse_base_load, parse_node, parse_pool, read_file
 from shoal.local.shapes import NodeShape, RuntimeName
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def command(
     with flag("--name"):
         home = Home(name)
     with flag("--config"):
-        base = read_file(config) if config else Settings() if nodes or pools or base_load else _remembered(home)
+        base = read_file(config) if config else LocalSettings() if nodes or pools or base_load else _remembered(home)
     settings = _settings(base, nodes, pools, base_load, runtime, sandbox, images)
     plain = {"durability": durability, "supply": supply, "policy": policy, "preemption": preemption}
     settings = msgspec.structs.replace(settings, **{name: value for name, value in plain.items() if value is not None})
@@ -160,7 +160,7 @@ def command(
     asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log))
 
 
-def _own_space(home: Home, settings: Settings, port: int) -> OwnSpace | None:
+def _own_space(home: Home, settings: LocalSettings, port: int) -> OwnSpace | None:
     """Namespaces of our own for a user without rights, where they are allowed and were not refused."""
     if settings.sandbox == "loopback" or settings.runtime == "simulated" or machine.may_use_namespaces():
         return None
@@ -184,23 +184,23 @@ def _repair(home: Home) -> None:
     )
 
 
-def _remembered(home: Home) -> Settings:
+def _remembered(home: Home) -> LocalSettings:
     """What the last start chose: `shoal up` without a word about nodes resumes with the same ones."""
     try:
-        return msgspec.convert(home.remembered().get("settings") or {}, Settings)
+        return msgspec.convert(home.remembered().get("settings") or {}, LocalSettings)
     except msgspec.ValidationError:
-        return Settings()
+        return LocalSettings()
 
 
 def _settings(
-    chosen: Settings,
+    chosen: LocalSettings,
     nodes: tuple[str, ...],
     pools: tuple[str, ...],
     base_load: str,
     runtime: RuntimeName | None,
     sandbox: str | None,
     images: tuple[str, ...],
-) -> Settings:
+) -> LocalSettings:
     kind = runtime or chosen.runtime
     shapes = list(chosen.nodes)
     with flag("--node"):
@@ -233,7 +233,7 @@ def _first_node(shapes: list[NodeShape], pools: tuple[Pool, ...]) -> NodeShape |
     return NodeShape(name=DEFAULT_NODE, capacity=machine.capacity())
 
 
-def _warn_if_larger(settings: Settings) -> None:
+def _warn_if_larger(settings: LocalSettings) -> None:
     """Declared sizes are bookkeeping; say so when they exceed the machine."""
     real = [shape for shape in settings.nodes if shape.runtime == "process"]
     cpu = sum(quantity.amount("cpu", shape.capacity["cpu"]) for shape in real)
@@ -248,7 +248,7 @@ def _warn_if_larger(settings: Settings) -> None:
 
 async def _run(
     home: Home,
-    settings: Settings,
+    settings: LocalSettings,
     port: int,
     no_kubeconfig: bool,
     space: OwnSpace | None = None,

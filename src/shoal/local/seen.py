@@ -20,7 +20,7 @@ class SeenCondition(Part):
     message: str = ""
 
 
-class SeenStatus(Part):
+class TrackedStatus(Part):
     phase: str = ""
     conditions: tuple[SeenCondition, ...] | None = None
 
@@ -32,9 +32,9 @@ class SeenStatus(Part):
         return None
 
 
-class SeenPod(Object):
+class TrackedPod(Object):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
-    status: SeenStatus = SeenStatus()
+    status: TrackedStatus = TrackedStatus()
 
     @property
     def is_terminal(self) -> bool:

@@ -45,7 +45,7 @@ FILE_FIELDS = {
 }
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`nodes` empty means one node of this machine's own size."""
 
     nodes: tuple[NodeShape, ...] = ()
@@ -128,7 +128,7 @@ def parse_duration(text: str, name: str = "duration") -> float:
     raise BadInput(f"{name} {text!r} is not a duration; write 2s, 500ms or 1m")
 
 
-def check_names(settings: Settings) -> Settings:
+def check_names(settings: LocalSettings) -> LocalSettings:
     """No two nodes and no two pools of one name."""
     for what, names in (
         ("node", [shape.name for shape in settings.nodes]),
@@ -139,7 +139,7 @@ def check_names(settings: Settings) -> Settings:
     return settings
 
 
-def read_file(path: Path) -> Settings:
+def read_file(path: Path) -> LocalSettings:
     """A configuration file. Nodes and pools are written as the flags are, or as mappings of the same fields."""
     try:
         found = yaml.safe_load(path.read_text()) or {}
@@ -159,7 +159,7 @@ def read_file(path: Path) -> Settings:
         raise BadInput(f"{path}: {error}") from None
 
 
-def _settings(found: dict[str, Any]) -> Settings:
+def _settings(found: dict[str, Any]) -> LocalSettings:
     runtime: RuntimeName = _one_of(found.get("runtime") or "process", "runtime", ("process", "simulated"))
     nodes: list[NodeShape] = []
     for place, entry in _entries(found, "nodes"):
@@ -167,7 +167,7 @@ def _settings(found: dict[str, Any]) -> Settings:
     preemption = found.get("preemption") or False
     if not isinstance(preemption, bool):
         raise BadInput(f"preemption is {preemption!r}; write true or false")
-    return Settings(
+    return LocalSettings(
         nodes=tuple(nodes),
         pools=tuple(_at(place, parse_pool, entry, runtime) for place, entry in _entries(found, "pools")),
         base_load=_at("baseLoad", lambda: parse_base_load(_as_flag(found["baseLoad"])))

@@ -20,7 +20,7 @@ from shoal.local.apiserver import Server
 from shoal.local.apiserver.auth.authentication import Authenticator
 from shoal.local.apiserver.http.front import Front
 from shoal.local.apiserver.requests import body
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 from shoal.local.apiserver.storage.store import WriteFailed
 from shoal.local.apiserver.upkeep import Upkeep
 from tests.faults import proven
@@ -67,7 +67,7 @@ async def post(
 ) -> Response:
     answer = await server.handle(
         Request(method="POST", path=path, headers={"content-type": content}, body=data),
-        User("system:admin", ("system:masters",)),
+        RequestUser("system:admin", ("system:masters",)),
     )
     assert isinstance(answer, Response)
     return answer
@@ -99,7 +99,9 @@ async def test_answers_set_no_cookies_and_allow_no_other_origin(socket: Socket) 
 
 
 def _everyone_is_admin(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Authenticator, "user", lambda self, headers, certificate: User("system:admin", ("system:masters",)))
+    patch.setattr(
+        Authenticator, "user", lambda self, headers, certificate: RequestUser("system:admin", ("system:masters",))
+    )
 
 
 @proven(without=_everyone_is_admin)

@@ -30,9 +30,9 @@ from shoal.local.apiserver.http.front import Front
 from shoal.local.apiserver.primitives import patterns
 from shoal.local.apiserver.primitives.status import Refused
 from shoal.local.apiserver.primitives.values import same
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 from shoal.local.apiserver.streams import portforward, spdy, terminals
-from shoal.local.apiserver.verbs.subresources import LogOptions
+from shoal.local.apiserver.verbs.subresources import LogRequest
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.unit.apiserver.builders import WIDGET, config_map, pod, widget, widget_definition
@@ -223,7 +223,7 @@ class _Hours:
         await asyncio.sleep(0)
 
 
-async def _unfair(self: Fairness, user: User, work: Any) -> Any:
+async def _unfair(self: Fairness, user: RequestUser, work: Any) -> Any:
     return await work
 
 
@@ -237,24 +237,24 @@ async def test_f192_one_client_cannot_have_the_loop_to_itself() -> None:
     async def work() -> None:
         hours.elapsed += 0.1
 
-    hostile = [User(f"system:serviceaccount:red:{number}", ("system:serviceaccounts",)) for number in range(4)]
+    hostile = [RequestUser(f"system:serviceaccount:red:{number}", ("system:serviceaccounts",)) for number in range(4)]
     for turn in range(200):
         await fair.run(hostile[turn % 4], work())
     assert hours.elapsed >= (200 * 0.1 - fairness.BURST - 0.2) / fairness.SHARE
     before = hours.elapsed
-    await fair.run(User("system:serviceaccount:blue:bot"), work())
-    await fair.run(User("admin", ("system:masters",)), work())
+    await fair.run(RequestUser("system:serviceaccount:blue:bot"), work())
+    await fair.run(RequestUser("admin", ("system:masters",)), work())
     assert hours.elapsed - before == pytest.approx(0.2)
 
 
 async def test_what_one_client_has_under_way_is_bounded() -> None:
-    fair, user = Fairness(), User("mallory")
+    fair, user = Fairness(), RequestUser("mallory")
     async with _many(fair.request, user, fairness.MOST_REQUESTS):
         with pytest.raises(Refused) as refused:
             async with fair.request(user):
                 pass
         assert refused.value.code == 429 and refused.value.headers == {"retry-after": "1"}
-        async with fair.request(User("ann")):
+        async with fair.request(RequestUser("ann")):
             pass
     async with fair.request(user):
         pass
@@ -269,7 +269,7 @@ async def test_what_one_client_has_under_way_is_bounded() -> None:
 
 
 @asynccontextmanager
-async def _many(enter: Any, user: User, count: int) -> AsyncIterator[None]:
+async def _many(enter: Any, user: RequestUser, count: int) -> AsyncIterator[None]:
     held = [enter(user) for _ in range(count)]
     for one in held:
         await one.__aenter__()
@@ -280,7 +280,7 @@ async def _many(enter: Any, user: User, count: int) -> AsyncIterator[None]:
 
 async def test_only_time_on_the_loop_is_counted_and_a_failure_passes_through() -> None:
     hours = _Hours()
-    fair, user = Fairness(hours), User("ann")
+    fair, user = Fairness(hours), RequestUser("ann")
 
     async def work() -> str:
         hours.elapsed += 0.2
@@ -530,7 +530,7 @@ async def test_a_connection_that_stalls_is_ended_when_it_holds_up_others(monkeyp
 
 
 async def test_very_many_small_frames_are_read_in_time_that_grows_with_them() -> None:
-    wire = spdy.Connection(_Client().send_bytes)
+    wire = spdy.SpdyConnection(_Client().send_bytes)
     start = time.process_time()
     frames = sum(1 for _ in wire.receive(_data(1, b"") * 300_000 + b"\0\0"))
     assert frames == 300_000 and time.process_time() - start < 10
@@ -598,7 +598,7 @@ async def test_f194_logs_exec_and_attach_go_no_faster_than_they_are_read(server:
 async def _unread_log(server: Server, client: Client) -> None:
     produced, finished = 0, asyncio.Event()
 
-    async def log(pod: Json, asked: LogOptions) -> AsyncIterator[bytes]:
+    async def log(pod: Json, asked: LogRequest) -> AsyncIterator[bytes]:
         async def chunks() -> AsyncIterator[bytes]:
             nonlocal produced
             for _ in range(1000):

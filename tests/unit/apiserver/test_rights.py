@@ -25,7 +25,7 @@ from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver import Server
-from shoal.local.apiserver.admission.plugins import Admission
+from shoal.local.apiserver.admission.plugins import AdmissionPlugins
 from shoal.local.apiserver.auth import gate
 from shoal.local.apiserver.auth.authorization import Authorizer
 from shoal.local.apiserver.crd.serving import CustomKinds
@@ -199,12 +199,12 @@ async def test_a_pod_is_not_created_with_debuggers(server: Server, client: Clien
 
 
 def _unasked(patch: pytest.MonkeyPatch) -> None:
-    async def unseen(self: Admission, call: Any, part: Json) -> Json:
+    async def unseen(self: AdmissionPlugins, call: Any, part: Json) -> Json:
         call.asked = True
         return part
 
-    patch.setattr(Admission, "admit_part", unseen)
-    patch.setattr(Admission, "_changed", unseen)
+    patch.setattr(AdmissionPlugins, "admit_part", unseen)
+    patch.setattr(AdmissionPlugins, "_changed", unseen)
 
 
 @proven(without=_unasked)

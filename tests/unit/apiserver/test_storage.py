@@ -102,7 +102,7 @@ async def test_a_removed_and_recreated_name_is_followed_while_nothing_is_durable
 
 
 def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
-    def unwaited(self: Storage, collection: collections.Collection, record: collections.Record) -> None:
+    def unwaited(self: Storage, collection: collections.Collection, record: collections.StoredObject) -> None:
         real(self, collection, record)
 
     real = Storage._begin

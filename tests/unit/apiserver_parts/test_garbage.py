@@ -10,7 +10,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.local.apiserver.kinds import defaults
-from shoal.local.apiserver.kinds.resources import Version
+from shoal.local.apiserver.kinds.resources import ServedVersion
 from shoal.local.apiserver.patch import field_shapes, managed_fields, strategic_merge
 from shoal.local.apiserver.patch.errors import PatchError
 from shoal.local.apiserver.primitives import builtin_types
@@ -84,5 +84,5 @@ def test_nothing_falls_over(seed):
         except PatchError as refusal:
             assert refusal.message
         assert (stored, new) == before
-        assert table.row_of(SimpleNamespace(version=Version(kind)), new, 10**15)
+        assert table.row_of(SimpleNamespace(version=ServedVersion(kind)), new, 10**15)
     assert passed > 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api.kind import Kind
-from shoal.local.apiserver.kinds.resources import Registry, Resource, Version
+from shoal.local.apiserver.kinds.resources import Registry, Resource, ServedVersion
 from shoal.local.apiserver.openapi.documents import OpenApi
 from shoal.local.apiserver.storage.store import Storage
 
@@ -32,7 +32,7 @@ def registry():
 def thing(registry):
     kind = Kind("example.org", "v1", "Thing", "things")
     collection = registry.storage.collection("things.example.org")
-    return Resource({"v1": Version(kind, raw_schema=SCHEMA)}, "v1", collection, singular="thing", custom=True)
+    return Resource({"v1": ServedVersion(kind, raw_schema=SCHEMA)}, "v1", collection, singular="thing", custom=True)
 
 
 def references(value):

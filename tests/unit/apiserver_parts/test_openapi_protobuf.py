@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shoal.api.kind import Kind
-from shoal.local.apiserver.kinds.resources import Registry, Resource, Version
+from shoal.local.apiserver.kinds.resources import Registry, Resource, ServedVersion
 from shoal.local.apiserver.openapi.documents import OpenApi
 from shoal.local.apiserver.openapi.protobuf import encode
 from shoal.local.apiserver.primitives.status import Refused
@@ -47,7 +47,7 @@ def api_with(thing: dict[str, Any]) -> OpenApi:
     registry = Registry(Storage(None))
     kind = Kind("example.org", "v1", "Thing", "things")
     collection = registry.storage.collection("things.example.org")
-    versions = {"v1": Version(kind, raw_schema=thing)}
+    versions = {"v1": ServedVersion(kind, raw_schema=thing)}
     registry.add(Resource(versions, "v1", collection, singular="thing", custom=True))
     return OpenApi(registry)
 

@@ -10,7 +10,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
-from shoal.local.apiserver.kinds.resources import Column, Version
+from shoal.local.apiserver.kinds.resources import PrinterColumn, ServedVersion
 from shoal.local.apiserver.primitives import jsonpath
 from shoal.local.apiserver.tables.cells import duration
 from shoal.local.apiserver.tables.table import columns_of, row_of
@@ -21,7 +21,7 @@ CUSTOM = Kind("ray.io", "v1", "RayJob", "rayjobs")
 
 
 def cells(kind, item, columns=None):
-    call = SimpleNamespace(version=Version(kind, columns=columns))
+    call = SimpleNamespace(version=ServedVersion(kind, columns=columns))
     names = [column["name"] for column in columns_of(call)]
     return dict(zip(names, row_of(call, item, NOW), strict=True))
 
@@ -171,14 +171,14 @@ def test_built_in_columns(kind, item, expected):
 
 def test_printer_columns():
     columns = [
-        Column("Status", "string", ".status.phase"),
-        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Replicas", "integer", ".spec.replicas"),
-        Column("Since", "date", ".metadata.creationTimestamp"),
-        Column("Absent", "string", ".status.absent[0]"),
-        Column("Broken", "string", "[["),
-        Column("Flag", "boolean", ".spec.flag"),
-        Column("Tree", "string", ".spec.tree"),
+        PrinterColumn("Status", "string", ".status.phase"),
+        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Replicas", "integer", ".spec.replicas"),
+        PrinterColumn("Since", "date", ".metadata.creationTimestamp"),
+        PrinterColumn("Absent", "string", ".status.absent[0]"),
+        PrinterColumn("Broken", "string", "[["),
+        PrinterColumn("Flag", "boolean", ".spec.flag"),
+        PrinterColumn("Tree", "string", ".spec.tree"),
     ]
     item = thing(
         {"replicas": 3, "flag": True, "tree": {"a": [1]}},
@@ -207,7 +207,7 @@ def test_an_odd_object_shows_its_name():
 
 
 def test_wide_columns_are_marked():
-    wide = {c["name"]: c["priority"] for c in columns_of(SimpleNamespace(version=Version(kinds.POD)))}
+    wide = {c["name"]: c["priority"] for c in columns_of(SimpleNamespace(version=ServedVersion(kinds.POD)))}
     assert (wide["Status"], wide["Node"]) == (0, 1)
 
 

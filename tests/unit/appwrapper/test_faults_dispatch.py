@@ -202,7 +202,7 @@ def leaves_what_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(Objects, "remove", nothing)
-    monkeypatch.setattr("shoal.local.builtin.collector.Collector.run", _sleeps_for_ever)
+    monkeypatch.setattr("shoal.local.builtin.collector.GarbageCollector.run", _sleeps_for_ever)
 
 
 async def _sleeps_for_ever(self: object) -> None:

@@ -11,7 +11,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.local.builtin import pods
-from shoal.local.builtin.workbench import Workbench
+from shoal.local.builtin.context import WorkloadContext
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE
@@ -32,11 +32,11 @@ async def test_f123_a_set_of_thousands_grows_by_pieces(
     asked: list[int] = []
     seen = asyncio.Event()
 
-    async def create_pods(self: Workbench, owner: Json, bodies: list[Json]) -> None:
+    async def create_pods(self: WorkloadContext, owner: Json, bodies: list[Json]) -> None:
         asked.append(len(bodies))
         seen.set()
 
-    monkeypatch.setattr(Workbench, "create_pods", create_pods)
+    monkeypatch.setattr(WorkloadContext, "create_pods", create_pods)
     template: Any = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     if kind is kinds.JOB:
         template["spec"]["restartPolicy"] = "Never"

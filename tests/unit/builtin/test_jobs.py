@@ -6,7 +6,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.local.builtin import job_rules as rules
-from shoal.local.builtin.jobs import Jobs
+from shoal.local.builtin.jobs import JobController
 from tests.faults import proven
 from tests.unit.builtin.objects import job, pods_of, report, template
 
@@ -136,7 +136,7 @@ async def test_pods_that_go_by_suspension_have_not_failed(cluster):
 
 
 def sees_no_strays(monkeypatch):
-    monkeypatch.setattr(Jobs, "_is_stray", lambda self, pod: False)
+    monkeypatch.setattr(JobController, "_is_stray", lambda self, pod: False)
 
 
 @proven(without=sees_no_strays)

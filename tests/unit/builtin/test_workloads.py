@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
-from shoal.local.builtin.rollout import Share, next_scale, rescaled
+from shoal.local.builtin.rollout import RolloutShare, next_scale, rescaled
 from tests.unit.builtin.objects import container, pods_of, report_all, template, workload
 
 
@@ -150,17 +150,17 @@ RECREATE = {"replicas": 4, "strategy": {"type": "Recreate"}}
 @pytest.mark.parametrize(
     "spec, current, old, left, sizes",
     [
-        (ROLLING, Share(0, 0), [], False, {None: 4}),
-        (ROLLING, Share(0, 0), [Share(4, 4)], True, {None: 1, 0: 3}),
-        (SURGE, Share(0, 0), [Share(4, 4)], True, {None: 1}),
-        (SURGE, Share(1, 0), [Share(4, 4)], True, {}),
-        (SURGE, Share(1, 1), [Share(4, 4)], True, {0: 3}),
-        (SURGE, Share(4, 4), [Share(1, 1)], True, {0: 0}),
-        (ROLLING, Share(1, 0), [Share(4, 2)], True, {0: 3}),  # what is not available goes first
-        (ROLLING, Share(6, 6), [], False, {None: 4}),
-        (RECREATE, Share(0, 0), [Share(4, 4)], True, {0: 0}),
-        (RECREATE, Share(0, 0), [Share(0, 0)], True, {}),
-        (RECREATE, Share(0, 0), [Share(0, 0)], False, {None: 4}),
+        (ROLLING, RolloutShare(0, 0), [], False, {None: 4}),
+        (ROLLING, RolloutShare(0, 0), [RolloutShare(4, 4)], True, {None: 1, 0: 3}),
+        (SURGE, RolloutShare(0, 0), [RolloutShare(4, 4)], True, {None: 1}),
+        (SURGE, RolloutShare(1, 0), [RolloutShare(4, 4)], True, {}),
+        (SURGE, RolloutShare(1, 1), [RolloutShare(4, 4)], True, {0: 3}),
+        (SURGE, RolloutShare(4, 4), [RolloutShare(1, 1)], True, {0: 0}),
+        (ROLLING, RolloutShare(1, 0), [RolloutShare(4, 2)], True, {0: 3}),  # what is not available goes first
+        (ROLLING, RolloutShare(6, 6), [], False, {None: 4}),
+        (RECREATE, RolloutShare(0, 0), [RolloutShare(4, 4)], True, {0: 0}),
+        (RECREATE, RolloutShare(0, 0), [RolloutShare(0, 0)], True, {}),
+        (RECREATE, RolloutShare(0, 0), [RolloutShare(0, 0)], False, {None: 4}),
     ],
 )
 def test_each_step_of_a_rollout(spec, current, old, left, sizes):
@@ -170,15 +170,15 @@ def test_each_step_of_a_rollout(spec, current, old, left, sizes):
 @pytest.mark.parametrize(
     "spec, current, old, sizes",
     [
-        (ROLLING, Share(2, 2), [], {None: 4}),
-        (ROLLING, None, [Share(0, 0), Share(2, 2)], {1: 4}),  # paused before the new set was made
-        (ROLLING, None, [Share(0, 0), Share(0, 0)], {1: 4}),  # the newest of those that have nothing
-        (ROLLING, Share(4, 4), [Share(2, 2)], {0: 0}),
-        ({**ROLLING, "replicas": 9}, Share(2, 0, 5), [Share(3, 3, 5)], {None: 4, 0: 6}),
-        ({**ROLLING, "replicas": 30}, Share(5, 0, 13), [Share(8, 8, 13)], {None: 12, 0: 19}),
-        ({**ROLLING, "replicas": 1}, Share(2, 0, 5), [Share(3, 3, 5)], {None: 1, 0: 1}),
-        ({**ROLLING, "replicas": 0}, Share(2, 0, 5), [Share(3, 3, 5)], {None: 0, 0: 0}),
-        (RECREATE, Share(2, 0), [Share(3, 3)], {}),
+        (ROLLING, RolloutShare(2, 2), [], {None: 4}),
+        (ROLLING, None, [RolloutShare(0, 0), RolloutShare(2, 2)], {1: 4}),  # paused before the new set was made
+        (ROLLING, None, [RolloutShare(0, 0), RolloutShare(0, 0)], {1: 4}),  # the newest of those that have nothing
+        (ROLLING, RolloutShare(4, 4), [RolloutShare(2, 2)], {0: 0}),
+        ({**ROLLING, "replicas": 9}, RolloutShare(2, 0, 5), [RolloutShare(3, 3, 5)], {None: 4, 0: 6}),
+        ({**ROLLING, "replicas": 30}, RolloutShare(5, 0, 13), [RolloutShare(8, 8, 13)], {None: 12, 0: 19}),
+        ({**ROLLING, "replicas": 1}, RolloutShare(2, 0, 5), [RolloutShare(3, 3, 5)], {None: 1, 0: 1}),
+        ({**ROLLING, "replicas": 0}, RolloutShare(2, 0, 5), [RolloutShare(3, 3, 5)], {None: 0, 0: 0}),
+        (RECREATE, RolloutShare(2, 0), [RolloutShare(3, 3)], {}),
     ],
 )
 def test_a_new_number_in_the_middle_of_a_rollout_is_shared_out(spec, current, old, sizes):

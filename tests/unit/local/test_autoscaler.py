@@ -13,12 +13,12 @@ from shoal.api.node_pools import NAME, NAMESPACE, published
 from shoal.local.autoscaler import Autoscaler, autoscaler, requests
 from shoal.local.nodes.runtime.simulated import RUN_SECONDS
 from shoal.local.scheduler import bookings
-from shoal.local.settings import Pool, Settings
+from shoal.local.settings import LocalSettings, Pool
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.unit.local.parts import ATOMIC, CHECK, CONSUME, GPU, QUEUED, Cluster, condition, message, phase
 
-SETTINGS = Settings(pools=(GPU,), idle_seconds=0.3)
+SETTINGS = LocalSettings(pools=(GPU,), idle_seconds=0.3)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_restart_goes_on_with_what_was_booked(cluster: Cluster) -> None:
     """The booking is written before a node is asked for: the next autoscaler brings the same nodes, no others."""
     await cluster.nodes("2")
     slow = msgspec.structs.replace(GPU, delay=3600.0)
-    await cluster.begin(cluster.scheduler, Autoscaler(cluster.client, Settings(pools=(slow,)), "test"))
+    await cluster.begin(cluster.scheduler, Autoscaler(cluster.client, LocalSettings(pools=(slow,)), "test"))
     await cluster.ask("job", 2)
     await cluster.see(PROVISIONING_REQUEST, "job", "default", lambda found: "0 of 2" in message(found, "Provisioned"))
     await cluster.end(cluster.tasks.pop())
@@ -283,14 +283,14 @@ async def test_a_pending_gang_grows_a_pool_whole_or_not_at_all(scaled: Cluster) 
 
 async def test_devices_are_not_spent_on_pods_that_do_not_ask_for_them(cluster: Cluster) -> None:
     plain = Pool(name="plain", capacity={"cpu": "2", "memory": "8Gi"}, most=5, delay=0.01, runtime="simulated")
-    settings = Settings(pools=(GPU, plain))
+    settings = LocalSettings(pools=(GPU, plain))
     await cluster.begin(cluster.scheduler, Autoscaler(cluster.client, settings, "test"))
     await cluster.pod("a", cpu="2")
     assert await cluster.bound("a") == "plain-0"
 
 
 async def test_a_pool_keeps_its_least(cluster: Cluster) -> None:
-    settings = Settings(pools=(msgspec.structs.replace(GPU, least=2),), idle_seconds=0.1)
+    settings = LocalSettings(pools=(msgspec.structs.replace(GPU, least=2),), idle_seconds=0.1)
     await cluster.begin(Autoscaler(cluster.client, settings, "test"))
 
     async def both() -> bool:
@@ -331,7 +331,7 @@ def test_conditions_keep_their_times_until_their_status_changes() -> None:
 
 async def test_a_node_that_is_about_to_go_takes_nobody_new_and_stays_for_who_came_before(cluster: Cluster) -> None:
     """The taint goes on first. A pod that was bound at that very moment keeps its node, and the taint comes off."""
-    settings = Settings(pools=(GPU,), idle_seconds=0.2)
+    settings = LocalSettings(pools=(GPU,), idle_seconds=0.2)
     await cluster.node("gpu-0", capacity=GPU.capacity, labels={"shoal.dev/pool": "gpu"})
     taints = {"spec": {"taints": [autoscaler.LEAVING]}}
     await cluster.client.patch(NODE, "gpu-0", None, taints)
@@ -343,7 +343,7 @@ async def test_a_node_that_is_about_to_go_takes_nobody_new_and_stays_for_who_cam
 
 
 async def test_pods_of_daemon_sets_keep_no_node(cluster: Cluster) -> None:
-    settings = Settings(pools=(GPU,), idle_seconds=0.2)
+    settings = LocalSettings(pools=(GPU,), idle_seconds=0.2)
     await cluster.node("gpu-0", capacity=GPU.capacity, labels={"shoal.dev/pool": "gpu"})
     made = await cluster.pod("log-collector", nodeName="gpu-0")
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "some-uid", "controller": True}

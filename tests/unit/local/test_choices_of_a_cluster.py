@@ -17,7 +17,7 @@ from shoal.errors import BadInput, ShoalError
 from shoal.local import kubeconfigs
 from shoal.local.apiserver import Server
 from shoal.local.home import Home
-from shoal.local.settings import Settings, read_file
+from shoal.local.settings import LocalSettings, read_file
 from tests.faults import proven
 
 
@@ -169,7 +169,7 @@ async def test_a_start_that_comes_second_takes_nothing_from_the_first(
         home.write_running(ready=True)
         before = (tmp_path / "kubeconfig").read_text()
         with pytest.raises(ShoalError, match="is in use by process"):
-            await up._run(home, Settings(), 0, no_kubeconfig=False)
+            await up._run(home, LocalSettings(), 0, no_kubeconfig=False)
         assert home.running() is not None and (tmp_path / "kubeconfig").read_text() == before
     finally:
         await first.stop()
@@ -204,7 +204,7 @@ def test_f161_a_node_that_was_removed_stays_away_until_nodes_are_declared_again(
 ) -> None:
     """F161: a declared node is removed by hand, and the cluster is started again without a word about nodes. Holds: it
     stays removed; it is back once nodes are declared again."""
-    started: list[Settings] = []
+    started: list[LocalSettings] = []
     monkeypatch.setattr(up, "_warn_if_larger", started.append)
     monkeypatch.setattr(up, "_run", lambda *given, **more: None)
     monkeypatch.setattr("shoal.cli.up.asyncio.run", lambda work: None)

@@ -17,7 +17,7 @@ from shoal.kube.transport import Request, Response, Stream
 from shoal.local.scheduler import Scheduler
 from shoal.local.scheduler.families import Families
 from shoal.local.scheduler.groups import Group, order
-from shoal.local.seen import SeenPod
+from shoal.local.seen import TrackedPod
 from tests.faults import proven
 from tests.unit.local.parts import Cluster, phase, waiting_message
 
@@ -450,7 +450,7 @@ async def test_f158_missing_pods_of_a_gang_go_before_anything_new(cluster: Clust
 def was_whole_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     forget = Scheduler._forget
 
-    def remembers(self: Scheduler, key: Key, pod: SeenPod) -> None:
+    def remembers(self: Scheduler, key: Key, pod: TrackedPod) -> None:
         whole = set(self._whole)
         forget(self, key, pod)
         self._whole |= {one for one in whole if self._members.get(one)}

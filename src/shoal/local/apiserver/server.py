@@ -20,13 +20,13 @@ from shoal.errors import ShoalError
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.transport import Request, Response, Transport
 from shoal.local.apiserver import bootstrap
-from shoal.local.apiserver.admission.plugins import Admission
-from shoal.local.apiserver.admission.quota_status import QuotaStatus
+from shoal.local.apiserver.admission.plugins import AdmissionPlugins
+from shoal.local.apiserver.admission.quota_status import QuotaUsage
 from shoal.local.apiserver.admission.webhooks import Webhooks
 from shoal.local.apiserver.auth import gate
 from shoal.local.apiserver.auth.authentication import ADMIN, Authenticator, impersonated, with_authenticated
 from shoal.local.apiserver.auth.authorization import MASTERS, Action, Authorizer, denied
-from shoal.local.apiserver.auth.certificates import Identity
+from shoal.local.apiserver.auth.certificates import ServerIdentity
 from shoal.local.apiserver.auth.kubeconfig import dialled, kubeconfig
 from shoal.local.apiserver.auth.reviews import Reviews
 from shoal.local.apiserver.auth.tokens import Tokens
@@ -34,7 +34,7 @@ from shoal.local.apiserver.crd.conversion import Converter
 from shoal.local.apiserver.crd.serving import CustomKinds
 from shoal.local.apiserver.http import heavy
 from shoal.local.apiserver.http.audit import AuditLog
-from shoal.local.apiserver.http.discovery import KUBERNETES_VERSION, Discovery
+from shoal.local.apiserver.http.discovery import KUBERNETES_VERSION, DiscoveryDocuments
 from shoal.local.apiserver.http.front import Front
 from shoal.local.apiserver.http.inprocess import LocalTransport
 from shoal.local.apiserver.http.presentation import PLAIN, Presenter, negotiate
@@ -56,18 +56,18 @@ from shoal.local.apiserver.requests import route as routes
 from shoal.local.apiserver.requests.body import MOST_BYTES
 from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, object_answer
 from shoal.local.apiserver.requests.hooks import HookCaller
-from shoal.local.apiserver.requests.route import Route, User
+from shoal.local.apiserver.requests.route import RequestUser, Route
 from shoal.local.apiserver.storage.store import Durability, Storage, WriteFailed
 from shoal.local.apiserver.streams import portforward, terminals
 from shoal.local.apiserver.streams.portforward import Connect
 from shoal.local.apiserver.streams.terminals import Start
 from shoal.local.apiserver.upkeep import Upkeep
 from shoal.local.apiserver.validation.checks import Checks
-from shoal.local.apiserver.verbs.deleting import Deleter
-from shoal.local.apiserver.verbs.reading import Reader
+from shoal.local.apiserver.verbs.deleting import DeleteVerbs
+from shoal.local.apiserver.verbs.reading import ReadVerbs
 from shoal.local.apiserver.verbs.subresources import LogSource, Subresources, Terminal
 from shoal.local.apiserver.verbs.system_writes import SystemWrites
-from shoal.local.apiserver.verbs.writing import Writer
+from shoal.local.apiserver.verbs.writing import WriteVerbs
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Server:
         self._audit = AuditLog(Path(audit_log), self.clock) if audit_log else None
         self._fronts: list[Front] = []
         self._upkeep: Upkeep | None = None
-        self._quota_status: QuotaStatus | None = None
+        self._quota_status: QuotaUsage | None = None
         self.address: tuple[str, int] | None = None
         self.ready = False
 
@@ -117,7 +117,7 @@ class Server:
             raise
 
     async def _start(self) -> None:
-        self.identity = Identity(self.directory, self.hosts)
+        self.identity = ServerIdentity(self.directory, self.hosts)
         self.registry = Registry(self.storage)
         self.authorizer = Authorizer(self.registry)
         self.tokens = Tokens(self.registry, self.clock, self.identity.token_key)
@@ -127,7 +127,7 @@ class Server:
         self.webhooks = Webhooks(self.registry, self.hook_caller, checks.settle)
         self.converter = Converter(self.hook_caller)
         self.custom_kinds = CustomKinds(self.storage, self.registry, self.clock)
-        self.admission = Admission(
+        self.admission = AdmissionPlugins(
             self.registry,
             self.chance,
             self.webhooks,
@@ -135,12 +135,12 @@ class Server:
             self.authorizer,
             extended_resource_toleration=self._extended_resource_toleration,
         )
-        self.reader = Reader(self.storage, self.clock, self.converter.encoded)
-        self.writer = Writer(self.storage, self.clock, self.chance, self.admission, checks, self.converter)
-        self.deleter = Deleter(self.storage, self.clock, self.admission, self.converter)
+        self.reader = ReadVerbs(self.storage, self.clock, self.converter.encoded)
+        self.writer = WriteVerbs(self.storage, self.clock, self.chance, self.admission, checks, self.converter)
+        self.deleter = DeleteVerbs(self.storage, self.clock, self.admission, self.converter)
         self.subresources = Subresources(self.registry, self.clock, self.writer, self.deleter, self.tokens)
         self.reviews = Reviews(self.authorizer, self.authenticator)
-        self.discovery = Discovery(self.registry)
+        self.discovery = DiscoveryDocuments(self.registry)
         self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
         self.beside = heavy.Beside()
@@ -152,7 +152,7 @@ class Server:
         await asyncio.gather(*(system.ensure(obj) for obj in bootstrap.objects(self.registry)))  # one commit for all
         self._upkeep = Upkeep(self.storage, self.registry, self.clock)
         self._upkeep.start()
-        self._quota_status = QuotaStatus(self.registry, system.write_quota_status)
+        self._quota_status = QuotaUsage(self.registry, system.write_quota_status)
         self._quota_status.start()
         self.ready = True
 
@@ -190,7 +190,7 @@ class Server:
 
     def transport(self, user: str = ADMIN, groups: tuple[str, ...] = (MASTERS,)) -> Transport:
         """The same server without sockets, as this user."""
-        return LocalTransport(self, with_authenticated(User(user, tuple(groups))))
+        return LocalTransport(self, with_authenticated(RequestUser(user, tuple(groups))))
 
     def write_kubeconfig(
         self,
@@ -241,13 +241,13 @@ class Server:
 
     # --- requests
 
-    async def handle(self, request: Request, user: User | None) -> Answer:
+    async def handle(self, request: Request, user: RequestUser | None) -> Answer:
         """Answer one request. Header names are in lower case. Never raises for anything that a client sent."""
         if self._audit is None:
             return await self._safely(request, user)
         return await self._audit.around(request, user, partial(self._safely, request, user))
 
-    async def _safely(self, request: Request, user: User | None) -> Answer:
+    async def _safely(self, request: Request, user: RequestUser | None) -> Answer:
         try:
             try:
                 return await self._answer(request, user)
@@ -261,7 +261,7 @@ class Server:
             log.exception("%s %s failed", request.method, request.path)
             return _refused(internal(f"{type(error).__name__}: {error}"))
 
-    async def _answer(self, request: Request, user: User | None) -> Answer:
+    async def _answer(self, request: Request, user: RequestUser | None) -> Answer:
         if request.path in PUBLIC_PATHS and request.method in ("GET", "HEAD"):
             return self._public(request)
         if user is None:
@@ -332,7 +332,7 @@ class Server:
             return Response(500, {"content-type": "text/plain"}, (self.storage.broken or "not ready").encode())
         return Response(200, {"content-type": "text/plain; charset=utf-8"}, b"ok")
 
-    def _document(self, request: Request, user: User) -> Answer:
+    def _document(self, request: Request, user: RequestUser) -> Answer:
         """Discovery and other paths that are no resources."""
         action = Action("get" if request.method in ("GET", "HEAD") else request.method.lower(), path=request.path)
         if not self.authorizer.allowed(user, action):

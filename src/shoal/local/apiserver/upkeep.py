@@ -15,7 +15,7 @@ from shoal.errors import BadInput
 from shoal.kube.clock import Clock
 from shoal.local.apiserver.kinds.resources import Registry
 from shoal.local.apiserver.requests.call import decoded
-from shoal.local.apiserver.storage.collection import Collection, Record
+from shoal.local.apiserver.storage.collection import Collection, StoredObject
 from shoal.local.apiserver.storage.store import Storage, WriteFailed
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Upkeep:
             await self._remove(events.collection, record)
         await self.storage.shrink()
 
-    def _expired(self, records: list[Record]) -> list[Record]:
+    def _expired(self, records: list[StoredObject]) -> list[StoredObject]:
         now = self.clock.now()
         oldest_first = sorted(records, key=lambda record: record.revision)
         surplus = len(records) - MOST_EVENTS
@@ -87,7 +87,7 @@ class Upkeep:
             if index < surplus or now - _last_seen(record, now) > EVENT_LIFE
         ]
 
-    async def _remove(self, collection: Collection, record: Record) -> None:
+    async def _remove(self, collection: Collection, record: StoredObject) -> None:
         if collection.head(record.namespace, record.name) is not record:
             return
         revision = self.storage.next_revision()
@@ -96,7 +96,7 @@ class Upkeep:
         await self.storage.remove(collection, record, revision, msgspec.json.encode(last))
 
 
-def _last_seen(record: Record, now: int) -> int:
+def _last_seen(record: StoredObject, now: int) -> int:
     times = msgspec.json.decode(record.raw, type=_Times)
     for text in (times.last_timestamp, times.event_time, times.metadata.creation_timestamp):
         if text:

@@ -25,10 +25,9 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import KubeError, NotFound
 from shoal.kube.events import Recorder
 from shoal.local.autoscaler import requests
-from shoal.local.autoscaler.census import Census
 from shoal.local.autoscaler.fitting import (
-    Growth,
     Later,
+    PoolGrowth,
     booking,
     charge,
     could_ever,
@@ -38,11 +37,12 @@ from shoal.local.autoscaler.fitting import (
     place_with,
     pool_fact,
 )
-from shoal.local.autoscaler.pools import Pools, pool_of
+from shoal.local.autoscaler.pools import NodePools, pool_of
 from shoal.local.autoscaler.publishing import Publisher
+from shoal.local.autoscaler.tally import PodTally
 from shoal.local.scheduler.groups import alike, group_key, shape_key
-from shoal.local.seen import SeenPod
-from shoal.local.settings import Settings
+from shoal.local.seen import TrackedPod
+from shoal.local.settings import LocalSettings
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +55,18 @@ LEAVING = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
 class Autoscaler:
     """`cluster` is the name of the agent that will serve the nodes."""
 
-    def __init__(self, client: Client, settings: Settings, cluster: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, client: Client, settings: LocalSettings, cluster: str, *, clock: Clock | None = None) -> None:
         self._client = client
         self._idle_seconds, self._booking_seconds = settings.idle_seconds, settings.booking_seconds
         self._clock: Clock = clock or SystemClock()
-        self._pools = Pools(settings.pools, client, cluster, self._clock)
+        self._pools = NodePools(settings.pools, client, cluster, self._clock)
         self._publisher = Publisher(client)
         self._recorder = Recorder(client, "cluster-autoscaler", clock=self._clock)
         self.requests: Cache[Json] = Cache(client, PROVISIONING_REQUEST, dict, clock=self._clock)
         self._templates: Cache[Json] = Cache(client, POD_TEMPLATE, dict, clock=self._clock)
         self._nodes: Cache[Json] = Cache(client, NODE, dict, clock=self._clock)
-        self._pods: Cache[SeenPod] = Cache(client, POD, SeenPod, clock=self._clock)
-        self._census = Census()
+        self._pods: Cache[TrackedPod] = Cache(client, POD, TrackedPod, clock=self._clock)
+        self._tally = PodTally()
         self._lost: set[Key] = set()
         self._idle_since: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -80,7 +80,7 @@ class Autoscaler:
                     tasks.create_task(cache.run())
                 for cache in caches:
                     await cache.synced.wait()
-                self._pods.subscribe(self._census.changed)
+                self._pods.subscribe(self._tally.changed)
                 self._nodes.subscribe(self._node_changed)
                 for cache in caches:
                     cache.subscribe(self._changed)
@@ -103,7 +103,7 @@ class Autoscaler:
         """A node that vanished under the pods of a request took their capacity with it."""
         if change.new is None:
             for request in self.requests.list():
-                if self._census.has_living_consumers(request, change.key.name):
+                if self._tally.has_living_consumers(request, change.key.name):
                     self._lost.add(_key(request))
 
     async def look(self) -> None:
@@ -167,7 +167,7 @@ class Autoscaler:
         only_looks = requests.class_of(request) == CHECK_CAPACITY
         room, namespace = self._room(), _key(request).namespace
         answer = growth_for(wanted, namespace, [] if only_looks else self._pools.sizes(), room)
-        if isinstance(answer, Growth):
+        if isinstance(answer, PoolGrowth):
             new = self._new(answer.nodes)
             placement = place_with(wanted, namespace, self._pools.by_name, new, room)
             if placement is not None:
@@ -215,7 +215,7 @@ class Autoscaler:
     async def _watch_provisioned(self, request: Json, held: Booking | None) -> None:
         """A booking ends when its pods are bound; one that waits too long is given back, a lost one is said to be."""
         key = _key(request)
-        left = [] if held is None else unused(held, self._census.consumers(request))
+        left = [] if held is None else unused(held, self._tally.consumers(request))
         gone = sorted({place.node for place in left if self._nodes.get(Key("", place.node)) is None})
         if gone or key in self._lost:
             self._lost.discard(key)
@@ -264,7 +264,7 @@ class Autoscaler:
         """As a cluster autoscaler: pods that no node takes, gang by gang, may make a pool grow."""
         groups: dict[str, list[Json]] = {}
         if self._pools.by_name:
-            for uid, seen in self._census.turned_away.items():
+            for uid, seen in self._tally.turned_away.items():
                 pod = seen.opened()
                 groups.setdefault(group_key(pod) or uid, []).append(pod)
         if not groups:
@@ -280,12 +280,12 @@ class Autoscaler:
             except BadInput as error:
                 log.debug("pod %s is left out: %s", members[0]["metadata"]["name"], error)
                 continue
-            if isinstance(answer, Growth):
+            if isinstance(answer, PoolGrowth):
                 self._grow(answer, sets, members, room)
             else:
                 hopeless.add(shape)
 
-    def _grow(self, answer: Growth, sets: list[PodSet], members: list[Json], room: Room) -> None:
+    def _grow(self, answer: PoolGrowth, sets: list[PodSet], members: list[Json], room: Room) -> None:
         namespace = members[0]["metadata"].get("namespace", "")
         new = self._new(answer.nodes)
         placement = place_with(sets, namespace, self._pools.by_name, new, room)
@@ -313,7 +313,7 @@ class Autoscaler:
                 continue
             spare = self._pools.size(pool) > self._pools.by_name[pool].least
             leaves = LEAVING in (node["spec"].get("taints") or ())
-            if not spare or name in booked or not self._census.is_empty(name):
+            if not spare or name in booked or not self._tally.is_empty(name):
                 self._idle_since.pop(name, None)
                 if leaves:
                     await self._taint(node, [one for one in node["spec"]["taints"] if one != LEAVING])
@@ -359,12 +359,12 @@ class Autoscaler:
 
     def _new(self, nodes: dict[str, int]) -> dict[str, str]:
         """Names for so many new nodes, each with its pool."""
-        taken = self._census.names()
+        taken = self._tally.names()
         return {name: pool for pool, count in nodes.items() for name in self._pools.new_names(pool, count, taken)}
 
     def _room(self) -> Room:
         """What is there and what is on its way, less pods and bookings."""
-        room = free_room(self._nodes.list(), self._census.bound.values(), self._booked())
+        room = free_room(self._nodes.list(), self._tally.bound.values(), self._booked())
         for name, pool in self._pools.coming.items():
             room.set_node(pool_fact(self._pools.by_name[pool], name))
         return room
@@ -374,7 +374,7 @@ class Autoscaler:
             place
             for request in self.requests.list()
             if (held := booking_of(request)) is not None
-            for place in unused(held, self._census.consumers(request))
+            for place in unused(held, self._tally.consumers(request))
         ]
 
 
@@ -390,6 +390,6 @@ def _reference(request: Json) -> Json:
     return {**request, "apiVersion": PROVISIONING_REQUEST.api_version, "kind": "ProvisioningRequest"}
 
 
-async def run(client: Client, settings: Settings, cluster: str, clock: Clock | None = None) -> None:
+async def run(client: Client, settings: LocalSettings, cluster: str, clock: Clock | None = None) -> None:
     """Autoscale until cancelled."""
     await Autoscaler(client, settings, cluster, clock=clock).run()

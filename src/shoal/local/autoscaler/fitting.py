@@ -26,7 +26,7 @@ class BoundPod(msgspec.Struct, frozen=True):
     ports: tuple[HostPort, ...] = ()
 
 
-class Growth(msgspec.Struct, frozen=True):
+class PoolGrowth(msgspec.Struct, frozen=True):
     """The answer: so many more nodes of each pool; none at all where there is room already."""
 
     nodes: dict[str, int]
@@ -90,15 +90,15 @@ def booking(pod_sets: Sequence[PodSet], placement: Placement, new: dict[str, str
 
 def growth_for(
     pod_sets: Sequence[PodSet], namespace: str, pools: Sequence[tuple[Pool, int]], room: Room
-) -> Growth | Never | Later:
+) -> PoolGrowth | Never | Later:
     """The smallest growth after which all pods fit together: of one pool if one can do it, without devices that nobody
     asked for, else of several. `pools` come with their present sizes; `room` is left as it was."""
     gang = as_gang(pod_sets, namespace)
     if isinstance(place(gang, room, say_why=False), Placement):
-        return Growth({})
+        return PoolGrowth({})
     found = _wanting(gang, [(pool, pool.most - size) for pool, size in pools], room)
     if found is not None:
-        return Growth(found.nodes)
+        return PoolGrowth(found.nodes)
     found = _wanting(gang, [(pool, pool.most) for pool, _ in pools], room)
     if found is None:
         return Never("no pool can hold these pods, even empty and at its largest")
@@ -122,7 +122,7 @@ def could_ever(pod_sets: Sequence[PodSet], namespace: str, pools: Sequence[Pool]
     names = {pool.name for pool in pools}
     others = [node for node in nodes if (node["metadata"].get("labels") or {}).get(POOL) not in names]
     room = free_room(others, (), ())
-    return isinstance(growth_for(pod_sets, namespace, [(pool, 0) for pool in pools], room), Growth)
+    return isinstance(growth_for(pod_sets, namespace, [(pool, 0) for pool in pools], room), PoolGrowth)
 
 
 def as_gang(pod_sets: Sequence[PodSet], namespace: str) -> Gang:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0
 
 
-class Pools:
+class NodePools:
     """`cluster` is the name of the agent that will serve the nodes."""
 
     def __init__(self, pools: Iterable[Pool], client: Client, cluster: str, clock: Clock) -> None:

@@ -2,7 +2,7 @@
 
 Follows ownerReferences by UID, never by name alone, so an object that took over the name of a deleted owner never
 inherits its dependants. Foreground deletion waits for dependants that block, orphaning cuts them loose, background
-deletion follows the owner. Reacts to the watch at once; where the census does not know an owner, the server is asked
+deletion follows the owner. Reacts to the watch at once; where the caches do not know an owner, the server is asked
 before anything is deleted.
 """
 
@@ -18,28 +18,28 @@ from shoal.kube.client import Propagation
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.runtime import Controller
-from shoal.local.builtin.census import Census, Thing, live, remove_finalizer, thing_of
+from shoal.local.builtin.caches import ObjectCaches, Thing, live, remove_finalizer, thing_of
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 REMEMBERED = 65_536
 UNKNOWN_KIND_RETRY = 60.0
 
 
-class Collector:
-    def __init__(self, census: Census) -> None:
-        self._census = census
-        self._client = census.client
-        self._discovery = Discovery(census.client)
+class GarbageCollector:
+    def __init__(self, caches: ObjectCaches) -> None:
+        self._caches = caches
+        self._client = caches.client
+        self._discovery = Discovery(caches.client)
         self._things: dict[str, Thing] = {}
         self._dependants: dict[str, dict[str, None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()  # UIDs never come back
         self.controller: Controller[str] = Controller(
-            "garbage-collector", self.reconcile, workers=24, clock=census.clock
+            "garbage-collector", self.reconcile, workers=24, clock=caches.clock
         )
 
     async def run(self) -> None:
-        self._census.listen(self._on_change)
-        await self._census.ready.wait()
+        self._caches.listen(self._on_change)
+        await self._caches.ready.wait()
         for thing in list(self._things.values()):
             self._consider(thing)
         await self.controller.run()
@@ -57,7 +57,7 @@ class Collector:
             self._things[thing.uid] = thing
             for owner in thing.owners:
                 self._dependants.setdefault(owner.uid, {})[thing.uid] = None
-            if self._census.ready.is_set():
+            if self._caches.ready.is_set():
                 self._consider(thing)
         elif before is not None:
             self._removed(before)
@@ -165,7 +165,7 @@ class Collector:
         """Whether the owner is there; None when its kind is not known, which is no proof of anything."""
         if owner.uid in self._gone:
             return False
-        kind = self._census.known(owner.api_version, owner.kind)
+        kind = self._caches.known(owner.api_version, owner.kind)
         kind = kind or await self._discovery.kind_of(owner.api_version, owner.kind)
         if kind is None:
             return None

@@ -12,8 +12,8 @@ from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods, revisions
+from shoal.local.builtin.context import WorkloadContext, run_sets
 from shoal.local.builtin.deployments import template_hash
-from shoal.local.builtin.workbench import Workbench, run_sets
 
 REVISION = revisions.HASH
 _TOLERATED = (
@@ -26,18 +26,18 @@ _TOLERATED = (
 )
 
 
-class DaemonSets:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._sets = bench.cache(kinds.DAEMON_SET)
-        self._nodes = bench.cache(kinds.NODE)
+class DaemonSetController:
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._sets = context.cache(kinds.DAEMON_SET)
+        self._nodes = context.cache(kinds.NODE)
         self._kept: dict[str, str] = {}  # by UID: the template whose revision is stored
-        self.controller: Controller[Key] = Controller("daemonsets", self.reconcile, workers=2, clock=bench.clock)
+        self.controller: Controller[Key] = Controller("daemonsets", self.reconcile, workers=2, clock=context.clock)
 
     async def run(self) -> None:
         self._nodes.subscribe(self._on_node)
         self._sets.subscribe(self._on_own)
-        await run_sets(self._bench, self.controller, kinds.DAEMON_SET, self._sets, pods.matches)
+        await run_sets(self._context, self.controller, kinds.DAEMON_SET, self._sets, pods.matches)
 
     def _on_own(self, change: Change) -> None:
         if change.kind == "removed":
@@ -55,12 +55,12 @@ class DaemonSets:
             return None
         revision = template_hash(owner["spec"].get("template") or {})
         mine: dict[str, list[Json]] = {}
-        for pod in await pods.claim(self._bench, kinds.DAEMON_SET, owner):
+        for pod in await pods.claim(self._context, kinds.DAEMON_SET, owner):
             mine.setdefault(str((pod.get("spec") or {}).get("nodeName") or ""), []).append(pod)
         fitting = [node["metadata"]["name"] for node in self._nodes.list() if fits(owner, node)]
         if not pods.is_deleting(owner):
             if self._kept.get(owner["metadata"]["uid"]) != revision:
-                await revisions.keep(self._bench, kinds.DAEMON_SET, owner, revision)
+                await revisions.keep(self._context, kinds.DAEMON_SET, owner, revision)
                 self._kept[owner["metadata"]["uid"]] = revision
             await self._fill(owner, mine, fitting, revision)
             await self._exchange(owner, mine, fitting, revision)
@@ -73,15 +73,15 @@ class DaemonSets:
         for node in fitting:
             active = sorted(filter(pods.is_active, mine.get(node, ())), key=pods.least_wanted)
             doomed += active[:-1]
-        await self._bench.delete_pods(owner, doomed)
+        await self._context.delete_pods(owner, doomed)
         bodies = [self._body(owner, node, revision) for node in fitting if not mine.get(node)]
         try:
-            await self._bench.create_pods(owner, bodies)
+            await self._context.create_pods(owner, bodies)
         except AlreadyExists:
             return
 
     def _body(self, owner: Json, node: str, revision: str) -> Json:
-        name = self._bench.fresh(f"{owner['metadata']['name']}-")
+        name = self._context.fresh(f"{owner['metadata']['name']}-")
         body = pods.from_template(kinds.DAEMON_SET, owner, owner["spec"].get("template") or {}, name)
         body["metadata"]["labels"][REVISION] = revision
         spec = body["spec"]
@@ -105,10 +105,10 @@ class DaemonSets:
         old.sort(key=lambda pod: (pods.is_ready(pod), pod["metadata"]["name"]))
         broken = [pod for pod in old if not pods.is_ready(pod)]
         room = max(0, allowed - missing)
-        await self._bench.delete_pods(owner, [*broken, *old[len(broken) : len(broken) + room]])
+        await self._context.delete_pods(owner, [*broken, *old[len(broken) : len(broken) + room]])
 
     async def _publish(self, owner: Json, fitting: list[str], revision: str) -> None:
-        active = [pod for pod in self._bench.owned_pods(owner) if pods.is_active(pod)]
+        active = [pod for pod in self._context.owned_pods(owner) if pods.is_active(pod)]
         there = [pod for pod in active if pod["spec"].get("nodeName") in fitting]
         ready = sum(map(pods.is_ready, there))
         updated = sum((pod["metadata"].get("labels") or {}).get(REVISION) == revision for pod in there)
@@ -118,7 +118,7 @@ class DaemonSets:
             "numberMisscheduled": len(active) - len(there), "numberReady": ready, "numberAvailable": ready or None,
             "numberUnavailable": len(fitting) - ready or None, "updatedNumberScheduled": updated or None,
         }  # fmt: skip
-        await self._bench.patch(kinds.DAEMON_SET, owner, {"status": status}, status=True)
+        await self._context.patch(kinds.DAEMON_SET, owner, {"status": status}, status=True)
 
 
 def fits(owner: Json, node: Json) -> bool:

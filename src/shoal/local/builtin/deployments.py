@@ -14,9 +14,8 @@ from shoal.api.times import parse_time
 from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
-from shoal.local.builtin.rollout import Share, bounds, next_scale, rescaled
-from shoal.local.builtin.workbench import (
-    Workbench,
+from shoal.local.builtin.context import (
+    WorkloadContext,
     controller_of,
     number,
     reference_to,
@@ -24,6 +23,7 @@ from shoal.local.builtin.workbench import (
     watch_own,
     watch_owned,
 )
+from shoal.local.builtin.rollout import RolloutShare, bounds, next_scale, rescaled
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -31,21 +31,21 @@ DESIRED = "deployment.kubernetes.io/desired-replicas"
 MOST = "deployment.kubernetes.io/max-replicas"
 
 
-class Deployments:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._deployments = bench.cache(kinds.DEPLOYMENT)
-        self._sets = bench.cache(kinds.REPLICA_SET)
+class DeploymentController:
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._deployments = context.cache(kinds.DEPLOYMENT)
+        self._sets = context.cache(kinds.REPLICA_SET)
         self._progress: dict[str, tuple[int, ...]] = {}  # by UID: the counts last seen, to tell a rollout that moves
-        self.controller: Controller[Key] = Controller("deployments", self.reconcile, workers=4, clock=bench.clock)
+        self.controller: Controller[Key] = Controller("deployments", self.reconcile, workers=4, clock=context.clock)
 
     async def run(self) -> None:
         watch_own(self.controller, self._deployments)
         self._deployments.subscribe(self._on_own)
         watch_owned(self.controller, self._sets, kinds.DEPLOYMENT)
         watch_orphans(self.controller, self._sets, self._deployments, pods.matches)
-        self._bench.pods.subscribe(self._on_pod)
-        await self._bench.census.ready.wait()
+        self._context.pods.subscribe(self._on_pod)
+        await self._context.caches.ready.wait()
         await self.controller.run()
 
     def _on_own(self, change: Any) -> None:
@@ -66,7 +66,7 @@ class Deployments:
         deployment = self._deployments.get(key)
         if deployment is None or pods.is_deleting(deployment):
             return None
-        await pods.claim(self._bench, kinds.DEPLOYMENT, deployment, kinds.REPLICA_SET)
+        await pods.claim(self._context, kinds.DEPLOYMENT, deployment, kinds.REPLICA_SET)
         current, old = self._split(deployment)
         paused = deployment["spec"].get("paused")
         if current is None and not paused:
@@ -100,7 +100,7 @@ class Deployments:
         selector.setdefault("matchLabels", {})[HASH] = digest
         metadata = deployment["metadata"]
         annotations = _annotations(deployment, _next_revision(old)) | _sizes(deployment)
-        replicas = self._next_sizes(deployment, Share(0, 0), old).get(None, 0)
+        replicas = self._next_sizes(deployment, RolloutShare(0, 0), old).get(None, 0)
         body: Json = {
             "apiVersion": kinds.REPLICA_SET.api_version, "kind": "ReplicaSet",
             "metadata": {"name": f"{metadata['name']}-{digest}", "namespace": metadata["namespace"], "labels": labels,
@@ -109,12 +109,12 @@ class Deployments:
                      "minReadySeconds": number(deployment["spec"].get("minReadySeconds"))},
         }  # fmt: skip
         try:
-            made = await self._bench.create(kinds.REPLICA_SET, body)
+            made = await self._context.create(kinds.REPLICA_SET, body)
             self._tell_size(deployment, made, 0, replicas)
             return made
         except AlreadyExists:
             # Ours from before the cache saw it, or a stranger's of the same name: only the server can tell.
-            found = await self._bench.client.get(kinds.REPLICA_SET, body["metadata"]["name"], metadata["namespace"])
+            found = await self._context.client.get(kinds.REPLICA_SET, body["metadata"]["name"], metadata["namespace"])
             owner = controller_of(found)
             if owner is None or owner["uid"] != metadata["uid"]:
                 raise
@@ -125,15 +125,15 @@ class Deployments:
         highest = max((_revision(one) for one in old), default=0)
         revision = _revision(current) if _revision(current) > highest else highest + 1
         change = {"metadata": {"annotations": _annotations(deployment, revision)}}
-        return await self._bench.patch(kinds.REPLICA_SET, current, change)
+        return await self._context.patch(kinds.REPLICA_SET, current, change)
 
     async def _step(self, deployment: Json, current: Json, old: list[Json]) -> None:
         """One step of the exchange; the sets' own changes bring us back for the next."""
         for place, replicas in self._next_sizes(deployment, _share(current), old).items():
             await self._resize(deployment, current if place is None else old[place], replicas)
 
-    def _next_sizes(self, deployment: Json, current: Share, old: list[Json]) -> dict[int | None, int]:
-        old_pods_left = any(self._bench.owned_pods(one) for one in old)
+    def _next_sizes(self, deployment: Json, current: RolloutShare, old: list[Json]) -> dict[int | None, int]:
+        old_pods_left = any(self._context.owned_pods(one) for one in old)
         return next_scale(deployment["spec"], current, [_share(one) for one in old], old_pods_left)
 
     async def _rescale(self, deployment: Json, current: Json | None, old: list[Json]) -> None:
@@ -152,7 +152,7 @@ class Deployments:
         if before == replicas and not noted:
             return
         change = {"metadata": {"annotations": _sizes(deployment)}, "spec": {"replicas": replicas}}
-        await self._bench.patch(kinds.REPLICA_SET, replica_set, change)
+        await self._context.patch(kinds.REPLICA_SET, replica_set, change)
         self._tell_size(deployment, replica_set, before, replicas)
 
     def _tell_size(self, deployment: Json, replica_set: Json, before: int, replicas: int) -> None:
@@ -160,7 +160,7 @@ class Deployments:
             return
         way = "up" if replicas > before else "down"
         words = f"Scaled {way} replica set {replica_set['metadata']['name']} from {before} to {replicas}"
-        self._bench.events.event(deployment, "Normal", "ScalingReplicaSet", words)
+        self._context.events.event(deployment, "Normal", "ScalingReplicaSet", words)
 
     async def _forget_history(self, deployment: Json, old: list[Json]) -> None:
         kept = number(deployment["spec"].get("revisionHistoryLimit"), 10)
@@ -168,7 +168,7 @@ class Deployments:
             (one.get("status") or {}).get("replicas")) and not pods.is_deleting(one)]  # fmt: skip
         idle.sort(key=_revision)
         for one in idle[: max(0, len(idle) - kept)]:
-            await self._bench.delete(kinds.REPLICA_SET, one)
+            await self._context.delete(kinds.REPLICA_SET, one)
 
     # --- status
 
@@ -189,7 +189,7 @@ class Deployments:
         if current is not None and _revision(current):
             # with the status, as Kubernetes does it: there an annotation does not count as a new generation
             change["metadata"] = {"annotations": {REVISION: str(_revision(current))}}
-        await self._bench.patch(kinds.DEPLOYMENT, deployment, change, status=True)
+        await self._context.patch(kinds.DEPLOYMENT, deployment, change, status=True)
         return again
 
     def _conditions(
@@ -228,7 +228,7 @@ class Deployments:
         return found, again
 
     def _since(self, moment: str) -> float:
-        return (self._bench.clock.now() - parse_time(moment)) / 1_000_000
+        return (self._context.clock.now() - parse_time(moment)) / 1_000_000
 
     def _condition(
         self, held: dict[str, Json], kind: str, good: bool | None, reason: str, message: str, *, moved: bool = False
@@ -239,7 +239,7 @@ class Deployments:
             status, reason, message)  # fmt: skip
         if before is not None and same and not moved:
             return before
-        now = self._bench.now()
+        now = self._context.now()
         since = before["lastTransitionTime"] if before is not None and before["status"] == status else now
         return {"type": kind, "status": status, "reason": reason, "message": message, "lastUpdateTime": now,
                 "lastTransitionTime": since}  # fmt: skip
@@ -269,9 +269,9 @@ def _bare(template: Json) -> Json:
     return {**template, "metadata": {**rest, "labels": labels}}
 
 
-def _share(replica_set: Json) -> Share:
+def _share(replica_set: Json) -> RolloutShare:
     most = (replica_set["metadata"].get("annotations") or {}).get(MOST, "")
-    return Share(
+    return RolloutShare(
         number(replica_set["spec"].get("replicas")),
         _counted(replica_set, "availableReplicas"),
         int(most) if most.isdecimal() else 0,

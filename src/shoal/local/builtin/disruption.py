@@ -14,25 +14,25 @@ from shoal.kube.cache import Change
 from shoal.kube.runtime import Controller
 from shoal.local.apiserver.requests.selectors import label_selector
 from shoal.local.builtin import pods
+from shoal.local.builtin.context import WorkloadContext, controller_of, key_of, number
 from shoal.local.builtin.rollout import part_of
-from shoal.local.builtin.workbench import Workbench, controller_of, key_of, number
 
 FORGOTTEN = 120.0
 _SCALED = (kinds.REPLICA_SET, kinds.REPLICATION_CONTROLLER, kinds.STATEFUL_SET, kinds.DEPLOYMENT)
 
 
-class Disruption:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._budgets = bench.cache(kinds.POD_DISRUPTION_BUDGET)
-        self.controller: Controller[Key] = Controller("disruption", self.reconcile, workers=2, clock=bench.clock)
+class DisruptionController:
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._budgets = context.cache(kinds.POD_DISRUPTION_BUDGET)
+        self.controller: Controller[Key] = Controller("disruption", self.reconcile, workers=2, clock=context.clock)
 
     async def run(self) -> None:
         self._budgets.subscribe(lambda change: self.controller.enqueue(change.key))
-        self._bench.pods.subscribe(self._on_pod)
+        self._context.pods.subscribe(self._on_pod)
         for kind in _SCALED:
-            self._bench.cache(kind).subscribe(self._on_scaled)
-        await self._bench.census.ready.wait()
+            self._context.cache(kind).subscribe(self._on_scaled)
+        await self._context.caches.ready.wait()
         await self.controller.run()
 
     def _on_pod(self, change: Change) -> None:
@@ -50,7 +50,7 @@ class Disruption:
         budget = self._budgets.get(key)
         if budget is None or pods.is_deleting(budget):
             return None
-        protected = [pod for pod in self._bench.pods.by_index("namespace", key.namespace) if _protects(budget, pod)]
+        protected = [pod for pod in self._context.pods.by_index("namespace", key.namespace) if _protects(budget, pod)]
         expected, wanted = self._expected(budget, protected)
         leaving, again = self._leaving(budget, protected)
         healthy = sum(
@@ -69,7 +69,7 @@ class Disruption:
             "disruptedPods": {**gone, **leaving} or None,
             "conditions": [self._condition(budget, allowed > 0)],
         }
-        await self._bench.patch(kinds.POD_DISRUPTION_BUDGET, budget, {"status": change}, status=True)
+        await self._context.patch(kinds.POD_DISRUPTION_BUDGET, budget, {"status": change}, status=True)
         return again
 
     def _expected(self, budget: Json, protected: list[Json]) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class Disruption:
         """The number of pods that the owner of a pod wants; one, where nobody says."""
         while owner is not None:
             kind = _scaled_kind(owner)
-            found = self._bench.cache(kind).get(Key(pod["metadata"]["namespace"], owner["name"])) if kind else None
+            found = self._context.cache(kind).get(Key(pod["metadata"]["namespace"], owner["name"])) if kind else None
             if found is None:
                 break
             above = controller_of(found)
@@ -103,7 +103,7 @@ class Disruption:
     def _leaving(self, budget: Json, protected: list[Json]) -> tuple[dict[str, str], float | None]:
         """Pods whose eviction was allowed and which are still here, and when the first of them is forgotten."""
         there = {pod["metadata"]["name"] for pod in protected if not pods.is_deleting(pod)}
-        now, kept, waits = self._bench.clock.now(), {}, []
+        now, kept, waits = self._context.clock.now(), {}, []
         for name, moment in ((budget.get("status") or {}).get("disruptedPods") or {}).items():
             left = FORGOTTEN - (now - parse_time(moment)) / 1_000_000
             if name in there and left > 0:
@@ -115,7 +115,7 @@ class Disruption:
         held = pods.condition(budget, "DisruptionAllowed")
         status = str(allowed)
         same = held is not None and held.get("status") == status
-        since = held["lastTransitionTime"] if held is not None and same else self._bench.now()
+        since = held["lastTransitionTime"] if held is not None and same else self._context.now()
         return {
             "type": "DisruptionAllowed",
             "status": status,

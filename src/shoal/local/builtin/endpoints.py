@@ -17,7 +17,7 @@ from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists, Forbidden, NotFound
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
-from shoal.local.builtin.workbench import Workbench, key_of, reference_to
+from shoal.local.builtin.context import WorkloadContext, key_of, reference_to
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -25,20 +25,20 @@ MANAGER = "endpointslice-controller.k8s.io"
 _HEADLESS = {"service.kubernetes.io/headless": ""}
 
 
-class Endpoints:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._services = bench.cache(kinds.SERVICE)
-        self._endpoints = bench.cache(kinds.ENDPOINTS)
-        self._slices = bench.cache(kinds.ENDPOINT_SLICE)
-        self.controller: Controller[Key] = Controller("endpoints", self.reconcile, workers=4, clock=bench.clock)
+class EndpointsController:
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._services = context.cache(kinds.SERVICE)
+        self._endpoints = context.cache(kinds.ENDPOINTS)
+        self._slices = context.cache(kinds.ENDPOINT_SLICE)
+        self.controller: Controller[Key] = Controller("endpoints", self.reconcile, workers=4, clock=context.clock)
 
     async def run(self) -> None:
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
-        self._bench.pods.subscribe(self._on_pod)
+        self._context.pods.subscribe(self._on_pod)
         self._endpoints.subscribe(self._on_gone)
         self._slices.subscribe(self._on_gone)
-        await self._bench.census.ready.wait()
+        await self._context.caches.ready.wait()
         await self.controller.run()
 
     def _on_pod(self, change: Change) -> None:
@@ -61,7 +61,9 @@ class Endpoints:
             return None
         if not (service.get("spec") or {}).get("selector") or service["spec"].get("type") == "ExternalName":
             return None
-        behind = [pod for pod in self._bench.pods.by_index("namespace", key.namespace) if _stands_behind(service, pod)]
+        behind = [
+            pod for pod in self._context.pods.by_index("namespace", key.namespace) if _stands_behind(service, pod)
+        ]
         behind.sort(key=lambda pod: pod["metadata"]["name"])
         groups: dict[str, tuple[list[Json], list[Json]]] = {}
         for pod in behind:
@@ -98,7 +100,7 @@ class Endpoints:
             await self._create(kinds.ENDPOINTS, body)
         elif (held.get("subsets") or []) != subsets or (held["metadata"].get("labels") or {}) != labels:
             change = {"subsets": subsets or None, "metadata": {"labels": _replaced(held, labels)}}
-            await self._bench.patch(kinds.ENDPOINTS, held, change)
+            await self._context.patch(kinds.ENDPOINTS, held, change)
 
     async def _keep_slices(self, service: Json, groups: list[tuple[list[Json], list[Json]]]) -> None:
         metadata = service["metadata"]
@@ -120,21 +122,21 @@ class Endpoints:
                 old = held[name]
                 if (old.get("endpoints") or [], old["metadata"].get("labels")) != (content["endpoints"], labels):
                     change = {**content, "metadata": {"labels": _replaced(old, labels)}}
-                    await self._bench.patch(kinds.ENDPOINT_SLICE, old, change)
+                    await self._context.patch(kinds.ENDPOINT_SLICE, old, change)
         for name, old in held.items():
             if name not in wanted:
-                await self._bench.delete(kinds.ENDPOINT_SLICE, old)
+                await self._context.delete(kinds.ENDPOINT_SLICE, old)
 
     async def _create(self, kind: Any, body: Json) -> None:
         try:
-            await self._bench.create(kind, body)
+            await self._context.create(kind, body)
         except AlreadyExists:
             return  # the watch brings it, and us back to it
 
     async def _forget(self, key: Key) -> None:
         held = self._endpoints.get(key)
         if held is not None and self._services.get(key) is None:
-            await self._bench.delete(kinds.ENDPOINTS, held)
+            await self._context.delete(kinds.ENDPOINTS, held)
 
 
 def _selects(service: Json, pod: Json) -> bool:

@@ -11,7 +11,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.local.builtin import pods
-from shoal.local.builtin.workbench import number
+from shoal.local.builtin.context import number
 
 TRACKING = pods.TRACKING
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -21,7 +21,7 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
 Outcome = Literal["running", "succeeded", "failed", "ignored"]
 
 
-class Verdict(NamedTuple):
+class JobVerdict(NamedTuple):
     """Why a Job ends: the condition it will get, and the words."""
 
     complete: bool
@@ -176,7 +176,7 @@ def wanted_active(job: Json, tally: Tally, active: int) -> int:
     return max(0, min(parallel, left))
 
 
-def verdict(job: Json, mine: list[Json], tally: Tally, now: int) -> Verdict | None:
+def verdict(job: Json, mine: list[Json], tally: Tally, now: int) -> JobVerdict | None:
     """Whether the Job is over, and why."""
     pending = _announced(job)
     if pending is not None:
@@ -184,41 +184,41 @@ def verdict(job: Json, mine: list[Json], tally: Tally, now: int) -> Verdict | No
     return _policy_failure(job, mine) or _failure(job, mine, tally, now) or _success(job, mine, tally)
 
 
-def _announced(job: Json) -> Verdict | None:
+def _announced(job: Json) -> JobVerdict | None:
     """A verdict that was stored before its last pods were gone: it stands, whatever they do."""
     for name, complete in (("SuccessCriteriaMet", True), ("FailureTarget", False)):
         found = pods.condition(job, name)
         if found is not None and found.get("status") == "True":
-            return Verdict(complete, str(found.get("reason") or ""), str(found.get("message") or ""))
+            return JobVerdict(complete, str(found.get("reason") or ""), str(found.get("message") or ""))
     return None
 
 
-def _policy_failure(job: Json, mine: list[Json]) -> Verdict | None:
+def _policy_failure(job: Json, mine: list[Json]) -> JobVerdict | None:
     for pod in mine:
         rule = matching_rule(job, pod) if pods.phase(pod) == "Failed" else None
         if rule is not None and rule[1].get("action") == "FailJob":
             name = f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}"
             words = f"Pod {name} {rule[2]} matching FailJob rule at index {rule[0]}"
-            return Verdict(False, "PodFailurePolicy", words)
+            return JobVerdict(False, "PodFailurePolicy", words)
     return None
 
 
-def _failure(job: Json, mine: list[Json], tally: Tally, now: int) -> Verdict | None:
+def _failure(job: Json, mine: list[Json], tally: Tally, now: int) -> JobVerdict | None:
     spec = job["spec"]
     limit = number(spec.get("backoffLimit"), 6)
     if tally.failed > limit or _restarted_too_often(job, mine, limit):
-        return Verdict(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        return JobVerdict(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     deadline = seconds_to_deadline(job, now)
     if deadline is not None and deadline <= 0:
-        return Verdict(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+        return JobVerdict(False, "DeadlineExceeded", "Job was active longer than specified deadline")
     if spec.get("backoffLimitPerIndex") is not None:
         most = spec.get("maxFailedIndexes")
         if most is not None and len(tally.given_up) > most:
-            return Verdict(
+            return JobVerdict(
                 False, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes"
             )
         if tally.given_up and len(tally.given_up | tally.completed) >= number(spec.get("completions")):
-            return Verdict(False, "FailedIndexes", "Job has failed indexes")
+            return JobVerdict(False, "FailedIndexes", "Job has failed indexes")
     return None
 
 
@@ -235,14 +235,14 @@ def _restarted_too_often(job: Json, mine: list[Json], limit: int) -> bool:
     return restarts > 0 if limit == 0 else restarts >= limit
 
 
-def _success(job: Json, mine: list[Json], tally: Tally) -> Verdict | None:
+def _success(job: Json, mine: list[Json], tally: Tally) -> JobVerdict | None:
     for place, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
         asked = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
         met = tally.completed & asked if asked is not None else tally.completed
         least = rule.get("succeededCount", len(asked) if asked is not None else None)
         if least is not None and len(met) >= least:
-            return Verdict(True, "SuccessPolicy", f"Matched rules at index {place}")
-    reached = Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
+            return JobVerdict(True, "SuccessPolicy", f"Matched rules at index {place}")
+    reached = JobVerdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
     completions = job["spec"].get("completions")
     if completions is None:
         return reached if tally.succeeded and not any(outcome(job, pod) == "running" for pod in mine) else None

@@ -18,10 +18,9 @@ from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import job_rules as rules
 from shoal.local.builtin import pods
-from shoal.local.builtin.census import remove_finalizer
-from shoal.local.builtin.job_rules import Tally, Verdict
-from shoal.local.builtin.workbench import (
-    Workbench,
+from shoal.local.builtin.caches import remove_finalizer
+from shoal.local.builtin.context import (
+    WorkloadContext,
     controller_of,
     in_group,
     key_of,
@@ -30,25 +29,26 @@ from shoal.local.builtin.workbench import (
     watch_own,
     watch_owned,
 )
+from shoal.local.builtin.job_rules import JobVerdict, Tally
 
 CONTROLLER = "kubernetes.io/job-controller"
 
 
-class Jobs:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._jobs = bench.cache(kinds.JOB)
-        self.controller: Controller[Key] = Controller("jobs", self.reconcile, workers=8, clock=bench.clock)
-        self.strays: Controller[Key] = Controller("job-strays", self._let_go, workers=4, clock=bench.clock)
+class JobController:
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._jobs = context.cache(kinds.JOB)
+        self.controller: Controller[Key] = Controller("jobs", self.reconcile, workers=8, clock=context.clock)
+        self.strays: Controller[Key] = Controller("job-strays", self._let_go, workers=4, clock=context.clock)
         """Pods with our finalizer that no Job is there to count."""
 
     async def run(self) -> None:
         watch_own(self.controller, self._jobs)
-        watch_owned(self.controller, self._bench.pods, kinds.JOB)
-        watch_orphans(self.controller, self._bench.pods, self._jobs, pods.matches)
+        watch_owned(self.controller, self._context.pods, kinds.JOB)
+        watch_orphans(self.controller, self._context.pods, self._jobs, pods.matches)
         self._jobs.subscribe(self._job_changed)
-        self._bench.pods.subscribe(self._pod_changed)
-        await self._bench.census.ready.wait()
+        self._context.pods.subscribe(self._pod_changed)
+        await self._context.caches.ready.wait()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller.run())
             tasks.create_task(self.strays.run())
@@ -58,20 +58,20 @@ class Jobs:
         if job is None or job["spec"].get("managedBy", CONTROLLER) != CONTROLLER:
             return None
         if rules.finished(job) is not None:
-            await self._untrack(self._bench.owned_pods(job))
+            await self._untrack(self._context.owned_pods(job))
             return await self._after_life(job)
         if pods.is_deleting(job):
-            await self._untrack([pod for pod in self._bench.owned_pods(job) if not pods.is_active(pod)])
+            await self._untrack([pod for pod in self._context.owned_pods(job) if not pods.is_active(pod)])
             return None
         return await self._advance(key, job)
 
     async def _advance(self, key: Key, job: Json) -> float | None:
         """Count, judge, then make or remove pods. Each stored step brings the next, so a crash loses nothing."""
-        await pods.claim(self._bench, kinds.JOB, job)
+        await pods.claim(self._context, kinds.JOB, job)
         job = await self._count(key, job)
-        mine = self._bench.owned_pods(job)
+        mine = self._context.owned_pods(job)
         tally = self._tally(job, mine)
-        decision = rules.verdict(job, mine, tally, self._bench.clock.now())
+        decision = rules.verdict(job, mine, tally, self._context.clock.now())
         if decision is not None:
             return await self._finish(key, job, mine, decision)
         if job["spec"].get("suspend"):
@@ -82,7 +82,7 @@ class Jobs:
             job = await self._publish(key)  # the clock starts before the first pod does
         wait = await self._manage(job, mine, tally)
         await self._publish(key)
-        deadline = rules.seconds_to_deadline(job, self._bench.clock.now())
+        deadline = rules.seconds_to_deadline(job, self._context.clock.now())
         waits = [w for w in (wait, deadline) if w is not None]
         return min(waits) if waits else None
 
@@ -91,10 +91,10 @@ class Jobs:
     async def _count(self, key: Key, job: Json) -> Json:
         """Bring every ended pod into the status: noted, then released, then a number."""
         for _ in range(3):
-            mine = self._bench.owned_pods(job)
+            mine = self._context.owned_pods(job)
             change = self._counted(job, mine)
             if change:
-                job = await self._bench.patch(kinds.JOB, job, {"status": change}, status=True)
+                job = await self._context.patch(kinds.JOB, job, {"status": change}, status=True)
             noted = _uncounted(job)
             ready = [pod for pod in mine if rules.is_tracked(pod) and (
                 pod["metadata"]["uid"] in noted[0] + noted[1] or rules.outcome(job, pod) == "ignored")]  # fmt: skip
@@ -154,7 +154,7 @@ class Jobs:
         """`overtaken`: also where the pod has changed since it was looked at."""
         kept = [name for name in pod["metadata"]["finalizers"] if name != rules.TRACKING]
         try:
-            patched = await self._bench.client.patch(
+            patched = await self._context.client.patch(
                 kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"],
                 {"metadata": {"finalizers": kept or None, "uid": pod["metadata"]["uid"],
                               "resourceVersion": pod["metadata"]["resourceVersion"]}},
@@ -162,18 +162,18 @@ class Jobs:
         except Conflict:
             if not overtaken:
                 return  # the change brings another look
-            await remove_finalizer(self._bench.client, kinds.POD, key_of(pod), pod["metadata"]["uid"], rules.TRACKING)
+            await remove_finalizer(self._context.client, kinds.POD, key_of(pod), pod["metadata"]["uid"], rules.TRACKING)
             return
         except NotFound:
             return
         if kept or not pods.is_deleting(pod):
-            self._bench.pods.note_write(patched)
+            self._context.pods.note_write(patched)
 
     # --- pods without a Job
 
     def _job_changed(self, change: Change) -> None:
         if change.new is None and change.old is not None:
-            for pod in self._bench.owned_pods(change.old):
+            for pod in self._context.owned_pods(change.old):
                 self.strays.enqueue(key_of(pod))
 
     def _pod_changed(self, change: Change) -> None:
@@ -194,7 +194,7 @@ class Jobs:
 
     async def _let_go(self, key: Key) -> None:
         """A Job that adopts it later gives it a finalizer again."""
-        pod = self._bench.pods.get(key)
+        pod = self._context.pods.get(key)
         if pod is not None and self._is_stray(pod):
             await self._untrack_one(pod, overtaken=False)
 
@@ -216,16 +216,16 @@ class Jobs:
         missing = wanted - len(held)
         if missing <= 0 or doomed:
             return None
-        wait = rules.backoff(job, mine, self._bench.clock.now())
+        wait = rules.backoff(job, mine, self._context.clock.now())
         if wait > 0:
             return wait
-        await self._bench.create_pods(job, self._bodies(job, mine, held, tally, missing))
+        await self._context.create_pods(job, self._bodies(job, mine, held, tally, missing))
         return None
 
     async def _remove(self, job: Json, unwanted: list[Json]) -> None:
         """Pods that are not wanted now have not failed: they are let go first, and so never counted."""
         await self._untrack(unwanted)
-        await self._bench.delete_pods(job, unwanted)
+        await self._context.delete_pods(job, unwanted)
 
     def _surplus(self, job: Json, active: list[Json], tally: Tally) -> list[Json]:
         """Pods of an index that is done, given up, out of range, or already has a pod."""
@@ -259,7 +259,7 @@ class Jobs:
     def _body(self, job: Json, index: int | None, failures: int) -> Json:
         name = job["metadata"]["name"]
         prefix = f"{name}-" if index is None else f"{name}-{index}-"
-        body = pods.from_template(kinds.JOB, job, job["spec"].get("template") or {}, self._bench.fresh(prefix))
+        body = pods.from_template(kinds.JOB, job, job["spec"].get("template") or {}, self._context.fresh(prefix))
         metadata = body["metadata"]
         metadata["finalizers"] = [*metadata.get("finalizers", ()), rules.TRACKING]
         if index is None:
@@ -280,26 +280,26 @@ class Jobs:
 
     # --- status
 
-    async def _finish(self, key: Key, job: Json, mine: list[Json], decision: Verdict) -> float | None:
+    async def _finish(self, key: Key, job: Json, mine: list[Json], decision: JobVerdict) -> float | None:
         """Announce the end, remove what still runs, and close the Job when all its pods are counted."""
-        await self._bench.delete_pods(job, [pod for pod in mine if pods.is_active(pod)])
+        await self._context.delete_pods(job, [pod for pod in mine if pods.is_active(pod)])
         job = await self._count(key, job)
-        left = [pod for pod in self._bench.owned_pods(job) if rules.outcome(job, pod) == "running"]
+        left = [pod for pod in self._context.owned_pods(job) if rules.outcome(job, pod) == "running"]
         if left or any(_uncounted(job)):
             await self._publish(key, decision)
             return None
         await self._publish(key, decision, final=True)
         if decision.complete:
-            self._bench.events.event(job, "Normal", "Completed", "Job completed")
+            self._context.events.event(job, "Normal", "Completed", "Job completed")
         else:
-            self._bench.events.event(job, "Warning", decision.reason, decision.message)
+            self._context.events.event(job, "Warning", decision.reason, decision.message)
         return 0.0 if job["spec"].get("ttlSecondsAfterFinished") is not None else None
 
-    async def _publish(self, key: Key, decision: Verdict | None = None, *, final: bool = False) -> Json:
+    async def _publish(self, key: Key, decision: JobVerdict | None = None, *, final: bool = False) -> Json:
         job = self._jobs.get(key)
         if job is None:
             raise NotFound(404, "NotFound", f"job {key} is gone")
-        mine = self._bench.owned_pods(job)
+        mine = self._context.owned_pods(job)
         active = [pod for pod in mine if pods.is_active(pod)]
         terminating = sum(pods.is_deleting(pod) and not pods.is_terminal(pod) for pod in mine)
         status = job.get("status") or {}
@@ -316,16 +316,16 @@ class Jobs:
             if suspended:
                 change["startTime"] = None
             elif not status.get("startTime") or _resumes(status):
-                change["startTime"] = self._bench.now()
+                change["startTime"] = self._context.now()
         else:
             self._note_end(conditions, decision, final)
             if final and decision.complete:
-                change["completionTime"] = self._bench.now()
+                change["completionTime"] = self._context.now()
             if final:
                 change["uncountedTerminatedPods"] = _lists([], [])
         if conditions or status.get("conditions"):
             change["conditions"] = conditions
-        return await self._bench.patch(kinds.JOB, job, {"status": change}, status=True)
+        return await self._context.patch(kinds.JOB, job, {"status": change}, status=True)
 
     def _note_suspension(self, job: Json, conditions: list[Json], suspended: bool) -> None:
         held = next((c for c in conditions if c["type"] == "Suspended"), None)
@@ -335,16 +335,16 @@ class Jobs:
         if held is not None and held["status"] == wanted[0]:
             return
         self._set(conditions, "Suspended", *wanted)
-        self._bench.events.event(job, "Normal", "Suspended" if suspended else "Resumed", wanted[2])
+        self._context.events.event(job, "Normal", "Suspended" if suspended else "Resumed", wanted[2])
 
-    def _note_end(self, conditions: list[Json], decision: Verdict, final: bool) -> None:
+    def _note_end(self, conditions: list[Json], decision: JobVerdict, final: bool) -> None:
         first, last = ("SuccessCriteriaMet", "Complete") if decision.complete else ("FailureTarget", "Failed")
         for name in (first, last) if final else (first,):
             if not any(c["type"] == name and c["status"] == "True" for c in conditions):
                 self._set(conditions, name, "True", decision.reason, decision.message)
 
     def _set(self, conditions: list[Json], kind: str, status: str, reason: str, message: str) -> None:
-        now = self._bench.now()
+        now = self._context.now()
         conditions[:] = [c for c in conditions if c["type"] != kind]
         conditions.append({"type": kind, "status": status, "reason": reason, "message": message,
                            "lastProbeTime": now, "lastTransitionTime": now})  # fmt: skip
@@ -355,10 +355,10 @@ class Jobs:
         ended = rules.finished(job)
         if ttl is None or ended is None or pods.is_deleting(job):
             return None
-        passed = (self._bench.clock.now() - parse_time(ended["lastTransitionTime"])) / 1_000_000
+        passed = (self._context.clock.now() - parse_time(ended["lastTransitionTime"])) / 1_000_000
         if passed < ttl:
             return float(ttl) - passed
-        await self._bench.delete(kinds.JOB, job)
+        await self._context.delete(kinds.JOB, job)
         return None
 
 

@@ -18,7 +18,7 @@ from shoal.api.times import seconds_text
 from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from shoal.kube.runtime import Controller
-from shoal.local.builtin.census import Census, Head
+from shoal.local.builtin.caches import Head, ObjectCaches
 
 ROOT_CA = "kube-root-ca.crt"
 FINALIZER = "kubernetes"
@@ -33,18 +33,18 @@ class Left(msgspec.Struct, frozen=True):
     finalizers: Counter[str]
 
 
-class Namespaces:
-    def __init__(self, census: Census, root_ca: str = "") -> None:
-        self._census = census
-        self._client = census.client
+class NamespaceController:
+    def __init__(self, caches: ObjectCaches, root_ca: str = "") -> None:
+        self._caches = caches
+        self._client = caches.client
         self._root_ca = root_ca
-        self._namespaces = census.cache(kinds.NAMESPACE)
+        self._namespaces = caches.cache(kinds.NAMESPACE)
         self._doubtful: set[str] = set()  # namespaces whose CA bundle someone has written
-        self.controller: Controller[Key] = Controller("namespaces", self.reconcile, workers=4, clock=census.clock)
+        self.controller: Controller[Key] = Controller("namespaces", self.reconcile, workers=4, clock=caches.clock)
 
     async def run(self) -> None:
-        self._census.listen(self._on_change)
-        await self._census.ready.wait()
+        self._caches.listen(self._on_change)
+        await self._caches.ready.wait()
         await self.controller.run()
 
     def _on_change(self, kind: Kind, change: Change) -> None:
@@ -82,7 +82,7 @@ class Namespaces:
             self._doubtful.discard(name)
             await self._restore_bundle(name)
         for kind, body in wanted:
-            if self._census.has(kind, Key(name, body["metadata"]["name"])):
+            if self._caches.has(kind, Key(name, body["metadata"]["name"])):
                 continue
             try:
                 await self._client.create(kind, {"apiVersion": "v1", "kind": kind.kind, **body}, name)
@@ -105,7 +105,7 @@ class Namespaces:
         name = namespace["metadata"]["name"]
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
             return None
-        left = [kind for kind in self._census.kinds() if kind.namespaced and self._census.in_namespace(kind, name)]
+        left = [kind for kind in self._caches.kinds() if kind.namespaced and self._caches.in_namespace(kind, name)]
         if kinds.POD in left:
             await self._delete_all(kinds.POD, name)
         remaining = await self._remaining(name)
@@ -135,7 +135,7 @@ class Namespaces:
     async def _remaining(self, namespace: str) -> dict[Kind, Left]:
         """Asked of the server itself, for a cache may lag: an object made a moment ago must not be left behind."""
         found: dict[Kind, Left] = {}
-        for kind in [kind for kind in self._census.kinds() if kind.namespaced]:
+        for kind in [kind for kind in self._caches.kinds() if kind.namespaced]:
             try:
                 page = await self._client.list_raw(kind, namespace, limit=MOST_READ)
             except NotFound:
@@ -168,7 +168,7 @@ class Namespaces:
         held = {one["type"]: one for one in (namespace.get("status") or {}).get("conditions") or ()}
         if all(one.items() <= held.get(one["type"], {}).items() for one in wanted):
             return
-        now = seconds_text(self._census.clock.now())
+        now = seconds_text(self._caches.clock.now())
         for one in wanted:
             before = held.pop(one["type"], None)
             same = before is not None and before.get("status") == one["status"]

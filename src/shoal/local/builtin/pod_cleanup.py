@@ -11,7 +11,7 @@ from shoal.kube.cache import Change
 from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
-from shoal.local.builtin.workbench import Workbench
+from shoal.local.builtin.context import WorkloadContext
 
 QUARANTINE = 40.0  # a node that comes back within this time keeps its pods
 MOST_ENDED = 12_500
@@ -20,16 +20,16 @@ MOST_ENDED = 12_500
 class PodCleanup:
     """Keys are pods; the empty key means all ended pods together."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._nodes = bench.cache(kinds.NODE)
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._nodes = context.cache(kinds.NODE)
         self._ended = 0
-        self.controller: Controller[Key] = Controller("pod-cleanup", self.reconcile, workers=2, clock=bench.clock)
+        self.controller: Controller[Key] = Controller("pod-cleanup", self.reconcile, workers=2, clock=context.clock)
 
     async def run(self) -> None:
-        self._bench.pods.subscribe(self._on_pod)
+        self._context.pods.subscribe(self._on_pod)
         self._nodes.subscribe(self._on_node)
-        await self._bench.census.ready.wait()
+        await self._context.caches.ready.wait()
         await self.controller.run()
 
     def _on_pod(self, change: Change) -> None:
@@ -48,7 +48,7 @@ class PodCleanup:
 
     def _on_node(self, change: Change) -> None:
         if change.kind == "removed":
-            for pod in self._bench.pods.by_index("node", change.key.name):
+            for pod in self._context.pods.by_index("node", change.key.name):
                 metadata = pod["metadata"]
                 self.controller.enqueue(Key(metadata["namespace"], metadata["name"]), QUARANTINE)
 
@@ -56,7 +56,7 @@ class PodCleanup:
         if not key.name:
             await self._thin_out()
             return None
-        pod = self._bench.pods.get(key)
+        pod = self._context.pods.get(key)
         if pod is None:
             return None
         node = (pod.get("spec") or {}).get("nodeName")
@@ -68,14 +68,14 @@ class PodCleanup:
         return None
 
     async def _thin_out(self) -> None:
-        ended = [pod for pod in self._bench.pods.list() if pods.is_terminal(pod) and not pods.is_deleting(pod)]
+        ended = [pod for pod in self._context.pods.list() if pods.is_terminal(pod) and not pods.is_deleting(pod)]
         ended.sort(key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
         for pod in ended[: max(0, len(ended) - MOST_ENDED)]:
-            await self._bench.delete(kinds.POD, pod, grace=0)
+            await self._context.delete(kinds.POD, pod, grace=0)
 
     async def _node_exists(self, name: str) -> bool:
         try:
-            await self._bench.client.get(kinds.NODE, name)
+            await self._context.client.get(kinds.NODE, name)
         except NotFound:
             return False
         return True
@@ -83,13 +83,13 @@ class PodCleanup:
     async def _end(self, pod: Json, why: str) -> None:
         """Say that it has failed, so that its owner can go on, and remove it."""
         if not pods.is_terminal(pod):
-            now = self._bench.now()
+            now = self._context.now()
             condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
                          "message": f"PodGC: {why}", "lastTransitionTime": now}  # fmt: skip
             kept = [c for c in (pod.get("status") or {}).get("conditions") or () if c.get("type") != "DisruptionTarget"]
             change = {"status": {"phase": "Failed", "conditions": [*kept, condition]}}
             try:
-                pod = await self._bench.patch(kinds.POD, pod, change, status=True)
+                pod = await self._context.patch(kinds.POD, pod, change, status=True)
             except (Conflict, NotFound):
                 return  # seen again with the change that came between
-        await self._bench.delete(kinds.POD, pod, grace=0)
+        await self._context.delete(kinds.POD, pod, grace=0)

@@ -12,7 +12,7 @@ from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound
 from shoal.local.apiserver.requests.selectors import label_selector
-from shoal.local.builtin.workbench import Workbench, reference_to
+from shoal.local.builtin.context import WorkloadContext, reference_to
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 _COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -87,29 +87,29 @@ def matches(owner: Json, pod: Json) -> bool:
     return label_selector(selector)(pod["metadata"].get("labels") or {})
 
 
-async def claim(bench: Workbench, kind: Kind, owner: Json, what: Kind = kinds.POD) -> list[Json]:
+async def claim(context: WorkloadContext, kind: Kind, owner: Json, what: Kind = kinds.POD) -> list[Json]:
     """The owner's pods: what no longer fits its selector is let go, what fits and is nobody's is taken in.
 
     A Deployment claims ReplicaSets in the same way.
     """
-    known = bench.cache(what)
+    known = context.cache(what)
     mine = []
     for one in known.by_index("owner", owner["metadata"]["uid"]):
         if matches(owner, one) or is_deleting(owner):
             mine.append(one)
         elif not is_deleting(one):
-            await _release(bench, owner, what, one)
+            await _release(context, owner, what, one)
     if is_deleting(owner):
         return mine
     for one in known.by_index("orphan", owner["metadata"]["namespace"]):
         if not is_deleting(one) and not is_terminal(one) and matches(owner, one):
-            adopted = await _adopt(bench, kind, owner, what, one)
+            adopted = await _adopt(context, kind, owner, what, one)
             if adopted is not None:
                 mine.append(adopted)
     return mine
 
 
-async def _release(bench: Workbench, owner: Json, what: Kind, one: Json) -> None:
+async def _release(context: WorkloadContext, owner: Json, what: Kind, one: Json) -> None:
     metadata = one["metadata"]
     change: Json = {
         "ownerReferences": [
@@ -119,22 +119,22 @@ async def _release(bench: Workbench, owner: Json, what: Kind, one: Json) -> None
     if TRACKING in (metadata.get("finalizers") or ()):  # its Job no longer waits to count it
         change["finalizers"] = [name for name in metadata["finalizers"] if name != TRACKING] or None
     try:
-        await bench.patch(what, one, {"metadata": change})
+        await context.patch(what, one, {"metadata": change})
     except (Conflict, NotFound):
         return  # seen again with the next event
 
 
-async def _adopt(bench: Workbench, kind: Kind, owner: Json, what: Kind, one: Json) -> Json | None:
+async def _adopt(context: WorkloadContext, kind: Kind, owner: Json, what: Kind, one: Json) -> Json | None:
     """Take in what nobody controls, if the owner is really still there."""
     try:
-        current = await bench.client.get(kind, owner["metadata"]["name"], owner["metadata"]["namespace"])
+        current = await context.client.get(kind, owner["metadata"]["name"], owner["metadata"]["namespace"])
         if current["metadata"]["uid"] != owner["metadata"]["uid"] or is_deleting(current):
             return None
         change: Json = {"ownerReferences": [*(one["metadata"].get("ownerReferences") or ()), reference_to(kind, owner)]}
         held = one["metadata"].get("finalizers") or []
         if kind == kinds.JOB and TRACKING not in held:
             change["finalizers"] = [*held, TRACKING]  # its Job waits to count it
-        return await bench.patch(what, one, {"metadata": change})
+        return await context.patch(what, one, {"metadata": change})
     except (Conflict, NotFound):
         return None
 

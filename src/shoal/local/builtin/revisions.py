@@ -12,22 +12,22 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.kube.errors import AlreadyExists, NotFound
-from shoal.local.builtin.workbench import Workbench, controller_of, number, reference_to
+from shoal.local.builtin.context import WorkloadContext, controller_of, number, reference_to
 
 HASH = "controller-revision-hash"
 
 
-async def keep(bench: Workbench, kind: Kind, owner: Json, digest: str) -> str:
+async def keep(context: WorkloadContext, kind: Kind, owner: Json, digest: str) -> str:
     """Store the present template, as the newest; the name of its revision."""
     metadata, template = owner["metadata"], owner["spec"].get("template") or {}
     name, namespace = f"{metadata['name']}-{digest}", metadata["namespace"]
-    found = [one for one in await bench.client.list(kinds.CONTROLLER_REVISION, namespace)
+    found = [one for one in await context.client.list(kinds.CONTROLLER_REVISION, namespace)
              if (controller_of(one) or {}).get("uid") == metadata["uid"]]  # fmt: skip
     others = max((number(one.get("revision")) for one in found if one["metadata"]["name"] != name), default=0)
     known = next((one for one in found if one["metadata"]["name"] == name), None)
     if known is not None:
         if number(known.get("revision")) <= others:
-            await bench.client.patch(kinds.CONTROLLER_REVISION, name, namespace, {"revision": others + 1})
+            await context.client.patch(kinds.CONTROLLER_REVISION, name, namespace, {"revision": others + 1})
         return name
     labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH: digest}
     body = {
@@ -45,7 +45,7 @@ async def keep(bench: Workbench, kind: Kind, owner: Json, digest: str) -> str:
     with contextlib.suppress(
         AlreadyExists
     ):  # a stranger has the name: nothing is kept, and nothing of theirs is changed
-        await bench.client.create(kinds.CONTROLLER_REVISION, body, namespace)
+        await context.client.create(kinds.CONTROLLER_REVISION, body, namespace)
     return name
 
 
@@ -56,10 +56,10 @@ def _in_order(value: Any) -> Any:
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
-async def template_of(bench: Workbench, name: str, namespace: str) -> Json | None:
+async def template_of(context: WorkloadContext, name: str, namespace: str) -> Json | None:
     """The template that a revision holds."""
     try:
-        kept = await bench.client.get(kinds.CONTROLLER_REVISION, name, namespace)
+        kept = await context.client.get(kinds.CONTROLLER_REVISION, name, namespace)
     except NotFound:
         return None
     found: Json | None = ((kept.get("data") or {}).get("spec") or {}).get("template")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shoal.api.meta import Json
 
 
-class Share(NamedTuple):
+class RolloutShare(NamedTuple):
     """One ReplicaSet's part: the pods it is asked for, those that are available, and the most that all sets together
     were allowed when it was last resized (nought where nobody wrote that down)."""
 
@@ -25,7 +25,9 @@ def bounds(spec: Json) -> tuple[int, int]:
     return (surge, 1) if surge == 0 and missing == 0 else (surge, missing)
 
 
-def next_scale(spec: Json, current: Share, old: list[Share], old_pods_left: bool) -> dict[int | None, int]:
+def next_scale(
+    spec: Json, current: RolloutShare, old: list[RolloutShare], old_pods_left: bool
+) -> dict[int | None, int]:
     """New sizes: None names the current set, numbers name the old ones. Only what changes is named."""
     wanted = _whole(spec)
     if (spec.get("strategy") or {}).get("type") == "Recreate":
@@ -36,7 +38,7 @@ def next_scale(spec: Json, current: Share, old: list[Share], old_pods_left: bool
     return _rolling(spec, wanted, current, old)
 
 
-def _rolling(spec: Json, wanted: int, current: Share, old: list[Share]) -> dict[int | None, int]:
+def _rolling(spec: Json, wanted: int, current: RolloutShare, old: list[RolloutShare]) -> dict[int | None, int]:
     surge, missing = bounds(spec)
     sizes: dict[int | None, int] = {}
     total = current.replicas + sum(one.replicas for one in old)
@@ -67,13 +69,13 @@ def _rolling(spec: Json, wanted: int, current: Share, old: list[Share]) -> dict[
     return sizes
 
 
-def rescaled(spec: Json, current: Share | None, old: list[Share], total: int) -> dict[int | None, int]:
+def rescaled(spec: Json, current: RolloutShare | None, old: list[RolloutShare], total: int) -> dict[int | None, int]:
     """Sizes after the wanted number itself changed in the middle of an exchange: each set grows by its share.
 
     `old` is from the oldest to the newest; `total` is how many pods there were, for sets that do not say.
     """
     wanted = _whole(spec)
-    sets: dict[int | None, Share] = dict(enumerate(old))
+    sets: dict[int | None, RolloutShare] = dict(enumerate(old))
     if current is not None:
         sets[None] = current
     active = {place: one for place, one in sets.items() if one.replicas}

@@ -14,34 +14,34 @@ from shoal.api.meta import Json
 from shoal.kube.errors import AlreadyExists
 from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods, revisions
+from shoal.local.builtin.context import WorkloadContext, number, run_sets
 from shoal.local.builtin.deployments import template_hash
-from shoal.local.builtin.workbench import Workbench, number, run_sets
 
 REVISION = revisions.HASH
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 
 
-class StatefulSets:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._sets = bench.cache(kinds.STATEFUL_SET)
-        self._claims = bench.cache(kinds.PERSISTENT_VOLUME_CLAIM)
-        self.controller: Controller[Key] = Controller("statefulsets", self.reconcile, workers=4, clock=bench.clock)
+class StatefulSetController:
+    def __init__(self, context: WorkloadContext) -> None:
+        self._context = context
+        self._sets = context.cache(kinds.STATEFUL_SET)
+        self._claims = context.cache(kinds.PERSISTENT_VOLUME_CLAIM)
+        self.controller: Controller[Key] = Controller("statefulsets", self.reconcile, workers=4, clock=context.clock)
 
     async def run(self) -> None:
-        await run_sets(self._bench, self.controller, kinds.STATEFUL_SET, self._sets, pods.matches)
+        await run_sets(self._context, self.controller, kinds.STATEFUL_SET, self._sets, pods.matches)
 
     async def reconcile(self, key: Key) -> float | None:
         owner = self._sets.get(key)
         if owner is None:
             return None
-        mine = {place: pod for pod in await pods.claim(self._bench, kinds.STATEFUL_SET, owner)
+        mine = {place: pod for pod in await pods.claim(self._context, kinds.STATEFUL_SET, owner)
                 if (place := _ordinal(owner, pod)) is not None}  # fmt: skip
         digest = template_hash(owner["spec"].get("template") or {})
         revision = f"{key.name}-{digest}"
         if not pods.is_deleting(owner):
             if (owner.get("status") or {}).get("updateRevision") != revision:
-                await revisions.keep(self._bench, kinds.STATEFUL_SET, owner, digest)
+                await revisions.keep(self._context, kinds.STATEFUL_SET, owner, digest)
             await self._step(owner, mine, revision)
         await self._publish(owner, revision)
         return None
@@ -61,7 +61,7 @@ class StatefulSets:
                 if made == pods.MOST_AT_ONCE:
                     return  # their events bring us back
             elif pods.is_terminal(pod) and not pods.is_deleting(pod):
-                await self._bench.delete_pods(owner, [pod])
+                await self._context.delete_pods(owner, [pod])
             elif pods.is_active(pod) and pods.is_ready(pod):
                 continue
             if ordered:
@@ -71,7 +71,7 @@ class StatefulSets:
         if surplus:
             if ordered and len(doomed) < len(surplus):
                 return
-            await self._bench.delete_pods(owner, doomed[:1] if ordered else doomed)
+            await self._context.delete_pods(owner, doomed[:1] if ordered else doomed)
             return
         await self._exchange(owner, mine, wanted, revision)
 
@@ -86,7 +86,7 @@ class StatefulSets:
                 continue
             if _revision(pod) != revision:
                 if not pods.is_deleting(pod):
-                    await self._bench.delete_pods(owner, [pod])
+                    await self._context.delete_pods(owner, [pod])
                 return
             if not pods.is_ready(pod):
                 return
@@ -97,7 +97,7 @@ class StatefulSets:
         current = (owner.get("status") or {}).get("currentRevision") or revision
         partition = number((strategy.get("rollingUpdate") or {}).get("partition"))
         if place < partition and current != revision:
-            template = await revisions.template_of(self._bench, current, owner["metadata"]["namespace"]) or template
+            template = await revisions.template_of(self._context, current, owner["metadata"]["namespace"]) or template
             revision = current
         name = f"{owner['metadata']['name']}-{place}"
         body = pods.from_template(kinds.STATEFUL_SET, owner, template, name)
@@ -108,7 +108,7 @@ class StatefulSets:
             spec.setdefault("subdomain", owner["spec"]["serviceName"])
         await self._claim_volumes(owner, name, spec)
         try:
-            await self._bench.create_pods(owner, [body])
+            await self._context.create_pods(owner, [body])
         except AlreadyExists:
             return  # a stranger has the name; its end brings us back
 
@@ -128,12 +128,12 @@ class StatefulSets:
             body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": copy.deepcopy(claim.get("spec") or {}),
                     "metadata": {"name": name, "namespace": namespace, "labels": labels}}  # fmt: skip
             try:
-                await self._bench.create(kinds.PERSISTENT_VOLUME_CLAIM, body)
+                await self._context.create(kinds.PERSISTENT_VOLUME_CLAIM, body)
             except AlreadyExists:
                 continue  # a claim outlives its set on purpose
 
     async def _publish(self, owner: Json, revision: str) -> None:
-        active = [pod for pod in self._bench.owned_pods(owner) if not pods.is_terminal(pod)]
+        active = [pod for pod in self._context.owned_pods(owner) if not pods.is_terminal(pod)]
         status = owner.get("status") or {}
         current = status.get("currentRevision") or revision
         updated = sum(_revision(pod) == revision and not pods.is_deleting(pod) for pod in active)
@@ -147,7 +147,7 @@ class StatefulSets:
             "updatedReplicas": updated or None, "currentRevision": current, "updateRevision": revision,
             "collisionCount": 0,
         }  # fmt: skip
-        await self._bench.patch(kinds.STATEFUL_SET, owner, {"status": change}, status=True)
+        await self._context.patch(kinds.STATEFUL_SET, owner, {"status": change}, status=True)
 
 
 def _ordinal(owner: Json, pod: Json) -> int | None:

@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.engine.nodes import Room
 
 
-class Bookings:
+class ProvisionedRoom:
     """Requests are known by `namespace/name`, as pods name them, and by the gang that they were made for."""
 
     def __init__(self, room: Room) -> None:

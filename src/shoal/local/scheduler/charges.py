@@ -18,13 +18,13 @@ from shoal.engine.facts import host_ports, pod_requests
 from shoal.engine.model import Amounts, HostPort
 from shoal.engine.nodes import Resident, Room, company_of
 from shoal.errors import BadInput
-from shoal.local.scheduler.bookings import Bookings
+from shoal.local.scheduler.bookings import ProvisionedRoom
 from shoal.local.scheduler.groups import as_pod_set, group_key
 
 log = logging.getLogger(__name__)
 
 
-class Charge(msgspec.Struct, frozen=True):
+class PodCharge(msgspec.Struct, frozen=True):
     """What one pod takes on its node. `alone`: of no gang."""
 
     key: Key
@@ -36,15 +36,15 @@ class Charge(msgspec.Struct, frozen=True):
     alone: bool
 
 
-class Charges(Mapping[str, Charge]):
+class Charges(Mapping[str, PodCharge]):
     """By the pod's UID."""
 
-    def __init__(self, room: Room, bookings: Bookings) -> None:
+    def __init__(self, room: Room, bookings: ProvisionedRoom) -> None:
         self._room, self._bookings = room, bookings
-        self._charged: dict[str, Charge] = {}
+        self._charged: dict[str, PodCharge] = {}
         self._priorities: Counter[int] = Counter()
 
-    def __getitem__(self, uid: str) -> Charge:
+    def __getitem__(self, uid: str) -> PodCharge:
         return self._charged[uid]
 
     def __iter__(self) -> Iterator[str]:
@@ -69,7 +69,7 @@ class Charges(Mapping[str, Charge]):
             return
         resident = Resident(node, company.namespace, company.labels, company.keeps_away)
         where = Key(metadata.get("namespace", ""), metadata["name"])
-        charge = Charge(where, node, requests, ports, resident, int(spec.get("priority") or 0), not group_key(pod))
+        charge = PodCharge(where, node, requests, ports, resident, int(spec.get("priority") or 0), not group_key(pod))
         self._charged[uid] = charge
         self.lay(uid)
         if charge.alone:

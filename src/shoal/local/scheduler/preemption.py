@@ -22,7 +22,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.events import Recorder
-from shoal.local.scheduler.charges import Charge, Charges
+from shoal.local.scheduler.charges import Charges, PodCharge
 from shoal.local.scheduler.groups import HOSTNAME
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Nomination(msgspec.Struct, frozen=True):
     victims: frozenset[str]
 
 
-class Preemption:
+class PodPreemption:
     def __init__(self, client: Client, recorder: Recorder, clock: Clock, room: Room, charged: Charges) -> None:
         self._client, self._recorder, self._clock, self._room = client, recorder, clock, room
         self._charged = charged
@@ -132,7 +132,7 @@ class Preemption:
 
     # --- carrying out
 
-    async def carry_out(self, pod: Json, node: str, victims: Mapping[str, Charge]) -> bool:
+    async def carry_out(self, pod: Json, node: str, victims: Mapping[str, PodCharge]) -> bool:
         """False when the server did not take it, and the place is waited for no longer."""
         metadata = pod["metadata"]
         try:
@@ -151,7 +151,7 @@ class Preemption:
             return False
         return True
 
-    async def _end(self, uid: str, charge: Charge, taker: str, node: str) -> None:
+    async def _end(self, uid: str, charge: PodCharge, taker: str, node: str) -> None:
         condition = {
             "type": "DisruptionTarget",
             "status": "True",

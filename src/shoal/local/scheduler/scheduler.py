@@ -26,14 +26,14 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
 from shoal.local.scheduler.binding import Binder
-from shoal.local.scheduler.bookings import Bookings
-from shoal.local.scheduler.charges import Charge, Charges
+from shoal.local.scheduler.bookings import ProvisionedRoom
+from shoal.local.scheduler.charges import Charges, PodCharge
 from shoal.local.scheduler.families import Families, family_key
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, as_pod_set, group_key, minimum_of, order
 from shoal.local.scheduler.placing import places_for, shape_of
-from shoal.local.scheduler.preemption import Preemption
+from shoal.local.scheduler.preemption import PodPreemption
 from shoal.local.scheduler.telling import WAITING_FOR_GANG, Teller
-from shoal.local.seen import SeenPod
+from shoal.local.seen import TrackedPod
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +47,17 @@ class Scheduler:
     def __init__(self, client: Client, *, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
         self._recorder = Recorder(client, "default-scheduler", clock=self._clock)
-        self.pods: Cache[SeenPod] = Cache(client, POD, SeenPod, clock=self._clock)
+        self.pods: Cache[TrackedPod] = Cache(client, POD, TrackedPod, clock=self._clock)
         self._nodes: Cache[Json] = Cache(client, NODE, dict, clock=self._clock)
         self._namespaces: Cache[Json] = Cache(client, NAMESPACE, dict, clock=self._clock)
         self._lacking = {kind: asyncio.Event() for kind in (POD_GROUP, PROVISIONING_REQUEST)}
         self._pod_groups, self._requests = (self._optional(client, kind) for kind in self._lacking)
         self.room = Room()
-        self._bookings = Bookings(self.room)
+        self._bookings = ProvisionedRoom(self.room)
         self._binder = Binder(client, self._clock, self._is_assumed)
         self._teller = Teller(client, self._recorder, self._clock, self._binder.limit, self._assumed_at)
         self._charged = Charges(self.room, self._bookings)
-        self._preemption = Preemption(client, self._recorder, self._clock, self.room, self._charged)
+        self._preemption = PodPreemption(client, self._recorder, self._clock, self.room, self._charged)
         self._assumed: dict[str, str] = {}
         self._pending: dict[Key, Json] = {}
         self._members: dict[str, set[Key]] = defaultdict(set)
@@ -252,7 +252,7 @@ class Scheduler:
         node, victims = found
         self._spawn(self._preempt(pod, node, {victim: self._charged[victim] for victim in victims}))
 
-    async def _preempt(self, pod: Json, node: str, victims: Mapping[str, Charge]) -> None:
+    async def _preempt(self, pod: Json, node: str, victims: Mapping[str, PodCharge]) -> None:
         if not await self._preemption.carry_out(pod, node, victims):
             await self._clock.sleep(AGAIN)  # nothing else would tell it to look again
             self._improved()
@@ -352,7 +352,7 @@ class Scheduler:
         if change.new is None:
             self._forget(change.key, change.old)
             return
-        pod: SeenPod = change.new
+        pod: TrackedPod = change.new
         uid = pod.metadata.uid
         if pod.is_terminal:
             self._pending.pop(change.key, None)
@@ -364,7 +364,7 @@ class Scheduler:
         elif uid not in self._assumed:
             self._waits(change.key, pod)
 
-    def _is_bound(self, key: Key, pod: SeenPod) -> None:
+    def _is_bound(self, key: Key, pod: TrackedPod) -> None:
         uid, node = pod.metadata.uid, pod.node
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)
@@ -382,7 +382,7 @@ class Scheduler:
                 self._whole.add(group)
         self._charge(uid, opened, node)
 
-    def _waits(self, key: Key, pod: SeenPod) -> None:
+    def _waits(self, key: Key, pod: TrackedPod) -> None:
         spec = pod.whole_spec()
         gates = spec.get("schedulingGates")
         if (spec.get("schedulerName") or "") not in NAMES or pod.metadata.deletion_timestamp or gates:
@@ -400,7 +400,7 @@ class Scheduler:
         ):
             self._wake.set()
 
-    def _forget(self, key: Key, pod: SeenPod) -> None:
+    def _forget(self, key: Key, pod: TrackedPod) -> None:
         uid = pod.metadata.uid
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)

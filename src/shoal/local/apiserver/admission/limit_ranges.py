@@ -11,12 +11,12 @@ from shoal.api.quantity import NANO, Quantity
 from shoal.local.apiserver.admission.limits import amounts_of, containers_of, usage_of
 from shoal.local.apiserver.primitives.status import forbidden
 from shoal.local.apiserver.requests.call import decoded
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 
 
-def fill(pod: Json, ranges: list[Record]) -> None:
+def fill(pod: Json, ranges: list[StoredObject]) -> None:
     """Missing limits from `default`, missing requests from `defaultRequest`; the pod is told what was set."""
     for record in ranges:
         requests: Json = {}
@@ -49,7 +49,7 @@ def _complete(container: Json, wanted: Json, words: str) -> list[str]:
     return told
 
 
-def check(pod: Json, ranges: list[Record]) -> None:
+def check(pod: Json, ranges: list[StoredObject]) -> None:
     """Refuse what is outside the bounds of a container or of the whole pod."""
     for record in ranges:
         faults: list[str] = []
@@ -68,7 +68,7 @@ def check(pod: Json, ranges: list[Record]) -> None:
             raise forbidden("", "pods", pod["metadata"].get("name", ""), words)
 
 
-def _items(record: Record) -> list[Json]:
+def _items(record: StoredObject) -> list[Json]:
     return [item for item in (decoded(record).get("spec") or {}).get("limits") or () if type(item) is dict]
 
 

@@ -20,7 +20,7 @@ from shoal.kube.webhooks import AdmissionRequest, Verdict
 from shoal.local.apiserver.admission import limit_ranges
 from shoal.local.apiserver.admission.quota import check_quota
 from shoal.local.apiserver.admission.webhooks import Webhooks, review_of
-from shoal.local.apiserver.auth.authorization import MASTERS, Action, Authorizer, Rule, parse_rules
+from shoal.local.apiserver.auth.authorization import MASTERS, AccessRule, Action, Authorizer, parse_rules
 from shoal.local.apiserver.crd.serving import CustomKinds
 from shoal.local.apiserver.kinds import strategy
 from shoal.local.apiserver.kinds.resources import Registry
@@ -35,7 +35,7 @@ Judge = Callable[[AdmissionRequest], Verdict | Awaitable[Verdict]]
 _STAMPED_GROUPS = ("workload.codeflare.dev", "mcad.ibm.com")
 
 
-class Admission:
+class AdmissionPlugins:
     def __init__(
         self,
         registry: Registry,
@@ -259,7 +259,7 @@ class Admission:
         reference = obj.get("roleRef")
         try:
             if resource.plural in ("roles", "clusterroles"):
-                rules: tuple[Rule, ...] | None = parse_rules(obj.get("rules"))
+                rules: tuple[AccessRule, ...] | None = parse_rules(obj.get("rules"))
                 verb, target = "escalate", resource.plural
             elif resource.plural in ("rolebindings", "clusterrolebindings") and type(reference) is dict:
                 kind = str(reference.get("kind", ""))

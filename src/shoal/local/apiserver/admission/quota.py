@@ -14,7 +14,7 @@ from shoal.local.apiserver.admission import limits
 from shoal.local.apiserver.kinds.resources import Resource
 from shoal.local.apiserver.primitives.status import forbidden
 from shoal.local.apiserver.requests.call import decoded
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 
 _COUNTED_PLAINLY = frozenset(
     ("configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services")
@@ -51,7 +51,7 @@ def usage_of(resource: str, obj: Json) -> dict[str, int]:
     return usage
 
 
-def used_by(resource: str, spec: Json, records: list[Record]) -> dict[str, int]:
+def used_by(resource: str, spec: Json, records: list[StoredObject]) -> dict[str, int]:
     """What all objects of a resource count for in a quota of this spec."""
     if resource in _READ:
         found = map(decoded, records)
@@ -59,7 +59,7 @@ def used_by(resource: str, spec: Json, records: list[Record]) -> dict[str, int]:
     return {} if _has_scopes(spec) else {name: len(records) * each for name, each in _one(resource).items()}
 
 
-def check_quota(resource: Resource, obj: Json, quotas: list[Record]) -> None:
+def check_quota(resource: Resource, obj: Json, quotas: list[StoredObject]) -> None:
     """Refuse the object that would exceed a quota of its namespace. Usage is counted from the objects themselves."""
     wanted: dict[str, int] | None = None
     for record in quotas:

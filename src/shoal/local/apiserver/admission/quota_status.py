@@ -16,7 +16,7 @@ from shoal.local.apiserver.admission.quota import counter_of, used_by
 from shoal.local.apiserver.kinds.resources import Registry
 from shoal.local.apiserver.primitives.status import Refused
 from shoal.local.apiserver.requests.call import decoded
-from shoal.local.apiserver.storage.collection import Event
+from shoal.local.apiserver.storage.collection import StoredEvent
 from shoal.local.apiserver.storage.store import WriteFailed
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ Write = Callable[[str, str, Json], Awaitable[None]]
 """Set the status of a quota: namespace, name, status."""
 
 
-class QuotaStatus:
+class QuotaUsage:
     def __init__(self, registry: Registry, write: Write) -> None:
         quotas = registry.find("", "resourcequotas")
         assert quotas is not None
@@ -45,7 +45,7 @@ class QuotaStatus:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _changed(self, resource: str, event: Event) -> None:
+    def _changed(self, resource: str, event: StoredEvent) -> None:
         if event.record.namespace in self._quotas.objects:
             self._stale.add(event.record.namespace)
             self._begin()

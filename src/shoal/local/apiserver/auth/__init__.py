@@ -2,8 +2,8 @@
 
 from shoal.local.apiserver.auth.authentication import Authenticator
 from shoal.local.apiserver.auth.authorization import Authorizer
-from shoal.local.apiserver.auth.certificates import Identity
+from shoal.local.apiserver.auth.certificates import ServerIdentity
 from shoal.local.apiserver.auth.reviews import Reviews
 from shoal.local.apiserver.auth.tokens import Tokens
 
-__all__ = ["Authenticator", "Authorizer", "Identity", "Reviews", "Tokens"]
+__all__ = ["Authenticator", "Authorizer", "Reviews", "ServerIdentity", "Tokens"]

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from shoal.local.apiserver.auth.authorization import MASTERS, Action, Authorizer, denied
 from shoal.local.apiserver.auth.tokens import Tokens
 from shoal.local.apiserver.primitives.status import Refused, bad_request, forbidden
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 
 AUTHENTICATED = "system:authenticated"
 ADMIN = "system:admin"
@@ -25,12 +25,12 @@ class Authenticator:
         self.tokens = tokens
         self._admin_token = admin_token.encode()
 
-    def bearer(self, token: str, audiences: list[str] | None = None) -> User | None:
+    def bearer(self, token: str, audiences: list[str] | None = None) -> RequestUser | None:
         if hmac.compare_digest(token.encode(), self._admin_token):
-            return User(ADMIN, (MASTERS, AUTHENTICATED))
+            return RequestUser(ADMIN, (MASTERS, AUTHENTICATED))
         return self.tokens.authenticate(token, audiences)
 
-    def user(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> User | None:
+    def user(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> RequestUser | None:
         """From a request's headers (lower case) and the verified client certificate of its connection."""
         header = headers.get("authorization", "")
         if header:
@@ -39,7 +39,7 @@ class Authenticator:
         return from_certificate(certificate) if certificate else None
 
 
-def from_certificate(certificate: Mapping[str, Any]) -> User | None:
+def from_certificate(certificate: Mapping[str, Any]) -> RequestUser | None:
     name, groups = "", []
     for part in certificate.get("subject", ()):
         for key, value in part:
@@ -47,16 +47,16 @@ def from_certificate(certificate: Mapping[str, Any]) -> User | None:
                 name = value
             elif key == "organizationName":
                 groups.append(value)
-    return User(name, (*groups, AUTHENTICATED)) if name else None
+    return RequestUser(name, (*groups, AUTHENTICATED)) if name else None
 
 
-def with_authenticated(user: User) -> User:
+def with_authenticated(user: RequestUser) -> RequestUser:
     if AUTHENTICATED in user.groups:
         return user
-    return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
+    return RequestUser(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
 
 
-def impersonated(user: User, headers: Mapping[str, str], authorizer: Authorizer) -> User:
+def impersonated(user: RequestUser, headers: Mapping[str, str], authorizer: Authorizer) -> RequestUser:
     """The user that the caller asks to act as, if it may. Several groups come one per line."""
     name = headers.get("impersonate-user", "")
     asked = [one for one in headers if one.startswith("impersonate-") and headers[one]]
@@ -81,13 +81,13 @@ def impersonated(user: User, headers: Mapping[str, str], authorizer: Authorizer)
     for key, values in extra.items():
         for value in values:
             _require(user, authorizer, Action("impersonate", "authentication.k8s.io", "userextras", key, name=value))
-    return with_authenticated(User(name, groups, uid, extra))
+    return with_authenticated(RequestUser(name, groups, uid, extra))
 
 
-def _require(user: User, authorizer: Authorizer, action: Action) -> None:
+def _require(user: RequestUser, authorizer: Authorizer, action: Action) -> None:
     if not authorizer.allowed(user, action):
         raise _refused(user, action)
 
 
-def _refused(user: User, action: Action) -> Refused:
+def _refused(user: RequestUser, action: Action) -> Refused:
     return forbidden(action.group, action.resource, action.name, denied(user, action))

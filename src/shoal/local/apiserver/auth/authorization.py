@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.kinds.resources import Registry
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 from shoal.local.apiserver.storage.collection import Collection
 
 MASTERS = "system:masters"
@@ -37,7 +37,7 @@ class Action(msgspec.Struct, frozen=True):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-class Rule(msgspec.Struct, frozen=True, rename="camel"):
+class AccessRule(msgspec.Struct, frozen=True, rename="camel"):
     verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class _RoleRef(msgspec.Struct, frozen=True):
 
 
 class _Role(msgspec.Struct, frozen=True, rename="camel"):
-    rules: tuple[Rule, ...] | None = None
+    rules: tuple[AccessRule, ...] | None = None
 
 
 class _Binding(msgspec.Struct, frozen=True, rename="camel"):
@@ -101,12 +101,12 @@ class Authorizer:
         assert resource is not None
         return resource.collection
 
-    def allowed(self, user: User, action: Action) -> bool:
+    def allowed(self, user: RequestUser, action: Action) -> bool:
         if MASTERS in user.groups:
             return True
         return any(rule.allows(action) for rule in self.rules(user, action.namespace))
 
-    def rules(self, user: User, namespace: str) -> Iterable[Rule]:
+    def rules(self, user: RequestUser, namespace: str) -> Iterable[AccessRule]:
         """Every rule that holds for a user, cluster-wide and in one namespace."""
         for record in self._cluster_bindings.records():
             binding = self._decoded(self._cluster_bindings, "", record.name, _Binding)
@@ -119,13 +119,13 @@ class Authorizer:
             if _binds(binding, user, namespace):
                 yield from self.rules_of(namespace, binding.role_ref.kind, binding.role_ref.name) or ()
 
-    def rules_of(self, namespace: str, kind: str, name: str) -> tuple[Rule, ...] | None:
+    def rules_of(self, namespace: str, kind: str, name: str) -> tuple[AccessRule, ...] | None:
         """What a role grants; None where there is no such role."""
         if kind == "ClusterRole":
             return self._rules(self._cluster_roles, "", name)
         return self._rules(self._roles, namespace, name)
 
-    def _rules(self, collection: Collection, namespace: str, name: str) -> tuple[Rule, ...] | None:
+    def _rules(self, collection: Collection, namespace: str, name: str) -> tuple[AccessRule, ...] | None:
         role = self._decoded(collection, namespace, name, _Role)
         return role.rules or () if role is not None else None
 
@@ -143,7 +143,7 @@ class Authorizer:
             self._cached[key] = known
         return known[1]
 
-    def escalates(self, user: User, rules: Iterable[Rule], namespace: str) -> list[Rule]:
+    def escalates(self, user: RequestUser, rules: Iterable[AccessRule], namespace: str) -> list[AccessRule]:
         """Of the rules to be granted, those that the user does not hold."""
         if MASTERS in user.groups:
             return []
@@ -155,7 +155,7 @@ class Authorizer:
         ]
 
 
-def _binds(binding: _Binding, user: User, namespace: str) -> bool:
+def _binds(binding: _Binding, user: RequestUser, namespace: str) -> bool:
     for subject in binding.subjects or ():
         match subject.kind:
             case "User":
@@ -170,7 +170,7 @@ def _binds(binding: _Binding, user: User, namespace: str) -> bool:
     return False
 
 
-def _actions(rule: Rule, namespace: str) -> Iterable[Action]:
+def _actions(rule: AccessRule, namespace: str) -> Iterable[Action]:
     """A rule taken apart into what it allows, wildcards standing for themselves."""
     for verb in rule.verbs:
         for url in rule.non_resource_urls:
@@ -182,12 +182,12 @@ def _actions(rule: Rule, namespace: str) -> Iterable[Action]:
                     yield Action(verb, group, plural, subresource, namespace, name)
 
 
-def parse_rules(rules: Any) -> tuple[Rule, ...]:
+def parse_rules(rules: Any) -> tuple[AccessRule, ...]:
     """From an object's `rules`; raises ValidationError for what is no rule."""
-    return msgspec.convert(rules or (), tuple[Rule, ...])
+    return msgspec.convert(rules or (), tuple[AccessRule, ...])
 
 
-def denied(user: User, action: Action) -> str:
+def denied(user: RequestUser, action: Action) -> str:
     """The sentence of the refusal."""
     if action.path:
         return f'User "{user.name}" cannot {action.verb} path "{action.path}"'

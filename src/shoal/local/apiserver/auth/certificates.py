@@ -39,7 +39,7 @@ def private_file(path: Path, data: bytes) -> None:
         raise
 
 
-class Identity:
+class ServerIdentity:
     """What a server proves itself with, and what it gives to its clients."""
 
     def __init__(self, directory: Path | None, hosts: tuple[str, ...] = ()) -> None:

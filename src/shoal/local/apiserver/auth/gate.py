@@ -18,7 +18,7 @@ from shoal.local.apiserver.primitives.status import (
 )
 from shoal.local.apiserver.requests.call import Call
 from shoal.local.apiserver.requests.field_selectors import selected_name
-from shoal.local.apiserver.requests.route import Route, User
+from shoal.local.apiserver.requests.route import RequestUser, Route
 
 _CONNECTIONS = frozenset(("exec", "attach", "portforward"))
 _PART = ("get", "patch", "update")
@@ -38,7 +38,7 @@ SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
 }
 
 
-def authorize(authorizer: Authorizer, user: User, route: Route, request: Request) -> None:
+def authorize(authorizer: Authorizer, user: RequestUser, route: Route, request: Request) -> None:
     """Refuse what no rule allows this user."""
     if MASTERS in user.groups:
         return
@@ -49,7 +49,7 @@ def authorize(authorizer: Authorizer, user: User, route: Route, request: Request
     require(authorizer, user, Action(verb, route.group, route.plural, route.subresource, route.namespace, name))
 
 
-def require(authorizer: Authorizer, user: User, action: Action) -> None:
+def require(authorizer: Authorizer, user: RequestUser, action: Action) -> None:
     if not authorizer.allowed(user, action):
         raise forbidden(action.group, action.resource, action.name, denied(user, action))
 

@@ -9,11 +9,11 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.auth.authentication import ADMIN
-from shoal.local.apiserver.auth.certificates import Identity, private_file
+from shoal.local.apiserver.auth.certificates import ServerIdentity, private_file
 
 
 def kubeconfig(
-    path: Path, identity: Identity, server: str, user: str, groups: tuple[str, ...], namespace: str, context: str
+    path: Path, identity: ServerIdentity, server: str, user: str, groups: tuple[str, ...], namespace: str, context: str
 ) -> None:
     pair = identity.client(user, groups)
     credentials: Json = {"client-certificate-data": _text(pair.certificate), "client-key-data": _text(pair.key)}

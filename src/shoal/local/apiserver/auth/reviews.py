@@ -16,7 +16,7 @@ from shoal.local.apiserver.kinds.objects import check_identity, check_metadata
 from shoal.local.apiserver.primitives.status import bad_request, cause, invalid
 from shoal.local.apiserver.requests.body import decode_object
 from shoal.local.apiserver.requests.call import Answer, Call, object_answer
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 
 
 class _Attributes(msgspec.Struct):
@@ -33,7 +33,7 @@ class _PathAttributes(msgspec.Struct):
     verb: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _ReviewSpec(msgspec.Struct, rename="camel"):
     resource_attributes: _Attributes | None = None
     non_resource_attributes: _PathAttributes | None = None
     user: str = ""
@@ -55,7 +55,7 @@ class Reviews:
         check_identity(review, call.version)
         check_metadata(review, call.resource.kind)
         try:
-            spec = msgspec.convert(review.get("spec") or {}, _Spec)
+            spec = msgspec.convert(review.get("spec") or {}, _ReviewSpec)
         except msgspec.ValidationError as error:
             raise bad_request(f"{call.resource.kind} cannot be decoded: spec: {error}") from None
         review["metadata"].setdefault("creationTimestamp", None)
@@ -67,7 +67,7 @@ class Reviews:
                     words = 'Invalid value: "": at least one of user or group must be specified'
                     raise invalid(call.resource.group, "", "", [cause("FieldValueInvalid", words, "spec.user")])
                 self._check_place(call, spec)
-                review["status"] = self._access(call, User(spec.user, tuple(spec.groups or ()), spec.uid), spec)
+                review["status"] = self._access(call, RequestUser(spec.user, tuple(spec.groups or ()), spec.uid), spec)
             case "SelfSubjectRulesReview":
                 if not spec.namespace:
                     raise bad_request("no namespace on request")
@@ -80,14 +80,14 @@ class Reviews:
                 review["status"] = self._token(spec)
         return object_answer(review, 201)
 
-    def _check_place(self, call: Call, spec: _Spec) -> None:
+    def _check_place(self, call: Call, spec: _ReviewSpec) -> None:
         asked = spec.resource_attributes
         if call.resource.kind == "LocalSubjectAccessReview" and asked and asked.namespace != call.route.namespace:
             words = f'Invalid value: "{asked.namespace}": must match metadata.namespace'
             causes = [cause("FieldValueInvalid", words, "spec.resourceAttributes.namespace")]
             raise invalid(call.resource.group, "", "", causes)
 
-    def _access(self, call: Call, user: User, spec: _Spec) -> Json:
+    def _access(self, call: Call, user: RequestUser, spec: _ReviewSpec) -> Json:
         if (spec.resource_attributes is None) == (spec.non_resource_attributes is None):
             raise invalid(
                 call.resource.group,
@@ -112,7 +112,7 @@ class Reviews:
         allowed = self.authorizer.allowed(user, action)
         return {"allowed": allowed}
 
-    def _rules(self, user: User, namespace: str) -> Json:
+    def _rules(self, user: RequestUser, namespace: str) -> Json:
         resource: list[Any] = []
         paths: list[Any] = []
         for rule in self.authorizer.rules(user, namespace):
@@ -123,7 +123,7 @@ class Reviews:
                 resource.append({**one, "resourceNames": rule.resource_names} if rule.resource_names else one)
         return {"resourceRules": resource, "nonResourceRules": paths, "incomplete": False}
 
-    def _token(self, spec: _Spec) -> Json:
+    def _token(self, spec: _ReviewSpec) -> Json:
         user = self.authenticator.bearer(spec.token, spec.audiences)
         if user is None:
             return {"user": {}, "error": "invalid bearer token"}
@@ -133,7 +133,7 @@ class Reviews:
         return found
 
 
-def shown(user: User) -> Json:
+def shown(user: RequestUser) -> Json:
     found: Json = {"username": user.name, "groups": list(user.groups)}
     if user.uid:
         found["uid"] = user.uid

@@ -24,7 +24,7 @@ from shoal.kube.clock import Clock
 from shoal.local.apiserver.kinds.resources import Registry
 from shoal.local.apiserver.primitives.status import bad_request, cause, invalid
 from shoal.local.apiserver.requests.call import decoded
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 600, 3600, 1 << 32
@@ -33,21 +33,21 @@ _HOLDERS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 """What a token may be bound to: it ends with that object."""
 
 
-class _Bound(msgspec.Struct, rename="camel"):
+class _BoundObject(msgspec.Struct, rename="camel"):
     kind: str | None = None
     api_version: str | None = None
     name: str | None = None
     uid: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _TokenSpec(msgspec.Struct, rename="camel"):
     audiences: list[str] | None = None
     expiration_seconds: int | None = None
-    bound_object_ref: _Bound | None = None
+    bound_object_ref: _BoundObject | None = None
 
 
 class _Request(msgspec.Struct):
-    spec: _Spec | None = None
+    spec: _TokenSpec | None = None
 
 
 def request_spec(wanted: Json) -> Json:
@@ -132,7 +132,7 @@ class Tokens:
         r, s = decode_dss_signature(self.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
         return f"{signed}.{_text(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
-    def authenticate(self, token: str, audiences: list[str] | None = None) -> User | None:
+    def authenticate(self, token: str, audiences: list[str] | None = None) -> RequestUser | None:
         """Whose token this is; None when it is not ours, has run out, or its account or what it is bound to is gone."""
         claims = self._claims(token)
         if claims is None:
@@ -159,7 +159,7 @@ class Tokens:
             if kind != "Secret":
                 extra[f"authentication.kubernetes.io/{kind.lower()}-name"] = (holder["name"],)
                 extra[f"authentication.kubernetes.io/{kind.lower()}-uid"] = (holder["uid"],)
-        return User(
+        return RequestUser(
             claims["sub"],
             ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),
             account["uid"],

@@ -18,10 +18,10 @@ from shoal.errors import BadInput
 from shoal.local.apiserver.cel.cost import Budget, measure, weigh
 from shoal.local.apiserver.cel.formats import rewritten
 from shoal.local.apiserver.cel.values import Adapt, adapter
-from shoal.local.apiserver.primitives.field_errors import FieldError, MapKey, Path, shown, text, tokens
+from shoal.local.apiserver.primitives.field_errors import InvalidField, MapKey, Path, shown, text, tokens
 
 Json = dict[str, Any]
-_Node = Callable[[Any, Any, Path, list[FieldError], Budget], None]
+_Node = Callable[[Any, Any, Path, list[InvalidField], Budget], None]
 
 _ABSENT = object()
 _LONGEST_MESSAGE = 5120
@@ -46,14 +46,16 @@ class Rules:
         self.problems = problems
         self.has_transitions = transitions
 
-    def check(self, obj: Json, old: Json | None) -> list[FieldError]:
+    def check(self, obj: Json, old: Json | None) -> list[InvalidField]:
         """Run every rule that applies. A value that did not change since `old` is judged by transition rules only."""
-        errors: list[FieldError] = []
+        errors: list[InvalidField] = []
         budget = Budget()
         try:
             self._root(obj, _ABSENT if old is None else old, None, errors, budget)
         except _Spent as spent:
-            errors.append(FieldError(text(spent.path), "Invalid", f"Invalid value: {spent.words}", tokens(spent.path)))
+            errors.append(
+                InvalidField(text(spent.path), "Invalid", f"Invalid value: {spent.words}", tokens(spent.path))
+            )
         return errors
 
 
@@ -78,7 +80,7 @@ def children(schema: Json) -> list[tuple[str, Json]]:
     return [(name, child) for name, child in inner if isinstance(child, dict)]
 
 
-def _nothing(value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget) -> None:
+def _nothing(value: Any, old: Any, path: Path, errors: list[InvalidField], budget: Budget) -> None:
     return None
 
 
@@ -115,7 +117,7 @@ def _compile(schema: Json, where: str, problems: list[Problem], transitions: lis
     steady = [rule for rule in rules if rule.uses_old]
     kind = "object" if root else str(schema.get("type") or "")
 
-    def check(value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget) -> None:
+    def check(value: Any, old: Any, path: Path, errors: list[InvalidField], budget: Budget) -> None:
         if value is None:
             return
         unchanged = old is not _ABSENT and value == old
@@ -234,7 +236,7 @@ def _run(
     old: Any,
     path: Path,
     kind: str,
-    errors: list[FieldError],
+    errors: list[InvalidField],
     budget: Budget,
 ) -> None:
     size = measure(value if old is _ABSENT else [value, old])
@@ -257,27 +259,27 @@ def _run(
             outcome, failed = error, True
         if failed:
             detail = f"{_plain_error(str(outcome))} evaluating rule: {rule.source}"
-            errors.append(FieldError(text(path), "Invalid", f"Invalid value: {shown(kind)}: {detail}", tokens(path)))
+            errors.append(InvalidField(text(path), "Invalid", f"Invalid value: {shown(kind)}: {detail}", tokens(path)))
         elif outcome is not True:
             errors.append(_refusal(rule, data, value, path, kind))
 
 
-def _refusal(rule: _Rule, data: Json, value: Any, path: Path, kind: str) -> FieldError:
+def _refusal(rule: _Rule, data: Json, value: Any, path: Path, kind: str) -> InvalidField:
     detail = _built_message(rule, data) or rule.message or f"failed rule: {rule.source}"
     where = text(path)
     if rule.field_path:
         below = re.sub(r"\['([^']*)'\]", r".\1", rule.field_path).lstrip(".")
         where = below if path is None else f"{where}.{below}"
     if rule.reason == "Forbidden":
-        return FieldError(where, "Forbidden", f"Forbidden: {detail}", tokens(path))
+        return InvalidField(where, "Forbidden", f"Forbidden: {detail}", tokens(path))
     if rule.reason == "Required":
-        return FieldError(where, "Required", f"Required value: {detail}", tokens(path))
+        return InvalidField(where, "Required", f"Required value: {detail}", tokens(path))
     words = "Duplicate value" if rule.reason == "Duplicate" else "Invalid value"
     if kind not in ("object", "array"):
         words += f": {shown(value)}"
     if rule.reason == "Duplicate":
-        return FieldError(where, "Duplicate", words, tokens(path))
-    return FieldError(where, "Invalid", f"{words}: {detail}", tokens(path))
+        return InvalidField(where, "Duplicate", words, tokens(path))
+    return InvalidField(where, "Invalid", f"{words}: {detail}", tokens(path))
 
 
 def _built_message(rule: _Rule, data: Json) -> str:

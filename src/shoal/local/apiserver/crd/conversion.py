@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.api import kueue_convert
 from shoal.api.meta import Json
-from shoal.local.apiserver.kinds.resources import Version
+from shoal.local.apiserver.kinds.resources import ServedVersion
 from shoal.local.apiserver.primitives.status import internal
 from shoal.local.apiserver.requests.call import Call
 from shoal.local.apiserver.requests.hooks import HookCaller, HookUnreachable
@@ -123,7 +123,7 @@ class Converter:
         return objects
 
 
-def _settled(version: Version, found: list[Json]) -> list[Json]:
+def _settled(version: ServedVersion, found: list[Json]) -> list[Json]:
     if version.kind.group != kueue_convert.GROUP and version.schema is not None:
         for obj in found:
             version.schema.prune(obj)

@@ -14,7 +14,7 @@ from shoal.local.apiserver.cel.rules import compile_rules
 from shoal.local.apiserver.cel.types import type_problems
 from shoal.local.apiserver.primitives import jsonpath, names, patterns
 from shoal.local.apiserver.primitives.field_errors import (
-    FieldError,
+    InvalidField,
     duplicate,
     forbidden,
     invalid,
@@ -40,7 +40,7 @@ _LOGIC = ("allOf", "anyOf", "oneOf")
 _DEEPEST = 200
 
 
-def validate_crd(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_crd(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = obj.get("spec") or {}
     before = (old or {}).get("spec") or {}
     errors = _identity(obj, spec)
@@ -62,8 +62,8 @@ def validate_crd(obj: Json, old: Json | None) -> list[FieldError]:
     return errors + _versions(spec.get("versions") or [], known, obj)
 
 
-def _identity(obj: Json, spec: Json) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _identity(obj: Json, spec: Json) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     group, called = str(spec.get("group") or ""), spec.get("names") or {}
     name = str((obj.get("metadata") or {}).get("name") or "")
     if not group:
@@ -102,7 +102,7 @@ def _identity(obj: Json, spec: Json) -> list[FieldError]:
     return errors
 
 
-def _conversion(conversion: Json) -> list[FieldError]:
+def _conversion(conversion: Json) -> list[InvalidField]:
     strategy, webhook = conversion.get("strategy"), conversion.get("webhook")
     path = "spec.conversion"
     if strategy not in ("None", "Webhook"):
@@ -118,8 +118,8 @@ def _conversion(conversion: Json) -> list[FieldError]:
     return errors
 
 
-def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     if not versions:
         return [required("spec.versions", "must have exactly one version marked as storage version")]
     seen: set[str] = set()
@@ -157,7 +157,7 @@ def _versions(versions: list[Json], known: dict[Any, Json], obj: Json) -> list[F
     return errors
 
 
-def _warning(version: Json, path: str) -> list[FieldError]:
+def _warning(version: Json, path: str) -> list[InvalidField]:
     words = version.get("deprecationWarning")
     if words is None:
         return []
@@ -181,7 +181,7 @@ def _part(schema: Json, name: str) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def _column(column: Json, path: str) -> list[FieldError]:
+def _column(column: Json, path: str) -> list[InvalidField]:
     errors = [required(f"{path}.{name}") for name in ("name", "type", "jsonPath") if not column.get(name)]
     allowed = ["boolean", "date", "integer", "number", "string"]
     if column.get("type") and column["type"] not in allowed:
@@ -194,7 +194,7 @@ def _column(column: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _scale(scale: Json, path: str) -> list[FieldError]:
+def _scale(scale: Json, path: str) -> list[InvalidField]:
     errors = []
     for name, root in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
         value = str(scale.get(name) or "")
@@ -213,12 +213,12 @@ _MOST_SOUND = 256
 """Schemas that were found good lately: a CRD is written again with nearly every change of its status."""
 
 
-def schema_errors(schema: Json, path: str) -> list[FieldError]:
+def schema_errors(schema: Json, path: str) -> list[InvalidField]:
     """What keeps a schema from being structural: no type, lists without items, rules that do not compile."""
     key = digest(schema)
     if key in _sound:
         return []
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     if schema.get("type") != "object":
         found = schema.get("type")
         words = "must be object at the root"
@@ -250,7 +250,7 @@ def schema_errors(schema: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
+def _node(schema: Any, path: str, errors: list[InvalidField], depth: int) -> None:
     if not isinstance(schema, dict):
         errors.append(invalid(path, schema, "must be a schema"))
         return
@@ -291,7 +291,7 @@ def _node(schema: Any, path: str, errors: list[FieldError], depth: int) -> None:
             _node(schema[name], f"{path}.{name}", errors, depth + 1)
 
 
-def _default(schema: Json, path: str) -> list[FieldError]:
+def _default(schema: Json, path: str) -> list[InvalidField]:
     """A default must itself be good, and hold nothing that would be pruned."""
     kind = schema_of({"type": "object", "properties": {"default": schema}})
     trial = {"default": msgspec.json.decode(msgspec.json.encode(schema["default"]))}
@@ -301,7 +301,7 @@ def _default(schema: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _details(schema: Json, path: str, errors: list[FieldError]) -> None:
+def _details(schema: Json, path: str, errors: list[InvalidField]) -> None:
     if schema.get("pattern"):
         try:
             patterns.matcher(str(schema["pattern"]))
@@ -341,7 +341,7 @@ def _details(schema: Json, path: str, errors: list[FieldError]) -> None:
         _logic(schema["not"], f"{path}.not", errors, False)
 
 
-def _logic(schema: Any, path: str, errors: list[FieldError], may_type: bool) -> None:
+def _logic(schema: Any, path: str, errors: list[InvalidField], may_type: bool) -> None:
     """Inside allOf, anyOf, oneOf and not there are value rules only: structure stands outside."""
     if not isinstance(schema, dict):
         errors.append(invalid(path, schema, "must be a schema"))

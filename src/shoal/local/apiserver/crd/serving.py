@@ -16,9 +16,9 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
-from shoal.local.apiserver.kinds.resources import Column, Registry, Resource, Version, version_rank
+from shoal.local.apiserver.kinds.resources import PrinterColumn, Registry, Resource, ServedVersion, version_rank
 from shoal.local.apiserver.requests.call import decoded
-from shoal.local.apiserver.storage.collection import Event
+from shoal.local.apiserver.storage.collection import StoredEvent
 from shoal.local.apiserver.storage.store import Storage
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class CustomKinds:
                 log.exception("the stored definition %s cannot be served; correct or delete it", record.name)
         self.definitions.collection.listeners.append(self._changed)
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: StoredEvent) -> None:
         crd = decoded(event.record)
         if event.type == "DELETED":
             spec = crd["spec"]
@@ -194,7 +194,7 @@ def as_resource(crd: Json, storage: Storage) -> Resource:
         kind = Kind(group, version["name"], names["kind"], plural, namespaced)
         subresources = version.get("subresources") or {}
         columns = tuple(
-            Column(
+            PrinterColumn(
                 one["name"],
                 one["type"],
                 one["jsonPath"],
@@ -210,7 +210,7 @@ def as_resource(crd: Json, storage: Storage) -> Resource:
             good = [one["name"] for one in spec["versions"] if one.get("served") and not one.get("deprecated")]
             instead = f"; use {kind.group}/{min(good, key=version_rank)} {kind.kind}" if good else ""
             warning = version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated{instead}"
-        versions[version["name"]] = Version(
+        versions[version["name"]] = ServedVersion(
             kind,
             served=bool(version.get("served")) and established,
             raw_schema=schema if schema is not None else {},

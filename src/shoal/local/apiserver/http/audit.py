@@ -23,7 +23,7 @@ from shoal.kube.clock import Clock
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver.requests import route as routes
 from shoal.local.apiserver.requests.call import Answer, Upgrade
-from shoal.local.apiserver.requests.route import Route, User
+from shoal.local.apiserver.requests.route import RequestUser, Route
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ class AuditLog:
         self._path = path
         self._clock = clock
 
-    async def around(self, request: Request, user: User | None, answer: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def around(
+        self, request: Request, user: RequestUser | None, answer: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
         """Answer a request and write it down; of a write also that it came, in case its answer never does."""
         route = routes.parse(request)
         if route is None:
@@ -70,7 +72,7 @@ class AuditLog:
 
 
 def _event(
-    number: str, request: Request, route: Route, user: User | None, answer: Answer | None, began: int, now: int
+    number: str, request: Request, route: Route, user: RequestUser | None, answer: Answer | None, began: int, now: int
 ) -> Json:
     secret = (route.group, route.plural) == ("", "secrets") or route.subresource == "token"
     brief = secret or route.verb == "list"

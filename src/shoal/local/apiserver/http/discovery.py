@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.auth.gate import SUBRESOURCE_VERBS
-from shoal.local.apiserver.kinds.resources import SPOKEN_GROUP, Registry, Resource, Version
+from shoal.local.apiserver.kinds.resources import SPOKEN_GROUP, Registry, Resource, ServedVersion
 
 KUBERNETES_VERSION = {
     "major": "1",
@@ -30,7 +30,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 AGGREGATED_BETA = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 
 
-class Discovery:
+class DiscoveryDocuments:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
@@ -109,7 +109,7 @@ class Discovery:
             "resources": found,
         }
 
-    def _served(self, group: str, version: str) -> list[tuple[Resource, Version]]:
+    def _served(self, group: str, version: str) -> list[tuple[Resource, ServedVersion]]:
         return [
             (resource, resource.versions[version])
             for resource in self.registry.all()
@@ -144,7 +144,7 @@ class Discovery:
         }
 
 
-def _described(resource: Resource, served: Version) -> Json:
+def _described(resource: Resource, served: ServedVersion) -> Json:
     kind = served.kind
     entry: dict[str, Any] = {
         "resource": resource.plural,

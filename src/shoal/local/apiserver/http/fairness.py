@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from shoal.kube.clock import Clock, SystemClock
 from shoal.local.apiserver.auth.authorization import MASTERS
 from shoal.local.apiserver.primitives.status import Refused, too_many_requests
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ _MOST_CLIENTS = 1024
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
-def client_of(user: User) -> str | None:
+def client_of(user: RequestUser) -> str | None:
     """By what a user is counted; None for those who are not. Accounts are made at will: a namespace's count as one."""
     if MASTERS in user.groups:
         return None
@@ -83,7 +83,7 @@ class Fairness:
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._all = Account(ALL_SHARE, clock.monotonic())
 
-    def _client(self, user: User) -> _Client | None:
+    def _client(self, user: RequestUser) -> _Client | None:
         name = client_of(user)
         if name is None:
             return None
@@ -104,7 +104,7 @@ class Fairness:
         return False
 
     @asynccontextmanager
-    async def request(self, user: User) -> AsyncIterator[None]:
+    async def request(self, user: RequestUser) -> AsyncIterator[None]:
         """One request, from before its body is read until it is answered."""
         client = self._client(user)
         if client is None:
@@ -119,7 +119,7 @@ class Fairness:
             client.requests -= 1
 
     @asynccontextmanager
-    async def stream(self, user: User) -> AsyncIterator[None]:
+    async def stream(self, user: RequestUser) -> AsyncIterator[None]:
         """A watch, a log that is followed, a connection to a pod: long, and mostly quiet."""
         client = self._client(user)
         if client is None:
@@ -134,7 +134,7 @@ class Fairness:
             client.streams -= 1
 
     @asynccontextmanager
-    async def body(self, user: User, size: int) -> AsyncIterator[None]:
+    async def body(self, user: RequestUser, size: int) -> AsyncIterator[None]:
         """Room for a body in memory. Until there is some nothing is read, and the sender's own connection fills up."""
         client = self._client(user)
         if client is None or not size:
@@ -151,7 +151,7 @@ class Fairness:
                 client.room.notify_all()
 
     @asynccontextmanager
-    async def answer(self, user: User, size: int) -> AsyncIterator[None]:
+    async def answer(self, user: RequestUser, size: int) -> AsyncIterator[None]:
         """A large answer while it goes out: readers that are slow, or never read, hold only so much."""
         client = self._client(user)
         if client is None:
@@ -165,7 +165,7 @@ class Fairness:
         finally:
             client.answer_bytes -= size
 
-    async def run(self, user: User, work: Coroutine[Any, Any, T]) -> T:
+    async def run(self, user: RequestUser, work: Coroutine[Any, Any, T]) -> T:
         """Do the work of a request when its client may use the loop, and put down what it used."""
         client = self._client(user)
         if client is None:

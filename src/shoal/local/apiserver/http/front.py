@@ -25,7 +25,7 @@ from shoal.local.apiserver.http.fairness import Fairness
 from shoal.local.apiserver.primitives.status import Refused, bad_request, too_large
 from shoal.local.apiserver.requests.body import MOST_BYTES
 from shoal.local.apiserver.requests.call import Answer, StreamAnswer, Upgrade
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 from shoal.local.apiserver.streams.terminals import SEPARATOR
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Front:
             self._listener = self._doors = None
 
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
-        user: User | None = None
+        user: RequestUser | None = None
         if self._doors is not None:
             self._doors.known(http.protocol)  # until it is answered; without good credentials it ends with that
         try:
@@ -84,7 +84,7 @@ class Front:
             answer = await self._whole(http, refused)
             return _last(answer) if user is None or http.can_read_body else answer
 
-    async def _serve(self, http: web.BaseRequest, request: Request, user: User) -> web.StreamResponse:
+    async def _serve(self, http: web.BaseRequest, request: Request, user: RequestUser) -> web.StreamResponse:
         async with self.fairness.request(user):
             async with self.fairness.body(user, _body_size(http)):
                 body = await self._body(http)

@@ -13,14 +13,14 @@ import msgspec
 
 from shoal.kube.transport import Request, Response, Stream
 from shoal.local.apiserver.requests.call import StreamAnswer, Upgrade
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 
 if TYPE_CHECKING:
     from shoal.local.apiserver.server import Server
 
 
 class LocalTransport:
-    def __init__(self, server: Server, user: User) -> None:
+    def __init__(self, server: Server, user: RequestUser) -> None:
         self._server = server
         self._user = user
 

@@ -23,15 +23,15 @@ Form = Literal["json", "yaml", "table", "metadata"]
 OFFERED = ("application/json", "application/yaml")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class AnswerForm(msgspec.Struct, frozen=True):
     form: Form
     version: str = "v1"
 
 
-PLAIN = Wanted("json")
+PLAIN = AnswerForm("json")
 
 
-def negotiate(accept: str, *, kept: bool = True) -> Wanted:
+def negotiate(accept: str, *, kept: bool = True) -> AnswerForm:
     """The first of the client's wishes that can be met. What is not `kept` has no metadata, and no table."""
     if accept in ("", "*/*", "application/json"):
         return PLAIN
@@ -42,7 +42,7 @@ def negotiate(accept: str, *, kept: bool = True) -> Wanted:
         if media not in ("application/json", "application/yaml", "*/*", "application/*"):
             continue
         if not kind:
-            return Wanted("yaml") if media == "application/yaml" else PLAIN
+            return AnswerForm("yaml") if media == "application/yaml" else PLAIN
         if (
             not kept
             or given.get("g") != "meta.k8s.io"
@@ -51,9 +51,9 @@ def negotiate(accept: str, *, kept: bool = True) -> Wanted:
         ):
             continue
         if kind == "Table":
-            return Wanted("table", given["v"])
+            return AnswerForm("table", given["v"])
         if kind in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return Wanted("metadata", given["v"])
+            return AnswerForm("metadata", given["v"])
     raise not_acceptable(OFFERED)
 
 
@@ -61,14 +61,14 @@ class Presenter:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def present(self, call: Call, answer: Answer, wanted: Wanted) -> Answer:
+    def present(self, call: Call, answer: Answer, wanted: AnswerForm) -> Answer:
         if isinstance(answer, Response):
             return self._whole(call, answer, wanted)
         if isinstance(answer, StreamAnswer) and call.route.verb == "watch":
             return StreamAnswer(self._events(call, answer.chunks, wanted), answer.headers, answer.status)
         return answer
 
-    def _whole(self, call: Call, answer: Response, wanted: Wanted) -> Response:
+    def _whole(self, call: Call, answer: Response, wanted: AnswerForm) -> Response:
         if not answer.body or not answer.headers.get("content-type", "").startswith("application/json"):
             return answer  # a log has one form only, and the answer to HEAD none
         if wanted.form == "yaml":
@@ -100,7 +100,7 @@ class Presenter:
         )
         return Response(answer.status, answer.headers, msgspec.json.encode(body))
 
-    async def _events(self, call: Call, chunks: AsyncIterator[bytes], wanted: Wanted) -> AsyncIterator[bytes]:
+    async def _events(self, call: Call, chunks: AsyncIterator[bytes], wanted: AnswerForm) -> AsyncIterator[bytes]:
         first = True
         try:
             async for chunk in chunks:  # whole lines
@@ -114,7 +114,7 @@ class Presenter:
         finally:
             await chunks.aclose()  # type: ignore[attr-defined]  # a watch is always a generator
 
-    def _shown(self, call: Call, event: Json, wanted: Wanted, first: bool) -> Json:
+    def _shown(self, call: Call, event: Json, wanted: AnswerForm, first: bool) -> Json:
         obj: Json = event["object"]
         if wanted.form == "metadata":
             return _metadata_only(obj, wanted)
@@ -127,7 +127,7 @@ class Presenter:
             "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
         }
 
-    def _table(self, call: Call, items: list[Json], wanted: Wanted, first: bool) -> Json:
+    def _table(self, call: Call, items: list[Json], wanted: AnswerForm, first: bool) -> Json:
         include = call.request.query.get("includeObject", "Metadata")
         now = self.clock.now()
         rows = []
@@ -147,5 +147,5 @@ class Presenter:
         }
 
 
-def _metadata_only(obj: Json, wanted: Wanted) -> Json:
+def _metadata_only(obj: Json, wanted: AnswerForm) -> Json:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{wanted.version}", "metadata": obj["metadata"]}

@@ -15,7 +15,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.errors import BadInput
-from shoal.local.apiserver.kinds.resources import Resource, Version
+from shoal.local.apiserver.kinds.resources import Resource, ServedVersion
 from shoal.local.apiserver.primitives.status import MODIFIED, Refused, bad_request, cause, conflict, invalid
 from shoal.local.apiserver.primitives.values import mark
 
@@ -55,7 +55,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 METADATA_FIELDS = frozenset(_Metadata.__struct_encode_fields__)
 
 
-def check_identity(obj: Json, version: Version) -> None:
+def check_identity(obj: Json, version: ServedVersion) -> None:
     """apiVersion and kind must be those of the URL; built-in kinds may leave them out."""
     if version.raw_schema is not None:
         if not obj.get("kind"):
@@ -193,7 +193,7 @@ def check_revision(new: Json, old: Json, resource: Resource) -> None:
         raise conflict(resource.group, resource.plural, old["metadata"]["name"], MODIFIED)
 
 
-def bump_generation(new: Json, old: Json, resource: Resource, version: Version) -> None:
+def bump_generation(new: Json, old: Json, resource: Resource, version: ServedVersion) -> None:
     """The generation counts changes of what the user wants: not of metadata, not of status."""
     if not (resource.generation or resource.custom):
         return

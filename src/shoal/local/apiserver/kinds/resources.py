@@ -14,7 +14,7 @@ import msgspec
 from shoal.api.kind import Kind
 from shoal.api.kinds import LEGACY_GROUPS
 from shoal.api.meta import Json
-from shoal.local.apiserver.patch.field_shapes import GUESSED, Shape, of_kind, of_schema
+from shoal.local.apiserver.patch.field_shapes import GUESSED, FieldShape, of_kind, of_schema
 from shoal.local.apiserver.storage.collection import Collection
 from shoal.local.apiserver.storage.store import Storage
 
@@ -31,7 +31,7 @@ SPOKEN_GROUP = {
 """Where the kinds belong that only subresources speak."""
 
 
-class Column(msgspec.Struct, frozen=True):
+class PrinterColumn(msgspec.Struct, frozen=True):
     """A printer column of a custom kind."""
 
     name: str
@@ -42,7 +42,7 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
-class Version:
+class ServedVersion:
     """One version of a resource. `schema` is None for built-in kinds (their own validation applies)."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Version:
         *,
         served: bool = True,
         raw_schema: Json | None = None,
-        columns: tuple[Column, ...] | None = None,
+        columns: tuple[PrinterColumn, ...] | None = None,
         scale: Json | None = None,
         status: bool = False,
         selectable: tuple[str, ...] = (),
@@ -79,7 +79,7 @@ class Version:
         return compiled(self.raw_schema)
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> FieldShape:
         """How server-side apply divides objects of this version."""
         return of_schema(self.raw_schema) if self.raw_schema is not None else of_kind(self.kind) or GUESSED
 
@@ -89,7 +89,7 @@ class Resource:
 
     def __init__(
         self,
-        versions: dict[str, Version],
+        versions: dict[str, ServedVersion],
         storage_version: str,
         collection: Collection,
         *,
@@ -138,7 +138,7 @@ class Resource:
     def has_status(self) -> bool:
         return "status" in self.subresources or any(version.status for version in self.versions.values())
 
-    def subresources_of(self, version: Version) -> dict[str, str]:
+    def subresources_of(self, version: ServedVersion) -> dict[str, str]:
         """Subresource name to the kind it speaks, for one version."""
         if not self.custom:
             return self.subresources
@@ -240,7 +240,7 @@ class Line(msgspec.Struct, frozen=True):
 
     def resource(self, storage: Storage) -> Resource:
         kind = Kind(self.group, self.version, self.kind, self.plural, self.namespaced)
-        version = Version(kind, status="status" in self.subresources)
+        version = ServedVersion(kind, status="status" in self.subresources)
         name = f"{self.plural}.{self.group}" if self.group else self.plural
         return Resource(
             {self.version: version},

@@ -16,7 +16,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.local.apiserver.kinds import defaults
-from shoal.local.apiserver.kinds.resources import Resource, Version
+from shoal.local.apiserver.kinds.resources import Resource, ServedVersion
 from shoal.local.apiserver.primitives.status import cause, invalid
 from shoal.local.apiserver.storage.collection import Collection
 
@@ -42,7 +42,7 @@ def fold(resource: Resource, obj: Json) -> None:
         labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
 
 
-def prepare_create(resource: Resource, version: Version, obj: Json) -> None:
+def prepare_create(resource: Resource, version: ServedVersion, obj: Json) -> None:
     """The first status is the server's, not the client's."""
     if resource.custom:
         if version.status:
@@ -110,7 +110,7 @@ def _served_here(obj: Json) -> Json:
     }
 
 
-def prepare_update(resource: Resource, version: Version, new: Json, old: Json, subresource: str) -> Json:
+def prepare_update(resource: Resource, version: ServedVersion, new: Json, old: Json, subresource: str) -> Json:
     """Each way in may change its own part only; the rest is the stored object's."""
     if subresource == "status":
         return _status_only(resource, new, old)
@@ -241,13 +241,13 @@ def _amounts(resources: Json, name: str) -> dict[str, str]:
 # --- services
 
 
-class _Spec(msgspec.Struct, rename="camel", frozen=True):
+class _ServiceSpec(msgspec.Struct, rename="camel", frozen=True):
     cluster_ip: str | None = msgspec.field(name="clusterIP", default=None)
     ports: list[dict[str, object]] | None = None
 
 
 class _Service(msgspec.Struct):
-    spec: _Spec = _Spec()
+    spec: _ServiceSpec = _ServiceSpec()
 
 
 def allocate_addresses(service: Json, services: Collection, chance: random.Random, *, old: Json | None = None) -> None:

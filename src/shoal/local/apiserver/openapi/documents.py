@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from shoal.local.apiserver.kinds.resources import Registry, Resource, Version
+from shoal.local.apiserver.kinds.resources import Registry, Resource, ServedVersion
 from shoal.local.apiserver.openapi import protobuf
 from shoal.local.apiserver.openapi.descriptions import EVERY_OBJECT, OBJECT_META
 from shoal.local.apiserver.primitives import builtin_types
-from shoal.local.apiserver.primitives.builtin_types import Field
+from shoal.local.apiserver.primitives.builtin_types import TypeField
 from shoal.local.apiserver.primitives.status import not_acceptable
 
 Json = dict[str, Any]
@@ -114,7 +114,7 @@ class OpenApi:
         text = msgspec.json.encode(self.answer(f"/openapi/v3/{name}"), order="deterministic")
         return hashlib.sha256(text).hexdigest()[:32].upper()
 
-    def _served(self, group: str | None = None, version: str | None = None) -> list[tuple[Resource, Version]]:
+    def _served(self, group: str | None = None, version: str | None = None) -> list[tuple[Resource, ServedVersion]]:
         return [
             (resource, one)
             for resource in self.registry.all()
@@ -164,7 +164,7 @@ def _negotiated(accept: str, offered: tuple[str, ...]) -> str:
 _INFO = {"title": "Kubernetes", "version": "v1.36.4"}
 
 
-def definition_name(version: Version, custom: bool) -> str:
+def definition_name(version: ServedVersion, custom: bool) -> str:
     """`io.k8s.api.core.v1.Pod`, or the reversed group for custom kinds: `io.ray.v1.RayJob`."""
     kind = version.kind
     known = builtin_types.type_of(kind)
@@ -185,7 +185,7 @@ def _reference(name: str, v3: bool) -> Json:
 # --- schemas
 
 
-def _describe(resource: Resource, version: Version, into: dict[str, Json], *, v3: bool) -> None:
+def _describe(resource: Resource, version: ServedVersion, into: dict[str, Json], *, v3: bool) -> None:
     name = definition_name(version, resource.custom)
     kind = version.kind
     mark = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
@@ -276,7 +276,7 @@ def _add_type(type_name: str, into: dict[str, Json], v3: bool) -> None:
         schema["required"] = needed
 
 
-def _field(field: Field, into: dict[str, Json], v3: bool) -> Json:
+def _field(field: TypeField, into: dict[str, Json], v3: bool) -> Json:
     element = _element(field.type, into, v3)
     schema: Json
     if field.shape == "map":
@@ -314,7 +314,7 @@ def _wrapped(schema: Json, v3: bool) -> Json:
 # --- paths
 
 
-def _paths(resource: Resource, version: Version, *, v3: bool) -> Json:
+def _paths(resource: Resource, version: ServedVersion, *, v3: bool) -> Json:
     """The operations by which kubectl finds a kind and learns which parameters it may send."""
     kind = version.kind
     many = kind.path("{namespace}").replace("%7Bnamespace%7D", "{namespace}")

@@ -4,6 +4,6 @@
 """
 
 from shoal.local.apiserver.patch.errors import PatchError, patch_refused
-from shoal.local.apiserver.patch.field_shapes import Shape
+from shoal.local.apiserver.patch.field_shapes import FieldShape
 
-__all__ = ["PatchError", "Shape", "patch_refused"]
+__all__ = ["FieldShape", "PatchError", "patch_refused"]

@@ -9,13 +9,13 @@ from typing import Any
 
 from shoal.local.apiserver.patch import field_sets
 from shoal.local.apiserver.patch.field_sets import Set
-from shoal.local.apiserver.patch.field_shapes import Shape
+from shoal.local.apiserver.patch.field_shapes import FieldShape
 from shoal.local.apiserver.primitives.values import clone
 
 Json = dict[str, Any]
 
 
-def merge(shape: Shape, live: Any, config: Any) -> Any:
+def merge(shape: FieldShape, live: Any, config: Any) -> Any:
     if type(live) is dict and type(config) is dict and shape.granularity == "map":
         merged = {name: clone(value) for name, value in live.items() if name not in config}
         for name, value in config.items():
@@ -29,7 +29,7 @@ def merge(shape: Shape, live: Any, config: Any) -> Any:
     return clone(config)
 
 
-def _merge_items(shape: Shape, live: list[Any], config: list[Any]) -> list[Any]:
+def _merge_items(shape: FieldShape, live: list[Any], config: list[Any]) -> list[Any]:
     """The configuration's order, with items that only the live list has kept near their neighbours."""
     assert shape.item is not None
     found = {field_sets.key_of(shape, item): item for item in live}
@@ -79,7 +79,7 @@ def _woven(live: list[Any], config: list[Any]) -> list[Any]:
     return woven
 
 
-def prune(shape: Shape, value: Any, dropped: Set, others: list[Set]) -> Any:
+def prune(shape: FieldShape, value: Any, dropped: Set, others: list[Set]) -> Any:
     """Remove what the manager no longer sets, save what someone else owns, or what it sets in another way: something
     below a map that was empty. Changes `value`, which is fresh."""
     if type(value) is dict and shape.granularity == "map":

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shoal.local.apiserver.patch.field_shapes import Shape
+from shoal.local.apiserver.patch.field_shapes import FieldShape
 from shoal.local.apiserver.primitives.values import CONTAINERS
 
 Set = dict[str, Any]
 Json = dict[str, Any]
 
 
-def key_of(shape: Shape, item: Any) -> str | None:
+def key_of(shape: FieldShape, item: Any) -> str | None:
     """The path element of a keyed item, or None for an item that lacks a key."""
     if type(item) is not dict:
         return None
@@ -38,7 +38,7 @@ def value_of(item: Any) -> str:
     return "v:" + json.dumps(item, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
-def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = False) -> Set:
+def fields_of(shape: FieldShape, value: Any, *, added: bool = False, inside: bool = False) -> Set:
     """Every field that `value` sets.
 
     With `added` it was not there before, and maps and lists are themselves set, save those that exist in every object;
@@ -67,14 +67,14 @@ def fields_of(shape: Shape, value: Any, *, added: bool = False, inside: bool = F
     return {}
 
 
-def _is_zero(shape: Shape, value: Any) -> bool:
+def _is_zero(shape: FieldShape, value: Any) -> bool:
     """What every object of a kind has from the start is nobody's until it says something."""
     if type(value) is dict:
         return all(name in shape.always and _is_zero(shape.member(name), item) for name, item in value.items())
     return value == "" or (value == 0 and type(value) in (int, bool))
 
 
-def _sets_something(shape: Shape, value: Any) -> bool:
+def _sets_something(shape: FieldShape, value: Any) -> bool:
     """A list that is owned by its items sets nothing when it has none, nor does a map of nothing but such lists."""
     if type(value) is list:
         return bool(value) or shape.granularity not in ("keyed", "set")
@@ -85,13 +85,13 @@ def _sets_something(shape: Shape, value: Any) -> bool:
     )
 
 
-def _member_fields(shape: Shape, name: str, item: Any, added: bool, inside: bool = False) -> Set:
+def _member_fields(shape: FieldShape, name: str, item: Any, added: bool, inside: bool = False) -> Set:
     inside = inside or name not in shape.always
     found = fields_of(shape.member(name), item, added=added, inside=inside)
     return {".": {}, **found} if added and found and inside else found
 
 
-def difference_of(shape: Shape, old: Any, new: Any) -> tuple[Set | None, Set | None]:
+def difference_of(shape: FieldShape, old: Any, new: Any) -> tuple[Set | None, Set | None]:
     """What was set or changed, and what is gone; None where there is nothing."""
     if type(old) is dict and type(new) is dict and shape.granularity == "map":
         return _members_difference(shape, old, new)
@@ -102,7 +102,7 @@ def difference_of(shape: Shape, old: Any, new: Any) -> tuple[Set | None, Set | N
     return fields_of(shape, new, added=True), {}
 
 
-def _members_difference(shape: Shape, old: Json, new: Json) -> tuple[Set | None, Set | None]:
+def _members_difference(shape: FieldShape, old: Json, new: Json) -> tuple[Set | None, Set | None]:
     changed: Set = {}
     gone: Set = {}
     for name, value in new.items():
@@ -123,7 +123,7 @@ def _members_difference(shape: Shape, old: Json, new: Json) -> tuple[Set | None,
     return changed or None, gone or None
 
 
-def _items_difference(shape: Shape, old: list[Any], new: list[Any]) -> tuple[Set | None, Set | None]:
+def _items_difference(shape: FieldShape, old: list[Any], new: list[Any]) -> tuple[Set | None, Set | None]:
     if shape.granularity == "set":
         before, after = {value_of(item) for item in old}, {value_of(item) for item in new}
         changed: Set = {key: {} for key in sorted(after - before)}
@@ -149,7 +149,7 @@ def _items_difference(shape: Shape, old: list[Any], new: list[Any]) -> tuple[Set
     return changed or None, gone or None
 
 
-def _by_key(shape: Shape, items: list[Any]) -> dict[str, Any] | None:
+def _by_key(shape: FieldShape, items: list[Any]) -> dict[str, Any] | None:
     """Items by what they are known by; None when one of them has no key."""
     found: dict[str, Any] = {}
     for item in items:

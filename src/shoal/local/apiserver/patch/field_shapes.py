@@ -17,7 +17,7 @@ Json = dict[str, Any]
 Granularity = Literal["map", "keyed", "set", "atomic"]
 
 
-class Shape:
+class FieldShape:
     """How one value is divided. `member` is the shape of a named field, `item` that of a list's items."""
 
     __slots__ = ("_closed", "_members", "_others", "always", "defaults", "granularity", "is_built_in", "item", "keys")
@@ -25,9 +25,9 @@ class Shape:
     def __init__(
         self,
         granularity: Granularity,
-        members: dict[str, Shape] | None = None,
-        others: Shape | None = None,
-        item: Shape | None = None,
+        members: dict[str, FieldShape] | None = None,
+        others: FieldShape | None = None,
+        item: FieldShape | None = None,
         keys: tuple[str, ...] = (),
         defaults: Json | None = None,
     ) -> None:
@@ -45,23 +45,23 @@ class Shape:
         """Whether an object may have this member at all."""
         return not self._closed or name in self._members
 
-    def member(self, name: str) -> Shape:
+    def member(self, name: str) -> FieldShape:
         return self._members.get(name) or self._others or GUESSED
 
 
-GUESSED = Shape("map")
-WHOLE = Shape("atomic")
+GUESSED = FieldShape("map")
+WHOLE = FieldShape("atomic")
 
 
 @cache
-def of_kind(kind: Kind) -> Shape | None:
+def of_kind(kind: Kind) -> FieldShape | None:
     """The shape of a built-in kind, or None for others."""
     type_name = builtin_types.type_of(kind)
     return None if type_name is None else _of_type(type_name)
 
 
 @cache
-def _of_type(type_name: str) -> Shape:
+def _of_type(type_name: str) -> FieldShape:
     if type_name in builtin_types.SCALARS or type_name in builtin_types.atomic_types():
         return WHOLE
     if type_name in builtin_types.OPAQUE:
@@ -69,7 +69,7 @@ def _of_type(type_name: str) -> Shape:
     known = builtin_types.fields(type_name)
     if not known:
         return WHOLE  # times, quantities and the like
-    shape = Shape("map")
+    shape = FieldShape("map")
     _RECURSIVE.setdefault(type_name, shape)
     shape._members = {name: _of_field(field) for name, field in known.items()}
     shape.always = frozenset(f.name for f in known.values() if f.required or (f.shape == "one" and not f.pointer))
@@ -77,42 +77,42 @@ def _of_type(type_name: str) -> Shape:
     return shape
 
 
-_RECURSIVE: dict[str, Shape] = {}
+_RECURSIVE: dict[str, FieldShape] = {}
 
 
-def _of_field(field: builtin_types.Field) -> Shape:
+def _of_field(field: builtin_types.TypeField) -> FieldShape:
     if field.shape == "list":
         if field.list_type == "map":
             defaults = {"protocol": "TCP"} if "protocol" in field.keys else {}
-            return Shape("keyed", item=_element(field.type), keys=field.keys, defaults=defaults)
-        return Shape("set") if field.list_type == "set" else WHOLE
+            return FieldShape("keyed", item=_element(field.type), keys=field.keys, defaults=defaults)
+        return FieldShape("set") if field.list_type == "set" else WHOLE
     if field.list_type == "atomic" or field.type == "Raw":
         return WHOLE
     if field.shape == "map":
-        return Shape("map", others=_element(field.type))
+        return FieldShape("map", others=_element(field.type))
     return _element(field.type)
 
 
-def _element(type_name: str) -> Shape:
+def _element(type_name: str) -> FieldShape:
     return _RECURSIVE.get(type_name) or _of_type(type_name)
 
 
 @cache
-def _metadata() -> Shape:
+def _metadata() -> FieldShape:
     return _of_type("meta.v1.ObjectMeta")
 
 
-def of_schema(schema: Json | None) -> Shape:
+def of_schema(schema: Json | None) -> FieldShape:
     """The shape of a custom kind from its schema; its metadata is that of every object."""
     shape = _of_node(schema or {})
     if shape is GUESSED or shape is WHOLE:
-        shape = Shape("map")
+        shape = FieldShape("map")
     shape._members["metadata"] = _metadata()
     shape.always = frozenset(("metadata",))
     return shape
 
 
-def _of_node(schema: Json) -> Shape:
+def _of_node(schema: Json) -> FieldShape:
     if schema.get("x-kubernetes-map-type") == "atomic":
         return WHOLE
     items = schema.get("items")
@@ -122,14 +122,14 @@ def _of_node(schema: Json) -> Shape:
             keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
             properties = items.get("properties") or {}
             defaults = {key: properties[key]["default"] for key in keys if "default" in properties.get(key, {})}
-            return Shape("keyed", item=_of_node(items), keys=keys, defaults=defaults)
-        return Shape("set") if kind == "set" else WHOLE
+            return FieldShape("keyed", item=_of_node(items), keys=keys, defaults=defaults)
+        return FieldShape("set") if kind == "set" else WHOLE
     properties = schema.get("properties") or {}
     rest = schema.get("additionalProperties")
     others = _of_node(rest) if isinstance(rest, dict) else None
     if not properties and others is None:
         return WHOLE if schema.get("type") in ("string", "integer", "number", "boolean") else GUESSED
-    shape = Shape("map", {name: _of_node(child) for name, child in properties.items()}, others)
+    shape = FieldShape("map", {name: _of_node(child) for name, child in properties.items()}, others)
     if schema.get("x-kubernetes-embedded-resource"):
         shape._members.setdefault("metadata", _metadata())
     else:

@@ -15,7 +15,7 @@ from shoal.local.apiserver.patch import field_sets
 from shoal.local.apiserver.patch.errors import PatchError
 from shoal.local.apiserver.patch.field_merging import merge, prune, without_nulls
 from shoal.local.apiserver.patch.field_sets import Set
-from shoal.local.apiserver.patch.field_shapes import Shape
+from shoal.local.apiserver.patch.field_shapes import FieldShape
 from shoal.local.apiserver.primitives.values import clone
 
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ def manager_name(field_manager: str, user_agent: str) -> str:
 
 
 def track(
-    shape: Shape, old: Json | None, new: Json, manager: str, *, now: str, api_version: str, subresource: str = ""
+    shape: FieldShape, old: Json | None, new: Json, manager: str, *, now: str, api_version: str, subresource: str = ""
 ) -> None:
     """Record a create or update: `new["metadata"]["managedFields"]` becomes what it must be afterwards.
 
@@ -109,7 +109,7 @@ def _tracked(
     return _in_order(_capped(kept))
 
 
-def _difference(shape: Shape, old: Json, new: Json, subresource: str) -> tuple[Set | None, Set | None]:
+def _difference(shape: FieldShape, old: Json, new: Json, subresource: str) -> tuple[Set | None, Set | None]:
     changed: Set = {}
     gone: Set = {}
     for name in (*new, *(name for name in old if name not in new)):
@@ -137,7 +137,7 @@ def _difference(shape: Shape, old: Json, new: Json, subresource: str) -> tuple[S
     return changed or None, gone or None
 
 
-def _owned(shape: Shape, obj: Json, subresource: str = "", *, added: bool = False) -> Set | None:
+def _owned(shape: FieldShape, obj: Json, subresource: str = "", *, added: bool = False) -> Set | None:
     """All that an object sets and that can be owned."""
     found: Set = {}
     for name, value in obj.items():
@@ -194,7 +194,7 @@ def _capped(entries: list[Json]) -> list[Json]:
 
 
 def apply(
-    shape: Shape,
+    shape: FieldShape,
     live: Json | None,
     config: Json,
     manager: str,
@@ -301,7 +301,7 @@ def given_name(config: Json, api_version: str) -> str:
     return f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {api_version}, Kind={config.get('kind')}"
 
 
-def _check_fields(shape: Shape, value: Any, path: str, subject: str) -> None:
+def _check_fields(shape: FieldShape, value: Any, path: str, subject: str) -> None:
     """A field that the kind does not have, or an item without its key or given twice, cannot be owned."""
     if type(value) is dict and shape.granularity == "map":
         for name, item in value.items():

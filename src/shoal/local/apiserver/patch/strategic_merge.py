@@ -13,7 +13,7 @@ from typing import Any
 from shoal.api.kind import Kind
 from shoal.local.apiserver.patch.errors import PatchError, inapplicable, malformed
 from shoal.local.apiserver.primitives import builtin_types
-from shoal.local.apiserver.primitives.builtin_types import Field
+from shoal.local.apiserver.primitives.builtin_types import TypeField
 from shoal.local.apiserver.primitives.values import clone, mark
 
 _PATCH = "$patch"
@@ -72,7 +72,7 @@ def _merge_object(type_name: str, doc: dict[str, Any], patch: dict[str, Any]) ->
     return {name: value if name in touched else clone(value) for name, value in merged.items()}
 
 
-def _merge_member(field: Field | None, found: Any, value: Any) -> Any:
+def _merge_member(field: TypeField | None, found: Any, value: Any) -> Any:
     if isinstance(value, dict):
         if not isinstance(found, dict):
             return _plain(value) if value.get(_PATCH) != "delete" else {}
@@ -86,7 +86,7 @@ def _merge_member(field: Field | None, found: Any, value: Any) -> Any:
     return value
 
 
-def _merge_map(field: Field, found: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+def _merge_map(field: TypeField, found: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """A map from string: every member has the same type."""
     if not any(isinstance(value, (dict, list)) for value in patch.values()):
         return _merge_object("", found, patch)
@@ -98,7 +98,7 @@ def _merge_map(field: Field, found: dict[str, Any], patch: dict[str, Any]) -> di
     return merged
 
 
-def _merge_list(field: Field, found: list[Any], patch: list[Any]) -> list[Any]:
+def _merge_list(field: TypeField, found: list[Any], patch: list[Any]) -> list[Any]:
     if not field.merge_key:
         if any(isinstance(item, (dict, list)) for item in patch):
             raise inapplicable(f"{field.name} is a list of plain values; the patch holds objects")
@@ -134,7 +134,7 @@ def _merge_list(field: Field, found: list[Any], patch: list[Any]) -> list[Any]:
     return _ordered(kept, entries, found, field.merge_key)
 
 
-def _keys(field: Field, patch: list[dict[str, Any]]) -> tuple[str, ...]:
+def _keys(field: TypeField, patch: list[dict[str, Any]]) -> tuple[str, ...]:
     """Kubernetes matches by the one merge key. Where the patch itself names one key twice (a port for TCP and for UDP),
     the entries are told apart by the full key of the list, or one would swallow the other."""
     values = {mark(item.get(str(field.merge_key))) for item in patch}

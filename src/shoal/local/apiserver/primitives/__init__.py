@@ -2,8 +2,8 @@
 the words for what is wrong with them. Knows nothing else of the server.
 """
 
-from shoal.local.apiserver.primitives.field_errors import FieldError
+from shoal.local.apiserver.primitives.field_errors import InvalidField
 from shoal.local.apiserver.primitives.status import Refused
 from shoal.local.apiserver.primitives.values import clone, mark, same
 
-__all__ = ["FieldError", "Refused", "clone", "mark", "same"]
+__all__ = ["InvalidField", "Refused", "clone", "mark", "same"]

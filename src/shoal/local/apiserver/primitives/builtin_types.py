@@ -34,7 +34,7 @@ _PACKAGES = {
 }  # fmt: skip
 
 
-class Field(NamedTuple):
+class TypeField(NamedTuple):
     """One JSON member of a built-in type."""
 
     name: str
@@ -76,17 +76,17 @@ def all_types() -> list[str]:
 
 
 @cache
-def wire(type_name: str) -> dict[str, Field]:
+def wire(type_name: str) -> dict[str, TypeField]:
     """Fields as they lie in protobuf: inlined types are one field."""
     return {name: _parse(name, text) for name, text in _table()["types"][type_name].items()}
 
 
 @cache
-def fields(type_name: str) -> dict[str, Field]:
+def fields(type_name: str) -> dict[str, TypeField]:
     """Fields as they lie in JSON: inlined types are spread out. Empty for scalars and opaque types."""
     if type_name not in _table()["types"]:
         return {}
-    spread: dict[str, Field] = {}
+    spread: dict[str, TypeField] = {}
     for name, field in wire(type_name).items():
         if field.inline:
             spread.update(fields(field.type))
@@ -95,7 +95,7 @@ def fields(type_name: str) -> dict[str, Field]:
     return spread
 
 
-def _parse(name: str, text: str) -> Field:
+def _parse(name: str, text: str) -> TypeField:
     number, written, *words = text.split()
     shape: Shape = "list" if written.startswith("[]") else "map" if written.startswith("{}") else "one"
     element = written if shape == "one" else written[2:]
@@ -113,7 +113,7 @@ def _parse(name: str, text: str) -> Field:
         list_type, keys = ("map", (merge_key,)) if merge_key else ("set", ())  # as Kubernetes: the older mark stands in
     if list_type is None:
         list_type = "atomic" if shape == "list" else "map"
-    return Field(
+    return TypeField(
         name,
         int(number),
         element,

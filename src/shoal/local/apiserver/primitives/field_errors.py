@@ -33,7 +33,7 @@ class OpenKey(str):
     """A step into a map as schema faults write it, with a dot; `bracketed` writes it as other faults do."""
 
 
-class FieldError(msgspec.Struct, frozen=True):
+class InvalidField(msgspec.Struct, frozen=True):
     """One fault. `message` has no path in it; `str()` puts it in front."""
 
     path: str
@@ -91,44 +91,44 @@ def shown(value: Any) -> str:
 
 def fault(
     path: Path, kind: FaultType, value: Any = None, detail: str = "", *, owner: Path | Literal[False] = False
-) -> FieldError:
+) -> InvalidField:
     """An error in the words of its kind; `owner` is the value that broke the rule where that is not `path`."""
     return written_fault(text(path), kind, value, detail, owner=tokens(path if owner is False else owner))
 
 
 def written_fault(
     path: str, kind: FaultType, value: Any = None, detail: str = "", *, owner: tuple[Any, ...] = ()
-) -> FieldError:
+) -> InvalidField:
     """The same, for callers that have the path as text."""
     message = _WORDS[kind]
     if kind in ("Invalid", "TypeInvalid", "NotSupported", "Duplicate", "NotFound", "TooMany", "TooFew"):
         message += f": {shown(value)}"
     if detail:
         message += f": {detail}"
-    return FieldError(path, kind, message, owner)
+    return InvalidField(path, kind, message, owner)
 
 
-def required(path: str, detail: str = "") -> FieldError:
+def required(path: str, detail: str = "") -> InvalidField:
     return written_fault(path, "Required", detail=detail)
 
 
-def invalid(path: str, value: Any, detail: str) -> FieldError:
+def invalid(path: str, value: Any, detail: str) -> InvalidField:
     return written_fault(path, "Invalid", value, detail)
 
 
-def forbidden(path: str, detail: str) -> FieldError:
+def forbidden(path: str, detail: str) -> InvalidField:
     return written_fault(path, "Forbidden", detail=detail)
 
 
-def duplicate(path: str, value: Any) -> FieldError:
+def duplicate(path: str, value: Any) -> InvalidField:
     return written_fault(path, "Duplicate", value)
 
 
-def not_supported(path: str, value: Any, allowed: list[Any] | tuple[Any, ...]) -> FieldError:
+def not_supported(path: str, value: Any, allowed: list[Any] | tuple[Any, ...]) -> InvalidField:
     return written_fault(path, "NotSupported", value, supported(allowed))
 
 
-def too_long(path: str, most: int) -> FieldError:
+def too_long(path: str, most: int) -> InvalidField:
     return written_fault(path, "TooLong", detail=f"may not be more than {most} {'byte' if most == 1 else 'bytes'}")
 
 

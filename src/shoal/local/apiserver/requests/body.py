@@ -83,7 +83,7 @@ def decode_yaml(data: bytes) -> Any:
         raise bad_request(f"a YAML body may have {MOST_YAML_BYTES} bytes; send JSON")
     try:
         _check_depth(data)
-        found = yaml.load(data, Loader=_Loader)
+        found = yaml.load(data, Loader=_BodyLoader)
     except (yaml.YAMLError, ValueError, OverflowError, UnicodeError) as error:
         raise bad_request(f"the body of the request is not valid YAML: {error}") from None
     return check(found, keys=True)
@@ -92,7 +92,7 @@ def decode_yaml(data: bytes) -> Any:
 def _check_depth(data: bytes) -> None:
     """Before anything is built: libyaml's composer recurses in C, where too deep a nest ends the process."""
     depth = 0
-    for count, event in enumerate(yaml.parse(data, Loader=_Loader)):
+    for count, event in enumerate(yaml.parse(data, Loader=_BodyLoader)):
         if count > MOST_YAML_NODES:
             raise bad_request(f"the body of the request has more than {MOST_YAML_NODES} values; send JSON")
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
@@ -151,17 +151,17 @@ def _key(key: Any) -> str:
     raise bad_request("the body of the request has a key that is not text")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C loader where it was built
+class _BodyLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C loader where it was built
     """YAML as Kubernetes reads it: times stay text."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_BodyLoader.yaml_implicit_resolvers = {
     letter: [
         (tag, pattern)
         for tag, pattern in resolvers
         if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")
     ]
-    for letter, resolvers in _Loader.yaml_implicit_resolvers.items()
+    for letter, resolvers in _BodyLoader.yaml_implicit_resolvers.items()
 }
 
 

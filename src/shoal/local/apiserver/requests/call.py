@@ -11,10 +11,10 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.kube.transport import Request, Response
-from shoal.local.apiserver.kinds.resources import Resource, Version
+from shoal.local.apiserver.kinds.resources import Resource, ServedVersion
 from shoal.local.apiserver.primitives.status import bad_request, cause, invalid
-from shoal.local.apiserver.requests.route import Route, User
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.requests.route import RequestUser, Route
+from shoal.local.apiserver.storage.collection import StoredObject
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
@@ -39,7 +39,9 @@ class Call:
         "warnings",
     )
 
-    def __init__(self, request: Request, user: User, route: Route, resource: Resource, version: Version) -> None:
+    def __init__(
+        self, request: Request, user: RequestUser, route: Route, resource: Resource, version: ServedVersion
+    ) -> None:
         self.request = request
         self.user = user
         self.route = route
@@ -49,7 +51,7 @@ class Call:
         self.faults: list[str] = []  # of the body itself: what strict validation refuses and others are warned of
         self.repeats: list[str] | None = None  # fields given twice, where they were looked for already
         self.owned_as = route.subresource  # the part of the object under which its fields are owned
-        self.view: View | None = None  # as what webhooks see the object, where that is not the object itself
+        self.view: SubresourceView | None = None  # as what webhooks see the object, where that is not the object itself
         self.asked = False  # webhooks have seen what was sent, before it became a change of the object
 
     @property
@@ -113,7 +115,7 @@ class Call:
         return int(text)
 
 
-class View:
+class SubresourceView:
     """A subresource with a kind of its own: how the object looks through it, and how a change comes back."""
 
     def __init__(self, call: Call, show: Callable[[Json], Json], take: Callable[[Json, Json], None]) -> None:
@@ -152,7 +154,7 @@ def object_answer(obj: Json, status: int = 200) -> Response:
     return Response(status, dict(JSON_HEADERS), msgspec.json.encode(obj))
 
 
-def decoded(record: Record) -> Json:
+def decoded(record: StoredObject) -> Json:
     """A fresh tree: whoever gets it may change it."""
     found: Json = msgspec.json.decode(record.raw)
     return found

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.local.apiserver.primitives.names import path_segment
 from shoal.local.apiserver.primitives.status import Refused, bad_request
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
@@ -128,14 +128,14 @@ def _unescaped(value: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def reader(paths: tuple[str, ...]) -> Callable[[Record], list[str]]:
+def reader(paths: tuple[str, ...]) -> Callable[[StoredObject], list[str]]:
     """A function from a record to the texts at these paths; decodes nothing else."""
     stored = [_STORED_AT.get(path, path) for path in paths]
     second = [_OTHERWISE_AT.get(path, "") for path in stored]
     read_of = {path for path in (*stored, *second) if path and not path.startswith("metadata.")}
     decoder = msgspec.json.Decoder(_shape([path.split(".") for path in sorted(read_of)]))
 
-    def read(record: Record) -> list[str]:
+    def read(record: StoredObject) -> list[str]:
         try:
             top: Any = decoder.decode(record.raw)
         except msgspec.MsgspecError:
@@ -149,7 +149,7 @@ def reader(paths: tuple[str, ...]) -> Callable[[Record], list[str]]:
     return read
 
 
-def _at(record: Record, top: Any, path: str) -> Any:
+def _at(record: StoredObject, top: Any, path: str) -> Any:
     if path == "metadata.name":
         return record.name
     if path == "metadata.namespace":

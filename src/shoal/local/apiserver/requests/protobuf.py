@@ -17,7 +17,7 @@ import msgspec
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, seconds_text
-from shoal.local.apiserver.primitives.builtin_types import Field, type_of, wire
+from shoal.local.apiserver.primitives.builtin_types import TypeField, type_of, wire
 from shoal.local.apiserver.primitives.status import Refused, bad_request
 
 MAGIC = b"k8s\x00"
@@ -53,7 +53,7 @@ def _shared(api_version: str, kind: str) -> str | None:
 
 
 @cache
-def _numbered(type_name: str) -> dict[int, Field]:
+def _numbered(type_name: str) -> dict[int, TypeField]:
     return {field.number: field for field in wire(type_name).values()}
 
 

@@ -12,7 +12,7 @@ import msgspec
 from shoal.kube.transport import Request
 
 
-class User(msgspec.Struct, frozen=True):
+class RequestUser(msgspec.Struct, frozen=True):
     """Who asks."""
 
     name: str

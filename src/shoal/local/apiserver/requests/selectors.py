@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from shoal.api.meta import Json
-from shoal.local.apiserver.kinds.resources import Resource, Version
+from shoal.local.apiserver.kinds.resources import Resource, ServedVersion
 from shoal.local.apiserver.primitives.status import Refused, bad_request
 from shoal.local.apiserver.requests.field_selectors import FIELDS, parse_fields, reader
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 
 _KEY = re.compile(
     r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
@@ -52,7 +52,7 @@ class Selection:
         """Whether an object must be looked into, beyond its name and labels."""
         return self._read is not None
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: StoredObject) -> bool:
         if self.everything:
             return True
         if self.name is not None and record.name != self.name:
@@ -75,7 +75,7 @@ class Selection:
 EVERYTHING = Selection([], [])
 
 
-def selection(resource: Resource, version: Version, label_selector: str, field_selector: str) -> Selection:
+def selection(resource: Resource, version: ServedVersion, label_selector: str, field_selector: str) -> Selection:
     """Raises a 400 with the words of Kubernetes for what cannot be parsed or is not selectable."""
     if not label_selector and not field_selector:
         return EVERYTHING

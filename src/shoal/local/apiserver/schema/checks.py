@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.local.apiserver.primitives.field_errors import (
-    FieldError,
+    InvalidField,
     OpenKey,
     Path,
     bracketed,
@@ -57,7 +57,7 @@ def compile_check(schema: Json) -> Check | None:
     numeric = tuple(number_checks(schema)) if names == ("integer",) else ()
     listed = _enum_check(schema["enum"]) if schema.get("enum") else _good
 
-    def refuse(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def refuse(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if value is None and nullable:
             listed(value, path, errors)
             return
@@ -69,11 +69,11 @@ def compile_check(schema: Json) -> Check | None:
         listed(value, path, errors)  # as Kubernetes: also said of a value of another type
         if type(value) is float and names == ("integer",):
             words = f"Checked value must be of type integer (default format) in {named(path)}"
-            errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
+            errors.append(InvalidField("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
             for check in numeric:
                 check(value, path, errors)
 
-    def check_all(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check_all(value: Any, path: Path, errors: list[InvalidField]) -> None:
         checks = table.get(type(value))
         if checks is None or (value is None and nullable):
             refuse(value, path, errors)
@@ -81,7 +81,7 @@ def compile_check(schema: Json) -> Check | None:
         for check in checks:
             check(value, path, errors)
 
-    def check_type(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check_type(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if type(value) not in table:
             refuse(value, path, errors)
 
@@ -93,7 +93,7 @@ def _type_names(schema: Json) -> tuple[str, ...]:
     return (written,) if isinstance(written, str) and written else ()
 
 
-def _type_fault(path: Path, found: str, expected: str) -> FieldError:
+def _type_fault(path: Path, found: str, expected: str) -> InvalidField:
     return fault(path, "TypeInvalid", found, f'{named(path)} in body must be of type {expected}: "{found}"')
 
 
@@ -120,7 +120,7 @@ def _object_checks(schema: Json) -> Iterable[Check]:
 
 
 def _required_check(names: tuple[str, ...]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         for name in names:
             if name not in value:
                 errors.append(fault((path, name), "Required", owner=path))
@@ -131,7 +131,7 @@ def _required_check(names: tuple[str, ...]) -> Check:
 def _properties_check(known: dict[str, Check]) -> Check:
     find = known.get
 
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         for name, item in value.items():
             inner = find(name)
             if inner is not None:
@@ -141,7 +141,7 @@ def _properties_check(known: dict[str, Check]) -> Check:
 
 
 def _members_check(known: dict[str, Check], other: Check, named: frozenset[str]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         for name, item in value.items():
             if name in named:
                 inner = known.get(name)
@@ -154,7 +154,7 @@ def _members_check(known: dict[str, Check], other: Check, named: frozenset[str])
 
 
 def _size_check(most: int | None, fewest: int | None, unit: str) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         size = len(value)
         if most is not None and size > most:
             errors.append(fault(path, "TooMany", size, f"must have at most {most} {'item' if most == 1 else 'items'}"))
@@ -164,7 +164,7 @@ def _size_check(most: int | None, fewest: int | None, unit: str) -> Check:
     return check
 
 
-def _embedded_check(value: Any, path: Path, errors: list[FieldError]) -> None:
+def _embedded_check(value: Any, path: Path, errors: list[InvalidField]) -> None:
     """A whole object inside a field: it must say what it is."""
     for name in ("apiVersion", "kind"):
         if name not in value:
@@ -196,20 +196,20 @@ def _array_checks(schema: Json) -> Iterable[Check]:
 
 
 def _items_check(inner: Check) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         for index, item in enumerate(value):
             inner(item, (path, index), errors)
 
     return check
 
 
-def _set_check(value: Any, path: Path, errors: list[FieldError]) -> None:
+def _set_check(value: Any, path: Path, errors: list[InvalidField]) -> None:
     for index in _repeated([shown(item) for item in value]):
         errors.append(fault((bracketed(path), index), "Duplicate", value[index], owner=path))
 
 
 def _map_check(keys: tuple[str, ...]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         found: list[Any] = []
         for index, item in enumerate(value):
             if item is not None and type(item) is not dict:
@@ -256,14 +256,14 @@ def _only_types(children: list[Json]) -> bool:
     return all(set(child) <= {"type"} for child in children)
 
 
-def _good(value: Any, path: Path, errors: list[FieldError]) -> None:
+def _good(value: Any, path: Path, errors: list[InvalidField]) -> None:
     return None
 
 
 def _enum_check(allowed: list[Any]) -> Check:
     plain = frozenset(value for value in allowed if type(value) is str)
 
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if (type(value) is str and value in plain) or any(same(value, item) for item in allowed):
             return
         errors.append(fault(path, "NotSupported", value, supported(allowed)))
@@ -271,17 +271,17 @@ def _enum_check(allowed: list[Any]) -> Check:
     return check
 
 
-def _faults(check: Check, value: Any, path: Path) -> list[FieldError]:
-    found: list[FieldError] = []
+def _faults(check: Check, value: Any, path: Path) -> list[InvalidField]:
+    found: list[InvalidField] = []
     check(value, path, found)
     return found
 
 
-def _logic(path: Path, rule: str) -> FieldError:
-    return FieldError("<nil>", "Invalid", f'Invalid value: "": "{named(path)}" {rule}', tokens(path))
+def _logic(path: Path, rule: str) -> InvalidField:
+    return InvalidField("<nil>", "Invalid", f'Invalid value: "": "{named(path)}" {rule}', tokens(path))
 
 
-def _fewest(results: list[list[FieldError]]) -> list[FieldError]:
+def _fewest(results: list[list[InvalidField]]) -> list[InvalidField]:
     """The faults of the alternative that came nearest."""
     best = results[0]
     for found in results[1:]:
@@ -290,7 +290,7 @@ def _fewest(results: list[list[FieldError]]) -> list[FieldError]:
 
 
 def _all_check(checks: list[Check]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         found = [error for inner in checks for error in _faults(inner, value, path)]
         if found:
             errors += found
@@ -300,7 +300,7 @@ def _all_check(checks: list[Check]) -> Check:
 
 
 def _any_check(checks: list[Check]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         results = [_faults(inner, value, path) for inner in checks]
         if all(results):
             errors.append(_logic(path, "must validate at least one schema (anyOf)"))
@@ -310,7 +310,7 @@ def _any_check(checks: list[Check]) -> Check:
 
 
 def _one_check(checks: list[Check]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         results = [_faults(inner, value, path) for inner in checks]
         good = sum(not found for found in results)
         if good == 0:
@@ -325,7 +325,7 @@ def _one_check(checks: list[Check]) -> Check:
 
 
 def _not_check(inner: Check) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if not _faults(inner, value, path):
             errors.append(_logic(path, "must not validate the schema (not)"))
 

@@ -18,13 +18,13 @@ import msgspec
 from shoal.local.apiserver.cel.rules import Rules, compile_rules
 from shoal.local.apiserver.primitives import patterns
 from shoal.local.apiserver.primitives.builtin_types import fields
-from shoal.local.apiserver.primitives.field_errors import FieldError, Path, text
+from shoal.local.apiserver.primitives.field_errors import InvalidField, Path, text
 from shoal.local.apiserver.primitives.status import bad_request
 from shoal.local.apiserver.primitives.values import CONTAINERS, clone, same
 from shoal.local.apiserver.schema.checks import compile_check
 from shoal.local.apiserver.schema.values import Check
 
-__all__ = ["FieldError", "Structural"]
+__all__ = ["InvalidField", "Structural"]
 
 Json = dict[str, Any]
 _Prune = Callable[[Any, Path, list[str]], None]
@@ -32,7 +32,7 @@ _Default = Callable[[Any], None]
 
 _META = frozenset(("apiVersion", "kind", "metadata"))
 _BLOCKING = frozenset(("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
-_UNCHECKED = FieldError(
+_UNCHECKED = InvalidField(
     "<nil>",
     "Invalid",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
@@ -65,20 +65,22 @@ class Structural:
         if self._default is not None:
             self._default(obj)
 
-    def validate(self, obj: Json, old: Json | None = None, *, status_only: bool = False) -> list[FieldError]:
+    def validate(self, obj: Json, old: Json | None = None, *, status_only: bool = False) -> list[InvalidField]:
         """What is wrong with `obj`, nothing if it is good.
 
         With `old` it is an update: transition rules run, and faults in values that did not change are let pass, as
         Kubernetes' ratcheting does. `status_only` judges a write to the status subresource.
         """
-        errors: list[FieldError] = []
+        errors: list[InvalidField] = []
         try:
             with patterns.metered():
                 return self._validate(obj, old, status_only, errors)
         except patterns.TooCostly as error:
-            return [FieldError("<nil>", "Invalid", f'Invalid value: "": {error}')]
+            return [InvalidField("<nil>", "Invalid", f'Invalid value: "": {error}')]
 
-    def _validate(self, obj: Json, old: Json | None, status_only: bool, errors: list[FieldError]) -> list[FieldError]:
+    def _validate(
+        self, obj: Json, old: Json | None, status_only: bool, errors: list[InvalidField]
+    ) -> list[InvalidField]:
         if status_only:
             if self._check_status is not None and "status" in obj:
                 self._check_status(obj["status"], None, errors)
@@ -119,7 +121,7 @@ def compiled(schema: Json | None) -> Structural:
     return found
 
 
-def _under_status(error: FieldError) -> FieldError:
+def _under_status(error: InvalidField) -> InvalidField:
     path = "status" if error.path == "<nil>" else f"status.{error.path}"
     return msgspec.structs.replace(error, path=path, owner=("status", *error.owner))
 

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.local.apiserver.primitives import formats
-from shoal.local.apiserver.primitives.field_errors import FieldError, Path, fault, shown, text, tokens
+from shoal.local.apiserver.primitives.field_errors import InvalidField, Path, fault, shown, text, tokens
 from shoal.local.apiserver.primitives.patterns import matcher
 
 Json = dict[str, Any]
-Check = Callable[[Any, Path, list[FieldError]], None]
+Check = Callable[[Any, Path, list[InvalidField]], None]
 
 
 def named(path: Path) -> str:
     return "" if path is None else text(path)
 
 
-def body(path: Path, value: Any, rule: str) -> FieldError:
+def body(path: Path, value: Any, rule: str) -> InvalidField:
     return fault(path, "Invalid", value, f"{named(path)} in body {rule}")
 
 
@@ -40,7 +40,7 @@ def _length_check(longest: int | None, shortest: int | None, pattern: str) -> Ch
     """Length, then pattern; as Kubernetes, only the first that fails is named."""
     matches = matcher(pattern) if pattern else None
 
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if longest is not None and len(value) > longest:
             unit = "byte" if longest == 1 else "bytes"
             errors.append(fault(path, "TooLong", detail=f"may not be more than {longest} {unit}"))
@@ -53,7 +53,7 @@ def _length_check(longest: int | None, shortest: int | None, pattern: str) -> Ch
 
 
 def _format_check(name: str, accepts: Callable[[str], bool]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if not accepts(value):
             rule = f"{named(path)} in body must be of type {name}: {shown(value)}"
             errors.append(fault(path, "TypeInvalid", value, rule))
@@ -81,7 +81,7 @@ def _bound_check(bound: float, exclusive: bool, *, below: bool) -> Check:
     side = "greater than" if below else "less than"
     rule = f"should be {side} {_plain(bound)}" if exclusive else f"should be {side} or equal to {_plain(bound)}"
 
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         good = value > bound if below else value < bound
         if not good and (exclusive or value != bound):
             errors.append(body(path, value, rule))
@@ -90,7 +90,7 @@ def _bound_check(bound: float, exclusive: bool, *, below: bool) -> Check:
 
 
 def _multiple_check(factor: float) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         quotient = value / factor
         if quotient != int(quotient):
             errors.append(body(path, value, f"should be a multiple of {_plain(factor)}"))
@@ -101,10 +101,10 @@ def _multiple_check(factor: float) -> Check:
 def _range_check(name: str, limits: tuple[int, int]) -> Check:
     low, high = limits
 
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+    def check(value: Any, path: Path, errors: list[InvalidField]) -> None:
         if not low <= value <= high:
             words = f"Checked value must be of type integer with format {name} in {named(path)}"
-            errors.append(FieldError("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
+            errors.append(InvalidField("<nil>", "Invalid", f'Invalid value: "": {words}', tokens(path)))
 
     return check
 

@@ -32,7 +32,7 @@ class _Labelled(msgspec.Struct):
 _labels_decoder = msgspec.json.Decoder(_Labelled)
 
 
-class Record:
+class StoredObject:
     """One object at one revision; a removed one is its last state, at the revision of its removal."""
 
     __slots__ = ("_labels", "id", "name", "namespace", "raw", "removed", "revision")
@@ -56,19 +56,19 @@ class Record:
         return self._labels
 
 
-class Event:
+class StoredEvent:
     """One change. `previous` is what a selector saw before; `lines` keeps the encoded event per served version."""
 
     __slots__ = ("lines", "previous", "record", "type")
 
-    def __init__(self, type: str, record: Record, previous: Record | None) -> None:
+    def __init__(self, type: str, record: StoredObject, previous: StoredObject | None) -> None:
         self.type = type
         self.record = record
         self.previous = previous
         self.lines: dict[str, bytes] = {}
 
 
-Follower = Callable[[str, Event], None]
+Follower = Callable[[str, StoredEvent], None]
 """Told at once of every change of every resource, named as in `deployments.apps`; must not block."""
 
 
@@ -79,34 +79,34 @@ class Collection:
         self.name = name
         self.floor = floor
         self.followers = followers  # of every collection of the storage
-        self.objects: dict[str, dict[str, Record]] = {}
-        self.pending: dict[tuple[str, str], Record] = {}
-        self.events: list[Event] = []
+        self.objects: dict[str, dict[str, StoredObject]] = {}
+        self.pending: dict[tuple[str, str], StoredObject] = {}
+        self.events: list[StoredEvent] = []
         self.first = 0  # sequence number of events[0]
         self.revision = floor  # of the last change here
         self._bytes = 0
-        self._sorted: list[Record] | None = None
+        self._sorted: list[StoredObject] | None = None
         self._waiting: list[asyncio.Future[None]] = []
-        self.listeners: list[Callable[[Event], None]] = []  # told at once, in order; must not block
+        self.listeners: list[Callable[[StoredEvent], None]] = []  # told at once, in order; must not block
 
     def __len__(self) -> int:
         return sum(len(names) for names in self.objects.values())
 
     # --- reading
 
-    def get(self, namespace: str, name: str) -> Record | None:
+    def get(self, namespace: str, name: str) -> StoredObject | None:
         """As readers see it: durable."""
         names = self.objects.get(namespace)
         return names.get(name) if names is not None else None
 
-    def head(self, namespace: str, name: str) -> Record | None:
+    def head(self, namespace: str, name: str) -> StoredObject | None:
         """As the next writer must see it: with writes that are on their way to the disk."""
         pending = self.pending.get((namespace, name)) if self.pending else None
         if pending is not None:
             return None if pending.removed else pending
         return self.get(namespace, name)
 
-    def heads(self, namespace: str) -> list[Record]:
+    def heads(self, namespace: str) -> list[StoredObject]:
         """Every object of a namespace as the next writer must see it."""
         found = dict(self.objects.get(namespace, {}))
         for (one, name), record in self.pending.items():
@@ -117,11 +117,11 @@ class Collection:
                     found[name] = record
         return list(found.values())
 
-    def all_heads(self) -> list[Record]:
+    def all_heads(self) -> list[StoredObject]:
         namespaces = {*self.objects, *(namespace for namespace, _ in self.pending)}
         return [record for namespace in namespaces for record in self.heads(namespace)]
 
-    def records(self, namespace: str | None = None) -> list[Record]:
+    def records(self, namespace: str | None = None) -> list[StoredObject]:
         """Sorted by namespace and name. `None` is all namespaces. The answer must not be changed."""
         if namespace is not None:
             names = self.objects.get(namespace)
@@ -132,7 +132,7 @@ class Collection:
             ]
         return self._sorted
 
-    def records_at(self, revision: int, namespace: str | None) -> list[Record] | None:
+    def records_at(self, revision: int, namespace: str | None) -> list[StoredObject] | None:
         """The state at an older revision, by undoing what came after it; None when that history is gone."""
         if revision < self.floor:
             return None
@@ -160,7 +160,7 @@ class Collection:
         """Where a watch from `revision` begins."""
         return self.first + bisect_right(self.events, revision, key=lambda event: event.record.revision)
 
-    def since(self, sequence: int) -> list[Event]:
+    def since(self, sequence: int) -> list[StoredEvent]:
         return self.events[sequence - self.first :]
 
     def changed(self) -> asyncio.Future[None]:
@@ -181,10 +181,10 @@ class Collection:
 
     # --- for the storage alone
 
-    def load(self, record: Record) -> None:
+    def load(self, record: StoredObject) -> None:
         self.objects.setdefault(record.namespace, {})[record.name] = record
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: StoredObject) -> None:
         """Make one durable write visible."""
         names = self.objects.setdefault(record.namespace, {})
         previous = names.get(record.name)
@@ -201,7 +201,7 @@ class Collection:
         if self.pending.get(key) is record:
             del self.pending[key]
         self.revision = record.revision
-        event = Event(kind, record, previous)
+        event = StoredEvent(kind, record, previous)
         self.events.append(event)
         if len(self.events) > ENCODED_EVENTS:
             self.events[-ENCODED_EVENTS - 1].lines = {}
@@ -210,7 +210,7 @@ class Collection:
         if self._bytes > HISTORY_BYTES or len(self.events) > HISTORY_EVENTS:
             self.compact(len(self.events) // 4 or 1)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: StoredEvent) -> None:
         for listener in self.listeners:
             try:
                 listener(event)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.errors import ShoalError
-from shoal.local.apiserver.storage.collection import Collection, Follower, Record
+from shoal.local.apiserver.storage.collection import Collection, Follower, StoredObject
 from shoal.local.apiserver.storage.lock import StateLock
 from shoal.local.apiserver.storage.state_file import FILE, StateDamaged, damaged, make_private, quick_check
 
@@ -56,7 +56,7 @@ class Write:
 
     __slots__ = ("collection", "done", "record")
 
-    def __init__(self, collection: Collection, record: Record, done: asyncio.Future[None]) -> None:
+    def __init__(self, collection: Collection, record: StoredObject, done: asyncio.Future[None]) -> None:
         self.collection = collection
         self.record = record
         self.done = done
@@ -184,7 +184,7 @@ class Storage:
             key = (resource, namespace, name)
             if newest.get(key, -1) < at:
                 newest[key] = at
-                self.collection(resource).load(Record(id, namespace, name, at, value))
+                self.collection(resource).load(StoredObject(id, namespace, name, at, value))
 
     def collection(self, name: str) -> Collection:
         found = self.collections.get(name)
@@ -201,33 +201,33 @@ class Storage:
         self.revision += 1
         return self.revision
 
-    async def put(self, collection: Collection, namespace: str, name: str, revision: int, raw: bytes) -> Record:
+    async def put(self, collection: Collection, namespace: str, name: str, revision: int, raw: bytes) -> StoredObject:
         """Store an object; returns when it is durable and visible."""
         old = collection.head(namespace, name)
         if old is None:
             id, self._next_id = self._next_id, self._next_id + 1
         else:
             id = old.id
-        record = Record(id, namespace, name, revision, raw)
+        record = StoredObject(id, namespace, name, revision, raw)
         if (done := self._begin(collection, record)) is not None:
             await done
         return record
 
     async def remove(
-        self, collection: Collection, old: Record, revision: int, raw: bytes, *, marked: bytes | None = None
-    ) -> Record:
+        self, collection: Collection, old: StoredObject, revision: int, raw: bytes, *, marked: bytes | None = None
+    ) -> StoredObject:
         """Remove an object; `raw` is its last state with the revision of the removal, for watchers.
 
         With `marked` they first see it change to that, in the revision before.
         """
         if marked is not None:
-            self._begin(collection, Record(old.id, old.namespace, old.name, revision - 1, marked))
-        record = Record(old.id, old.namespace, old.name, revision, raw, removed=True)
+            self._begin(collection, StoredObject(old.id, old.namespace, old.name, revision - 1, marked))
+        record = StoredObject(old.id, old.namespace, old.name, revision, raw, removed=True)
         if (done := self._begin(collection, record)) is not None:
             await done
         return record
 
-    def _begin(self, collection: Collection, record: Record) -> asyncio.Future[None] | None:
+    def _begin(self, collection: Collection, record: StoredObject) -> asyncio.Future[None] | None:
         """Hand a write over in the order of revisions; None when it is done already, in memory."""
         if self._db is None:
             if self.directory is not None:

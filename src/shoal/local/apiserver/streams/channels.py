@@ -52,7 +52,7 @@ class Channels:
     def __init__(self, pipe: Pipe, expected: frozenset[str]) -> None:
         self._pipe = pipe
         self._expected = expected
-        self._wire = spdy.Connection(pipe.send_bytes)
+        self._wire = spdy.SpdyConnection(pipe.send_bytes)
         self._frames = self._receive()
         self._streams: dict[int, int] = {}
 
@@ -75,7 +75,7 @@ class Channels:
                 self._streams[_CHANNELS[name]] = frame.stream
                 await self._wire.reply(frame.stream)
 
-    async def _receive(self) -> AsyncIterator[spdy.Frame]:
+    async def _receive(self) -> AsyncIterator[spdy.SpdyFrame]:
         async for message in self._pipe:
             for frame in self._wire.receive(message.data):
                 if frame.kind == spdy.PING:

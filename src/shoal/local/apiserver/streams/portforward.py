@@ -84,7 +84,7 @@ class Session:
         self.pod = pod
         self.socket = socket
         self.connect = connect
-        self.wire = spdy.Connection(socket.send_bytes)
+        self.wire = spdy.SpdyConnection(socket.send_bytes)
         self._forwarded: dict[str, _Forwarded] = {}
         self._by_stream: dict[int, _Forwarded] = {}
         self._tasks: dict[asyncio.Task[None], _Forwarded] = {}
@@ -103,7 +103,7 @@ class Session:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _handle(self, frame: spdy.Frame) -> None:
+    async def _handle(self, frame: spdy.SpdyFrame) -> None:
         match frame.kind:
             case spdy.SYN_STREAM:
                 await self._open(frame)
@@ -117,7 +117,7 @@ class Session:
                 if frame.flags & spdy.FIN:
                     await self._write(frame.stream, None)
 
-    async def _open(self, frame: spdy.Frame) -> None:
+    async def _open(self, frame: spdy.SpdyFrame) -> None:
         await self.wire.reply(frame.stream)
         port = frame.headers.get("port", "")
         if not port.isdecimal() or not 0 < int(port) < 65536:

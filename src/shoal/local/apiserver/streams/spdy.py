@@ -38,7 +38,7 @@ def _dictionary() -> bytes:
     return b"".join(struct.pack(">I", len(word)) + word.encode() for word in words) + _REST.encode()
 
 
-class Frame(msgspec.Struct, frozen=True):
+class SpdyFrame(msgspec.Struct, frozen=True):
     """`kind` is 0 for data. `headers` belong to the frame that opens a stream."""
 
     kind: int
@@ -52,7 +52,7 @@ class Broken(Exception):
     """What arrived is not SPDY."""
 
 
-class Connection:
+class SpdyConnection:
     """One side of a connection: bytes in, frames out; and frames to bytes through `send`."""
 
     def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
@@ -61,7 +61,7 @@ class Connection:
         self._deflate = zlib.compressobj(zdict=_dictionary())
         self._rest = b""
 
-    def receive(self, data: bytes) -> Iterator[Frame]:
+    def receive(self, data: bytes) -> Iterator[SpdyFrame]:
         """The whole frames that are there now."""
         whole, at = self._rest + data, 0
         self._rest = b""
@@ -75,18 +75,18 @@ class Connection:
             body = whole[at + 8 : at + 8 + size]
             at += 8 + size
             if not first & 0x80000000:
-                yield Frame(0, first & 0x7FFFFFFF, second >> 24, body)
+                yield SpdyFrame(0, first & 0x7FFFFFFF, second >> 24, body)
             else:
                 yield self._control(first & 0xFFFF, second >> 24, body)
         self._rest = whole[at:]
 
-    def _control(self, kind: int, flags: int, body: bytes) -> Frame:
+    def _control(self, kind: int, flags: int, body: bytes) -> SpdyFrame:
         stream = struct.unpack(">I", body[:4])[0] & 0x7FFFFFFF if len(body) >= 4 else 0
         if kind == SYN_STREAM:
-            return Frame(kind, stream, flags, b"", self._headers(body[10:]))
+            return SpdyFrame(kind, stream, flags, b"", self._headers(body[10:]))
         if kind == HEADERS:
-            return Frame(kind, stream, flags, b"", self._headers(body[4:]))
-        return Frame(kind, stream, flags, body)
+            return SpdyFrame(kind, stream, flags, b"", self._headers(body[4:]))
+        return SpdyFrame(kind, stream, flags, body)
 
     def _headers(self, block: bytes) -> dict[str, str]:
         try:

@@ -12,7 +12,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.local.apiserver.tables.cells import (
-    Column,
+    TableColumn,
     age,
     age_of,
     condition_of,
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 Cells = Callable[[Json, int], list[Any]]
 
 
-def layout(kind: Kind) -> tuple[list[Column], Cells] | None:
+def layout(kind: Kind) -> tuple[list[TableColumn], Cells] | None:
     """Columns and row function of a built-in kind, or None."""
     return _LAYOUTS.get(kind.group_kind)
 
@@ -318,13 +318,15 @@ def _pod_wide(item: Json) -> list[Any]:
             f"{passed}/{len(gates)}" if gates else "<none>"]  # fmt: skip
 
 
-def _columns(text: str) -> list[Column]:
+def _columns(text: str) -> list[TableColumn]:
     """`Name Ready:integer *IP`: a star marks -o wide, an underscore a blank."""
     found = []
     for word in text.split():
         priority = int(word.startswith("*"))
         name, _, written = word.lstrip("*").partition(":")
-        found.append(Column(name.replace("_", " "), written or "string", "name" if name == "Name" else "", priority))
+        found.append(
+            TableColumn(name.replace("_", " "), written or "string", "name" if name == "Name" else "", priority)
+        )
     return found
 
 
@@ -379,6 +381,6 @@ _TABLE: list[tuple[Kind, str, Cells]] = [
     (kinds.POD_TEMPLATE, "Name Containers Images Pod_Labels", _template),
     (kinds.CONTROLLER_REVISION, "Name Controller Revision Age", _revision),
 ]  # fmt: skip
-_LAYOUTS: dict[str, tuple[list[Column], Cells]] = {
+_LAYOUTS: dict[str, tuple[list[TableColumn], Cells]] = {
     kind.group_kind: (_columns(text), cells) for kind, text, cells in _TABLE
 }

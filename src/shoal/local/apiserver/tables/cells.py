@@ -15,7 +15,7 @@ Json = dict[str, Any]
 _DAY = 86_400
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     name: str
     type: str = "string"
     format: str = ""

@@ -15,11 +15,11 @@ from typing import Any
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
-from shoal.local.apiserver.kinds.resources import Column as PrinterColumn
+from shoal.local.apiserver.kinds.resources import PrinterColumn
 from shoal.local.apiserver.primitives.jsonpath import Find, compiled
 from shoal.local.apiserver.requests.call import Call
 from shoal.local.apiserver.tables import built_in
-from shoal.local.apiserver.tables.cells import Column, age, duration
+from shoal.local.apiserver.tables.cells import TableColumn, age, duration
 
 Json = dict[str, Any]
 Row = Callable[[Json, int], list[Any]]
@@ -28,7 +28,7 @@ _NAME_HELP = (
     "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
     "client to request the generation of an appropriate name automatically."
 )
-_AGE = Column("Age", "string", description="How long ago the object was created.")
+_AGE = TableColumn("Age", "string", description="How long ago the object was created.")
 
 
 def columns_of(call: Call) -> list[Json]:
@@ -48,14 +48,14 @@ def row_of(call: Call, item: Json, now: int) -> list[Any]:
 
 
 @cache
-def _layout(kind: Kind, printer_columns: tuple[PrinterColumn, ...] | None) -> tuple[list[Column], Row]:
+def _layout(kind: Kind, printer_columns: tuple[PrinterColumn, ...] | None) -> tuple[list[TableColumn], Row]:
     known = built_in.layout(kind)
     if known is not None:
         return known
     if not printer_columns:
         return [_name_column(), _AGE._replace(type="date")], lambda item, now: [_name(item), age(_created(item), now)]
     finds = [(_find(column.path), column.type) for column in printer_columns]
-    columns = [Column(c.name, c.type, c.format, c.priority, c.description) for c in printer_columns]
+    columns = [TableColumn(c.name, c.type, c.format, c.priority, c.description) for c in printer_columns]
 
     def row(item: Json, now: int) -> list[Any]:
         return [_name(item), *(_cell(find(item), written, now) for find, written in finds)]
@@ -63,8 +63,8 @@ def _layout(kind: Kind, printer_columns: tuple[PrinterColumn, ...] | None) -> tu
     return [_name_column(), *columns], row
 
 
-def _name_column() -> Column:
-    return Column("Name", "string", "name", description=_NAME_HELP)
+def _name_column() -> TableColumn:
+    return TableColumn("Name", "string", "name", description=_NAME_HELP)
 
 
 def _find(path: str) -> Find:

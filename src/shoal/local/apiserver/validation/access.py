@@ -10,12 +10,12 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.local.apiserver.primitives import names
-from shoal.local.apiserver.primitives.field_errors import FieldError, invalid, not_supported, required
+from shoal.local.apiserver.primitives.field_errors import InvalidField, invalid, not_supported, required
 
 Json = dict[str, Any]
 
 
-def validate_binding(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_binding(obj: Json, old: Json | None) -> list[InvalidField]:
     errors = []
     role = obj.get("roleRef") or {}
     if role.get("kind") not in ("Role", "ClusterRole"):
@@ -44,7 +44,7 @@ def _is_cluster_wide(obj: Json) -> bool:
     return not (obj.get("metadata") or {}).get("namespace")
 
 
-def validate_role(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_role(obj: Json, old: Json | None) -> list[InvalidField]:
     errors = []
     if obj.get("aggregationRule") is not None and not (obj["aggregationRule"] or {}).get("clusterRoleSelectors"):
         words = "at least one clusterRoleSelector required if aggregationRule is non-nil"
@@ -62,7 +62,7 @@ def validate_role(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def validate_webhooks(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_webhooks(obj: Json, old: Json | None) -> list[InvalidField]:
     errors = []
     for index, hook in enumerate(obj.get("webhooks") or ()):
         path = f"webhooks[{index}]"
@@ -89,7 +89,7 @@ def validate_webhooks(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _match_conditions(conditions: list[Json], path: str) -> Iterator[FieldError]:
+def _match_conditions(conditions: list[Json], path: str) -> Iterator[InvalidField]:
     if not conditions:
         return
     from shoal.local.apiserver.cel.match_conditions import complaint  # brings CEL, which few need

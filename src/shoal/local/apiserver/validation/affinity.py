@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.local.apiserver.primitives import names
-from shoal.local.apiserver.primitives.field_errors import FieldError, forbidden, invalid, not_supported, required
+from shoal.local.apiserver.primitives.field_errors import InvalidField, forbidden, invalid, not_supported, required
 
 Json = dict[str, Any]
 
 _REQUIRED, _PREFERRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred"))
 
 
-def validate_affinity(affinity: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def validate_affinity(affinity: Json, path: str) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     if node := affinity.get("nodeAffinity"):
         errors += _node_affinity(node, f"{path}.nodeAffinity")
     for name in ("podAffinity", "podAntiAffinity"):
@@ -28,8 +28,8 @@ def validate_affinity(affinity: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _node_affinity(part: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _node_affinity(part: Json, path: str) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     wanted = part.get(_REQUIRED)
     if wanted is not None:
         terms = wanted.get("nodeSelectorTerms") or []
@@ -45,12 +45,12 @@ def _node_affinity(part: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _node_term(term: Json, path: str) -> Iterator[FieldError]:
+def _node_term(term: Json, path: str) -> Iterator[InvalidField]:
     for index, item in enumerate(term.get("matchExpressions") or ()):
         yield from _expression(item, f"{path}.matchExpressions[{index}]", compares=True)
 
 
-def _expression(item: Json, path: str, *, compares: bool = False) -> Iterator[FieldError]:
+def _expression(item: Json, path: str, *, compares: bool = False) -> Iterator[InvalidField]:
     """One requirement of a selector; those of nodes may compare numbers, too."""
     operator, values, key = item.get("operator"), item.get("values") or [], item.get("key") or ""
     if operator in ("In", "NotIn"):
@@ -67,7 +67,7 @@ def _expression(item: Json, path: str, *, compares: bool = False) -> Iterator[Fi
     yield from (invalid(f"{path}.key", key, complaint) for complaint in names.qualified_name(key))
 
 
-def _pod_term(term: Json, path: str) -> Iterator[FieldError]:
+def _pod_term(term: Json, path: str) -> Iterator[InvalidField]:
     key = term.get("topologyKey") or ""
     if not key:
         yield required(f"{path}.topologyKey", "can not be empty")
@@ -77,12 +77,12 @@ def _pod_term(term: Json, path: str) -> Iterator[FieldError]:
             yield from selector_errors(term[name], f"{path}.{name}")
 
 
-def _weight(weighted: Json, path: str) -> list[FieldError]:
+def _weight(weighted: Json, path: str) -> list[InvalidField]:
     weight = weighted.get("weight") or 0
     return [] if 1 <= weight <= 100 else [invalid(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
-def validate_spread(constraints: list[Json], path: str) -> Iterator[FieldError]:
+def validate_spread(constraints: list[Json], path: str) -> Iterator[InvalidField]:
     for index, one in enumerate(constraints):
         where = f"{path}[{index}]"
         if (one.get("maxSkew") or 0) <= 0:
@@ -96,9 +96,9 @@ def validate_spread(constraints: list[Json], path: str) -> Iterator[FieldError]:
             yield from selector_errors(one["labelSelector"], f"{where}.labelSelector")
 
 
-def selector_errors(found: Json, path: str) -> list[FieldError]:
+def selector_errors(found: Json, path: str) -> list[InvalidField]:
     """What is wrong with a label selector."""
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     for key, value in (found.get("matchLabels") or {}).items():
         errors += [invalid(f"{path}.matchLabels", key, complaint) for complaint in names.qualified_name(key)]
         errors += [invalid(f"{path}.matchLabels", value, complaint) for complaint in names.label_value(value)]

@@ -17,7 +17,7 @@ from shoal.local.apiserver.crd.definitions import validate_crd
 from shoal.local.apiserver.primitives import names
 from shoal.local.apiserver.primitives.builtin_types import type_of
 from shoal.local.apiserver.primitives.field_errors import (
-    FieldError,
+    InvalidField,
     duplicate,
     forbidden,
     invalid,
@@ -47,14 +47,14 @@ from shoal.local.apiserver.validation.workloads import (
 )
 
 Json = dict[str, Any]
-Check = Callable[[Json, Json | None], list[FieldError]]
+Check = Callable[[Json, Json | None], list[InvalidField]]
 
 MOST_ANNOTATIONS = 256 * 1024
 MOST_DATA = 1024 * 1024
 _PLAIN_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 
 
-def validate(kind: Kind, obj: Json, old: Json | None = None, *, subresource: str = "") -> list[FieldError]:
+def validate(kind: Kind, obj: Json, old: Json | None = None, *, subresource: str = "") -> list[InvalidField]:
     """Everything that is wrong with `obj`; with `old` it is an update of that."""
     errors = validate_metadata(kind, obj.get("metadata") or {}, (old or {}).get("metadata") if old else None)
     check = _CHECKS.get(kind.group_kind) if not subresource else _PART_CHECKS.get((kind.group_kind, subresource))
@@ -66,9 +66,9 @@ def validate(kind: Kind, obj: Json, old: Json | None = None, *, subresource: str
 # --- metadata
 
 
-def validate_metadata(kind: Kind, metadata: Json, old: Json | None = None) -> list[FieldError]:
+def validate_metadata(kind: Kind, metadata: Json, old: Json | None = None) -> list[InvalidField]:
     """Names, labels, annotations, owners and finalizers. What was stored before is not judged again."""
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     rule = _NAME_RULES.get(kind.group_kind, names.dns_subdomain)
     if old is None:
         if metadata.get("generateName"):
@@ -91,7 +91,7 @@ def validate_metadata(kind: Kind, metadata: Json, old: Json | None = None) -> li
     return errors
 
 
-def _labels(found: Any, path: str, *, values: bool) -> list[FieldError]:
+def _labels(found: Any, path: str, *, values: bool) -> list[InvalidField]:
     if not isinstance(found, dict):
         return [] if found is None else [invalid(path, found, "must be a map of text to text")]
     errors = []
@@ -109,7 +109,7 @@ def _labels(found: Any, path: str, *, values: bool) -> list[FieldError]:
     return errors
 
 
-def _owners(owners: Any) -> list[FieldError]:
+def _owners(owners: Any) -> list[InvalidField]:
     path = "metadata.ownerReferences"
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         return [invalid(path, owners, "must be a list of references")]
@@ -129,7 +129,7 @@ def _owners(owners: Any) -> list[FieldError]:
     return errors
 
 
-def _finalizers(kind: Kind, metadata: Json, old: Json | None) -> list[FieldError]:
+def _finalizers(kind: Kind, metadata: Json, old: Json | None) -> list[InvalidField]:
     path = "metadata.finalizers"
     found = metadata.get("finalizers") or []
     before = (old or {}).get("finalizers") or []
@@ -154,9 +154,9 @@ def _finalizers(kind: Kind, metadata: Json, old: Json | None) -> list[FieldError
 # --- small kinds
 
 
-def _service(obj: Json, old: Json | None) -> list[FieldError]:
+def _service(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = obj.get("spec") or {}
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     ports = spec.get("ports") or []
     if not ports and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None":
         errors.append(required("spec.ports"))
@@ -197,7 +197,7 @@ def _service(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _service_status(obj: Json, old: Json | None) -> list[FieldError]:
+def _service_status(obj: Json, old: Json | None) -> list[InvalidField]:
     ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress")
     if ingress and (obj.get("spec") or {}).get("type") != "LoadBalancer":
         words = "may only be used when `spec.type` is 'LoadBalancer'"
@@ -205,7 +205,7 @@ def _service_status(obj: Json, old: Json | None) -> list[FieldError]:
     return []
 
 
-def _config(obj: Json, old: Json | None) -> list[FieldError]:
+def _config(obj: Json, old: Json | None) -> list[InvalidField]:
     """ConfigMaps and Secrets."""
     errors = []
     size = 0
@@ -243,7 +243,7 @@ _SECRET_KEYS = {
 }
 
 
-def _priority_class(obj: Json, old: Json | None) -> list[FieldError]:
+def _priority_class(obj: Json, old: Json | None) -> list[InvalidField]:
     errors = []
     value, name = obj.get("value") or 0, str((obj.get("metadata") or {}).get("name") or "")
     if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
@@ -259,7 +259,7 @@ def _priority_class(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _lease(obj: Json, old: Json | None) -> list[FieldError]:
+def _lease(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = obj.get("spec") or {}
     errors = []
     if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
@@ -269,7 +269,7 @@ def _lease(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _event(obj: Json, old: Json | None) -> list[FieldError]:
+def _event(obj: Json, old: Json | None) -> list[InvalidField]:
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     namespace = (obj.get("metadata") or {}).get("namespace") or ""
     fits = (namespace,) if about.get("namespace") else ("", "default")  # those of cluster-wide objects
@@ -278,7 +278,7 @@ def _event(obj: Json, old: Json | None) -> list[FieldError]:
     return []
 
 
-def _budget(obj: Json, old: Json | None) -> list[FieldError]:
+def _budget(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = obj.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         return [invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
@@ -295,7 +295,7 @@ def _budget(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _namespace_status(obj: Json, old: Json | None) -> list[FieldError]:
+def _namespace_status(obj: Json, old: Json | None) -> list[InvalidField]:
     phase = (obj.get("status") or {}).get("phase")
     leaving = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
     if leaving and phase != "Terminating":

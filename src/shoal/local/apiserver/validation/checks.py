@@ -13,7 +13,7 @@ from shoal.local.apiserver.kinds import defaults
 from shoal.local.apiserver.kinds.objects import drop_unknown_metadata
 from shoal.local.apiserver.patch import managed_fields
 from shoal.local.apiserver.patch.errors import PatchError
-from shoal.local.apiserver.primitives.field_errors import FieldError
+from shoal.local.apiserver.primitives.field_errors import InvalidField
 from shoal.local.apiserver.primitives.field_errors import invalid as invalid_field
 from shoal.local.apiserver.primitives.status import Refused, bad_request, cause, invalid
 from shoal.local.apiserver.requests.call import Call
@@ -101,7 +101,7 @@ class Checks:
 
     def validate(self, call: Call, obj: Json, old: Json | None) -> None:
         """Raises Invalid with every fault found."""
-        errors: list[FieldError] = built_in.validate(call.version.kind, obj, old, subresource=call.route.subresource)
+        errors: list[InvalidField] = built_in.validate(call.version.kind, obj, old, subresource=call.route.subresource)
         if call.version.schema is not None:
             errors += call.version.schema.validate(obj, old, status_only=call.route.subresource == "status")
             errors += scale_errors(call.version.scale, obj)
@@ -146,7 +146,7 @@ class Checks:
         )
 
 
-def scale_errors(paths: Json | None, obj: Json) -> list[FieldError]:
+def scale_errors(paths: Json | None, obj: Json) -> list[InvalidField]:
     """Where a kind can be scaled, its number of replicas is a whole number."""
     path = str((paths or {}).get("specReplicasPath") or "")
     found: object = obj

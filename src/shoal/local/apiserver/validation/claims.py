@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.api.quantity import amount
 from shoal.errors import BadInput
-from shoal.local.apiserver.primitives.field_errors import FieldError, forbidden, invalid, required
+from shoal.local.apiserver.primitives.field_errors import InvalidField, forbidden, invalid, required
 from shoal.local.apiserver.primitives.values import same
 
 Json = dict[str, Any]
@@ -17,7 +17,7 @@ _FIXED = "spec is immutable after creation except resources.requests and volumeA
 _LATER = ("volumeName", "storageClassName")  # what may be filled in once
 
 
-def validate_claim(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_claim(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = obj.get("spec") or {}
     if old is None:
         return claim_spec(spec, "spec")
@@ -38,7 +38,7 @@ def validate_claim(obj: Json, old: Json | None) -> list[FieldError]:
     return _shrunk(spec, before, status) if bound else []
 
 
-def _shrunk(spec: Json, before: Json, status: Json) -> list[FieldError]:
+def _shrunk(spec: Json, before: Json, status: Json) -> list[InvalidField]:
     now, was = requested_storage({"spec": spec}), requested_storage({"spec": before})
     if now < was and now <= _storage(status, "capacity"):
         return [forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")]
@@ -56,7 +56,7 @@ def _storage(holder: Json | None, part: str) -> int:
         return 0
 
 
-def claim_spec(spec: Json, path: str) -> list[FieldError]:
+def claim_spec(spec: Json, path: str) -> list[InvalidField]:
     errors = []
     if not spec.get("accessModes"):
         errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
@@ -65,7 +65,7 @@ def claim_spec(spec: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def validate_storage_class(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_storage_class(obj: Json, old: Json | None) -> list[InvalidField]:
     if old is None:
         return [] if obj.get("provisioner") else [required("provisioner")]
     errors = []

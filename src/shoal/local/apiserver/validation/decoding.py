@@ -17,7 +17,7 @@ from shoal.api.times import parse_time
 from shoal.errors import BadInput
 from shoal.local.apiserver.patch.errors import PatchError
 from shoal.local.apiserver.primitives import builtin_types
-from shoal.local.apiserver.primitives.builtin_types import Field
+from shoal.local.apiserver.primitives.builtin_types import TypeField
 from shoal.local.apiserver.primitives.field_errors import MapKey, Path, text, tokens
 
 Json = dict[str, Any]
@@ -117,14 +117,14 @@ def _compile(type_name: str) -> Walk:
     return walk
 
 
-def _omitted_when_empty(field: Field) -> bool:
+def _omitted_when_empty(field: TypeField) -> bool:
     """As Go writes it: an empty list, map or plain value is the same as none, unless the type says otherwise."""
     if field.keep:
         return False
     return field.shape != "one" or (field.type in builtin_types.SCALARS and not field.pointer)
 
 
-def _field_walk(field: Field, owner: str) -> Walk:
+def _field_walk(field: TypeField, owner: str) -> Walk:
     if owner == "JSONSchemaProps" and field.name in ("items", "additionalProperties"):
         return _schema_or(bool if field.name == "additionalProperties" else object)
     element = _walk_of(field.type)

@@ -7,7 +7,7 @@ from typing import Any
 from shoal.api.quantity import NANO, Quantity, parse
 from shoal.errors import BadInput
 from shoal.local.apiserver.primitives import names
-from shoal.local.apiserver.primitives.field_errors import FieldError, duplicate, forbidden, invalid, not_supported
+from shoal.local.apiserver.primitives.field_errors import InvalidField, duplicate, forbidden, invalid, not_supported
 
 Json = dict[str, Any]
 
@@ -24,9 +24,9 @@ _SCOPES = ("BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTermi
 _WHOLE = "must be an integer"
 
 
-def validate_quota(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_quota(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = obj.get("spec") or {}
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     for name, text in (spec.get("hard") or {}).items():
         path = f"spec.hard[{name}]"
         errors += _quota_name(name, path)
@@ -43,7 +43,7 @@ def validate_quota(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _quota_name(name: str, path: str) -> list[FieldError]:
+def _quota_name(name: str, path: str) -> list[InvalidField]:
     errors = [invalid(path, name, complaint) for complaint in names.qualified_name(name)]
     plain = name.removeprefix("requests.").removeprefix("limits.")
     if "/" not in name and name not in _QUOTED and plain not in _COMPUTE and not plain.startswith("hugepages-"):
@@ -52,8 +52,8 @@ def _quota_name(name: str, path: str) -> list[FieldError]:
     return errors
 
 
-def validate_limit_range(obj: Json, old: Json | None) -> list[FieldError]:
-    errors: list[FieldError] = []
+def validate_limit_range(obj: Json, old: Json | None) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     seen: set[str] = set()
     for index, item in enumerate((obj.get("spec") or {}).get("limits") or ()):
         path = f"spec.limits[{index}]"
@@ -72,8 +72,8 @@ def validate_limit_range(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _bounds(item: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _bounds(item: Json, path: str) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     parts = {part: item.get(part) or {} for part in ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")}
     for name in dict.fromkeys(name for part in parts.values() for name in part):
         least, most, default, request, ratio = (
@@ -106,9 +106,9 @@ def _bounds(item: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def validate_taints(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_taints(obj: Json, old: Json | None) -> list[InvalidField]:
     """Of a node."""
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     seen: set[tuple[Any, Any]] = set()
     for index, taint in enumerate((obj.get("spec") or {}).get("taints") or ()):
         path = f"metadata.taints[{index}]"

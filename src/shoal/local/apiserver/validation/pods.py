@@ -10,7 +10,7 @@ from shoal.errors import BadInput
 from shoal.local.apiserver.kinds.strategy import quality_of_service
 from shoal.local.apiserver.primitives import names
 from shoal.local.apiserver.primitives.field_errors import (
-    FieldError,
+    InvalidField,
     duplicate,
     forbidden,
     invalid,
@@ -31,7 +31,7 @@ _CHANGEABLE = (
 )
 
 
-def validate_pod(pod: Json, old: Json | None) -> list[FieldError]:
+def validate_pod(pod: Json, old: Json | None) -> list[InvalidField]:
     if old is None:
         spec = pod.get("spec") or {}
         errors = validate_pod_spec(spec, "spec")
@@ -41,11 +41,11 @@ def validate_pod(pod: Json, old: Json | None) -> list[FieldError]:
     return _update(pod.get("spec") or {}, old.get("spec") or {})
 
 
-def validate_pod_status(pod: Json, old: Json | None) -> list[FieldError]:
+def validate_pod_status(pod: Json, old: Json | None) -> list[InvalidField]:
     """The addresses that a node reports: real ones, at most one of each family."""
     status = pod.get("status") or {}
     found = [one.get("ip") for one in status.get("podIPs") or ()] or ([status["podIP"]] if status.get("podIP") else [])
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     families = []
     for index, text in enumerate(found):
         try:
@@ -59,10 +59,10 @@ def validate_pod_status(pod: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def validate_ephemeral_containers(pod: Json, old: Json | None) -> list[FieldError]:
+def validate_ephemeral_containers(pod: Json, old: Json | None) -> list[InvalidField]:
     """Debuggers are added to a pod that runs; those that are there stay as they are."""
     spec = pod.get("spec") or {}
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     volumes = {str(volume.get("name")) for volume in spec.get("volumes") or ()}
     seen = {str(one.get("name")) for part in ("initContainers", "containers") for one in spec.get(part) or ()}
     for index, container in enumerate(spec.get("ephemeralContainers") or ()):
@@ -80,10 +80,10 @@ def validate_ephemeral_containers(pod: Json, old: Json | None) -> list[FieldErro
     return errors
 
 
-def validate_resize(pod: Json, old: Json | None) -> list[FieldError]:
+def validate_resize(pod: Json, old: Json | None) -> list[InvalidField]:
     """The resources of a pod that runs: good ones, and no other class of service."""
     spec = pod.get("spec") or {}
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     for part in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(part) or ()):
             errors += _resources(container.get("resources") or {}, f"spec.{part}[{index}].resources")
@@ -93,13 +93,13 @@ def validate_resize(pod: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def validate_template_resource(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_template_resource(obj: Json, old: Json | None) -> list[InvalidField]:
     return validate_pod_spec((obj.get("template") or {}).get("spec") or {}, "template.spec")
 
 
-def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
+def validate_pod_spec(spec: Json, path: str) -> list[InvalidField]:
     """A pod's spec, in a pod or a template."""
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     volumes = _volumes(spec.get("volumes") or [], f"{path}.volumes", errors)
     containers = spec.get("containers") or []
     if not containers:
@@ -135,7 +135,7 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _volumes(volumes: list[Json], path: str, errors: list[FieldError]) -> set[str]:
+def _volumes(volumes: list[Json], path: str, errors: list[InvalidField]) -> set[str]:
     found: set[str] = set()
     for index, volume in enumerate(volumes):
         name = str(volume.get("name") or "")
@@ -154,7 +154,7 @@ def _volumes(volumes: list[Json], path: str, errors: list[FieldError]) -> set[st
     return found
 
 
-def _source(volume: Json, path: str) -> list[FieldError]:
+def _source(volume: Json, path: str) -> list[InvalidField]:
     needs = {"hostPath": "path", "secret": "secretName", "configMap": "name", "persistentVolumeClaim": "claimName"}
     return [
         required(f"{path}.{source}.{field}")
@@ -163,8 +163,8 @@ def _source(volume: Json, path: str) -> list[FieldError]:
     ]
 
 
-def _container(container: Json, path: str, volumes: set[str], seen: set[str]) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _container(container: Json, path: str, volumes: set[str], seen: set[str]) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     name = str(container.get("name") or "")
     if not name:
         errors.append(required(f"{path}.name"))
@@ -195,8 +195,8 @@ def _container(container: Json, path: str, volumes: set[str], seen: set[str]) ->
     return errors
 
 
-def _ports(ports: list[Json], path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _ports(ports: list[Json], path: str) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     seen: set[str] = set()
     for index, port in enumerate(ports):
         where = f"{path}[{index}]"
@@ -216,15 +216,15 @@ def _ports(ports: list[Json], path: str) -> list[FieldError]:
     return errors
 
 
-def _mounts(mounts: list[Json], path: str, volumes: set[str]) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _mounts(mounts: list[Json], path: str, volumes: set[str]) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     seen: set[str] = set()
     for index, mount in enumerate(mounts):
         where = f"{path}[{index}]"
         if not mount.get("name"):
             errors.append(required(f"{where}.name"))
         elif mount["name"] not in volumes:
-            errors.append(FieldError(f"{where}.name", "NotFound", f'Not found: "{mount["name"]}"'))
+            errors.append(InvalidField(f"{where}.name", "NotFound", f'Not found: "{mount["name"]}"'))
         if not mount.get("mountPath"):
             errors.append(required(f"{where}.mountPath"))
         elif mount["mountPath"] in seen:
@@ -233,8 +233,8 @@ def _mounts(mounts: list[Json], path: str, volumes: set[str]) -> list[FieldError
     return errors
 
 
-def _resources(resources: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _resources(resources: Json, path: str) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, written in amounts.items():
@@ -272,8 +272,8 @@ def _nano(written: Any) -> int | None:
         return None
 
 
-def _toleration(toleration: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _toleration(toleration: Json, path: str) -> list[InvalidField]:
+    errors: list[InvalidField] = []
     operator = toleration.get("operator") or "Equal"
     if toleration.get("key"):
         errors += [invalid(f"{path}.key", toleration["key"], c) for c in names.qualified_name(toleration["key"])]
@@ -294,11 +294,11 @@ def _toleration(toleration: Json, path: str) -> list[FieldError]:
 # --- updates
 
 
-def _update(spec: Json, old: Json) -> list[FieldError]:
+def _update(spec: Json, old: Json) -> list[InvalidField]:
     """What may change on a pod that exists: images, deadlines, more tolerations, and gates that open."""
     if spec == old:
         return []
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     trial = clone(spec)
     gated = bool(old.get("schedulingGates"))
     for group in ("containers", "initContainers"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.local.apiserver.primitives.field_errors import FieldError, forbidden, invalid, not_supported, required
+from shoal.local.apiserver.primitives.field_errors import InvalidField, forbidden, invalid, not_supported, required
 from shoal.local.apiserver.primitives.values import clone
 from shoal.local.apiserver.requests.selectors import label_selector
 from shoal.local.apiserver.validation.affinity import selector_errors
@@ -35,7 +35,7 @@ def _template(spec: Json) -> Json:
     return spec.get("template") or {}
 
 
-def _not_negative(spec: Json, *fields: str) -> list[FieldError]:
+def _not_negative(spec: Json, *fields: str) -> list[InvalidField]:
     return [
         invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
         for name in fields
@@ -43,7 +43,7 @@ def _not_negative(spec: Json, *fields: str) -> list[FieldError]:
     ]
 
 
-def _selector(spec: Json, old: Json | None) -> list[FieldError]:
+def _selector(spec: Json, old: Json | None) -> list[InvalidField]:
     """A selector that is there, is good, and selects what the template makes."""
     found = spec.get("selector")
     labels = (_template(spec).get("metadata") or {}).get("labels") or {}
@@ -61,7 +61,7 @@ def _selector(spec: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _always_running(spec: Json, old: Json | None) -> list[FieldError]:
+def _always_running(spec: Json, old: Json | None) -> list[InvalidField]:
     """A template whose pods run for ever."""
     if old is not None and _template(spec) == _template(_spec(old)):
         return []
@@ -76,7 +76,7 @@ def _is_nought(value: Any) -> bool:
     return value == 0 or (isinstance(value, str) and value.rstrip("%").strip("0") == "" and value.endswith("%"))
 
 
-def validate_deployment(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_deployment(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = _spec(obj)
     errors = _not_negative(spec, "replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
     errors += _selector(spec, old) + _always_running(spec, old)
@@ -97,12 +97,12 @@ def validate_deployment(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def validate_replica_set(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_replica_set(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = _spec(obj)
     return _not_negative(spec, "replicas", "minReadySeconds") + _selector(spec, old) + _always_running(spec, old)
 
 
-def validate_replication_controller(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_replication_controller(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = _spec(obj)
     errors = _not_negative(spec, "replicas", "minReadySeconds") + _always_running(spec, old)
     wanted, labels = spec.get("selector") or {}, (_template(spec).get("metadata") or {}).get("labels") or {}
@@ -113,12 +113,12 @@ def validate_replication_controller(obj: Json, old: Json | None) -> list[FieldEr
     return errors
 
 
-def validate_daemon_set(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_daemon_set(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = _spec(obj)
     return _not_negative(spec, "minReadySeconds") + _selector(spec, old) + _always_running(spec, old)
 
 
-def validate_stateful_set(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_stateful_set(obj: Json, old: Json | None) -> list[InvalidField]:
     spec, before = _spec(obj), _spec(old)
     errors = _not_negative(spec, "replicas", "minReadySeconds") + _always_running(spec, old)
     if old is None:
@@ -134,7 +134,7 @@ def validate_stateful_set(obj: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def validate_job(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_job(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = _spec(obj)
     errors = _job_spec(spec, "spec")
     if old is None:
@@ -149,7 +149,7 @@ def validate_job(obj: Json, old: Json | None) -> list[FieldError]:
     return errors + _job_update(obj, old)
 
 
-def _job_spec(spec: Json, path: str) -> list[FieldError]:
+def _job_spec(spec: Json, path: str) -> list[InvalidField]:
     fields = ("parallelism", "completions", "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes",
               "activeDeadlineSeconds", "ttlSecondsAfterFinished")  # fmt: skip
     errors = [
@@ -172,7 +172,7 @@ def _job_spec(spec: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _job_template(spec: Json, path: str) -> list[FieldError]:
+def _job_template(spec: Json, path: str) -> list[InvalidField]:
     pod = _template(spec).get("spec") or {}
     errors = validate_pod_spec(pod, f"{path}.template.spec")
     if pod.get("restartPolicy") in (None, "Always"):
@@ -184,9 +184,9 @@ def _job_template(spec: Json, path: str) -> list[FieldError]:
     return errors
 
 
-def _job_update(obj: Json, old: Json) -> list[FieldError]:
+def _job_update(obj: Json, old: Json) -> list[InvalidField]:
     spec, before = _spec(obj), _spec(old)
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     for name in (
         "selector",
         "completionMode",
@@ -226,9 +226,9 @@ def _fixed(template: Json, old: Json) -> Json:
     return trial
 
 
-def validate_cron_job(obj: Json, old: Json | None) -> list[FieldError]:
+def validate_cron_job(obj: Json, old: Json | None) -> list[InvalidField]:
     spec = _spec(obj)
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     schedule = str(spec.get("schedule") or "")
     if not schedule:
         errors.append(required("spec.schedule"))

@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
-from shoal.local.apiserver.admission.plugins import IMMORTAL_NAMESPACES, Admission
+from shoal.local.apiserver.admission.plugins import IMMORTAL_NAMESPACES, AdmissionPlugins
 from shoal.local.apiserver.crd.conversion import Converter
 from shoal.local.apiserver.kinds.resources import Resource
 from shoal.local.apiserver.primitives.status import (
@@ -29,7 +29,7 @@ from shoal.local.apiserver.primitives.status import (
 from shoal.local.apiserver.requests.body import decode_object, encode
 from shoal.local.apiserver.requests.call import Answer, Call, decoded, json_answer, object_answer
 from shoal.local.apiserver.requests.selectors import selection
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 from shoal.local.apiserver.storage.store import Storage
 from shoal.local.apiserver.verbs.reading import chosen_of, list_answer
 
@@ -59,8 +59,8 @@ class Options(msgspec.Struct, rename="camel"):
     dry_run: list[str] | None = None
 
 
-class Deleter:
-    def __init__(self, storage: Storage, clock: Clock, admission: Admission, converter: Converter) -> None:
+class DeleteVerbs:
+    def __init__(self, storage: Storage, clock: Clock, admission: AdmissionPlugins, converter: Converter) -> None:
         self.storage = storage
         self.clock = clock
         self.admission = admission
@@ -103,7 +103,7 @@ class Deleter:
             found = await self.converter.encoded(call, found)
         return list_answer(call, {"resourceVersion": str(revision)}, found)
 
-    async def delete_record(self, call: Call, record: Record, options: Options) -> tuple[bool, Json]:
+    async def delete_record(self, call: Call, record: StoredObject, options: Options) -> tuple[bool, Json]:
         """Delete or mark one object. Returns whether it is gone, and its last state."""
         resource = call.resource
         for _ in range(5):

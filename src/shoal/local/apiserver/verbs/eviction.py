@@ -19,15 +19,15 @@ from shoal.local.apiserver.requests.body import decode_object
 from shoal.local.apiserver.requests.call import Answer, Call, decoded, object_answer
 from shoal.local.apiserver.requests.route import Route
 from shoal.local.apiserver.requests.selectors import label_selector
-from shoal.local.apiserver.verbs.deleting import Deleter, Options, Preconditions
+from shoal.local.apiserver.verbs.deleting import DeleteVerbs, Options, Preconditions
 from shoal.local.apiserver.verbs.system_writes import SYSTEM
-from shoal.local.apiserver.verbs.writing import Writer
+from shoal.local.apiserver.verbs.writing import WriteVerbs
 
 _OVER = ("Succeeded", "Failed", "Pending")  # nobody misses these
 
 
 class Evictor:
-    def __init__(self, registry: Registry, clock: Clock, writer: Writer, deleter: Deleter) -> None:
+    def __init__(self, registry: Registry, clock: Clock, writer: WriteVerbs, deleter: DeleteVerbs) -> None:
         self.registry = registry
         self.clock = clock
         self.writer = writer

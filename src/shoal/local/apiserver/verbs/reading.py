@@ -29,7 +29,7 @@ from shoal.local.apiserver.primitives.status import (
 from shoal.local.apiserver.requests.call import Answer, Call, StreamAnswer, json_answer
 from shoal.local.apiserver.requests.route import truth
 from shoal.local.apiserver.requests.selectors import Selection, selection
-from shoal.local.apiserver.storage.collection import Event, Record
+from shoal.local.apiserver.storage.collection import StoredEvent, StoredObject
 from shoal.local.apiserver.storage.store import Storage
 from shoal.local.apiserver.storage.watch_alarm import Alarm
 
@@ -51,25 +51,27 @@ class Token(msgspec.Struct, frozen=True):
     fresh: bool = False  # go on from the current state, after the snapshot was forgotten
 
 
-async def chosen_of(call: Call, chosen: Selection, found: list[Record], convert: Convert) -> list[Record]:
+async def chosen_of(call: Call, chosen: Selection, found: list[StoredObject], convert: Convert) -> list[StoredObject]:
     """Those that the selectors mean. Fields of custom objects are those of the version that is asked for."""
     if chosen.everything:
         return found
     if call.is_stored_version or not call.resource.custom or not chosen.reads_fields:
         return [record for record in found if chosen.matches(record)]
     bodies = await convert(call, [record.raw for record in found])
-    seen = [Record(one.id, one.namespace, one.name, one.revision, raw) for one, raw in zip(found, bodies, strict=True)]
+    seen = [
+        StoredObject(one.id, one.namespace, one.name, one.revision, raw) for one, raw in zip(found, bodies, strict=True)
+    ]
     return [record for record, shown in zip(found, seen, strict=True) if chosen.matches(shown)]
 
 
-class Reader:
+class ReadVerbs:
     """The reading verbs over one storage. `convert` turns stored bytes into those of the version asked for."""
 
     def __init__(self, storage: Storage, clock: Clock, convert: Convert) -> None:
         self.storage = storage
         self.clock = clock
         self.convert = convert
-        self._snapshots: OrderedDict[tuple[str, int], list[Record]] = OrderedDict()
+        self._snapshots: OrderedDict[tuple[str, int], list[StoredObject]] = OrderedDict()
         self._stopping = asyncio.Event()
 
     # --- get
@@ -128,10 +130,10 @@ class Reader:
 
     async def _page(
         self, call: Call, chosen: Selection, limit: int, token: Token | None
-    ) -> tuple[list[Record], int, int]:
+    ) -> tuple[list[StoredObject], int, int]:
         """The records of one page, the list's revision, and how many are left after it."""
         namespace = call.namespace or None
-        whole: list[Record] | None = None
+        whole: list[StoredObject] | None = None
         if token is None:
             whole, revision = self._state(call, namespace)
             found = whole
@@ -146,7 +148,7 @@ class Reader:
             self._keep((f"{call.resource.name}/{namespace or ''}", revision), whole)
         return found[:limit], revision, len(found) - limit
 
-    def _state(self, call: Call, namespace: str | None) -> tuple[list[Record], int]:
+    def _state(self, call: Call, namespace: str | None) -> tuple[list[StoredObject], int]:
         """The state that resourceVersion and resourceVersionMatch ask for."""
         query = call.request.query
         match = query.get("resourceVersionMatch", "")
@@ -174,10 +176,10 @@ class Reader:
             return found, asked
         return call.resource.collection.records(namespace), current
 
-    def _rest(self, call: Call, namespace: str | None, token: Token) -> tuple[list[Record], int]:
+    def _rest(self, call: Call, namespace: str | None, token: Token) -> tuple[list[StoredObject], int]:
         """What follows a token's key, in the snapshot it was cut from."""
         revision = token.rv
-        snapshot: list[Record] | None
+        snapshot: list[StoredObject] | None
         if token.fresh:
             snapshot, revision = call.resource.collection.records(namespace), self.storage.committed
         else:
@@ -196,14 +198,14 @@ class Reader:
         last = (token.namespace, token.name)
         return [record for record in snapshot if (record.namespace, record.name) > last], revision
 
-    def _state_at(self, call: Call, namespace: str | None, revision: int) -> list[Record] | None:
+    def _state_at(self, call: Call, namespace: str | None, revision: int) -> list[StoredObject] | None:
         """The state at an older revision, or None where it is gone."""
         if revision < self.storage.compacted:
             return None
         snapshot = self._snapshots.get((f"{call.resource.name}/{namespace or ''}", revision))
         return snapshot if snapshot is not None else call.resource.collection.records_at(revision, namespace)
 
-    def _keep(self, key: tuple[str, int], whole: list[Record]) -> None:
+    def _keep(self, key: tuple[str, int], whole: list[StoredObject]) -> None:
         """Remember the state a paged list began with, so that its later pages agree with the first."""
         if key not in self._snapshots:
             self._snapshots[key] = whole
@@ -301,7 +303,7 @@ class Reader:
         finally:
             alarm.cancel()
 
-    async def _line(self, call: Call, chosen: Selection, event: Event) -> bytes:
+    async def _line(self, call: Call, chosen: Selection, event: StoredEvent) -> bytes:
         """The event as this watcher must see it, or nothing."""
         kind, record = event.type, event.record
         if not chosen.everything:

@@ -33,20 +33,28 @@ from shoal.local.apiserver.primitives.status import (
     unsupported_media,
 )
 from shoal.local.apiserver.requests.body import decode, decode_object, media_of
-from shoal.local.apiserver.requests.call import Answer, Call, StreamAnswer, Upgrade, View, decoded, object_answer
+from shoal.local.apiserver.requests.call import (
+    Answer,
+    Call,
+    StreamAnswer,
+    SubresourceView,
+    Upgrade,
+    decoded,
+    object_answer,
+)
 from shoal.local.apiserver.streams.portforward import PROTOCOL
 from shoal.local.apiserver.streams.terminals import PROTOCOLS
-from shoal.local.apiserver.verbs.deleting import Deleter
+from shoal.local.apiserver.verbs.deleting import DeleteVerbs
 from shoal.local.apiserver.verbs.eviction import Evictor
-from shoal.local.apiserver.verbs.writing import PATCHES, Writer
+from shoal.local.apiserver.verbs.writing import PATCHES, WriteVerbs
 
-LogSource = Callable[[Json, "LogOptions"], Awaitable[AsyncIterator[bytes]]]
+LogSource = Callable[[Json, "LogRequest"], Awaitable[AsyncIterator[bytes]]]
 """Called with the pod and what is asked; raises Refused, or answers with chunks."""
 Terminal = Callable[[Json, dict[str, str], Any], Awaitable[None]]
 """Called with the pod, the query and the socket."""
 
 
-class LogOptions(msgspec.Struct, frozen=True):
+class LogRequest(msgspec.Struct, frozen=True):
     container: str
     follow: bool = False
     previous: bool = False
@@ -58,7 +66,9 @@ class LogOptions(msgspec.Struct, frozen=True):
 
 
 class Subresources:
-    def __init__(self, registry: Registry, clock: Clock, writer: Writer, deleter: Deleter, tokens: Tokens) -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, writer: WriteVerbs, deleter: DeleteVerbs, tokens: Tokens
+    ) -> None:
         self.registry = registry
         self.clock = clock
         self.writer = writer
@@ -160,7 +170,7 @@ class Subresources:
         def take(obj: Json, scale: Json) -> None:
             _put(obj, paths["specReplicasPath"], _replicas(call, scale, paths))
 
-        whole.view = View(call, partial(self._scale, call), take)
+        whole.view = SubresourceView(call, partial(self._scale, call), take)
         answer = await self.writer.change(whole, produce)
         assert not isinstance(answer, (StreamAnswer, Upgrade))
         return object_answer(self._scale(call, msgspec.json.decode(answer.body)))
@@ -315,7 +325,7 @@ class Subresources:
             return Response(204, {}, b"")
         if self.log_source is None:
             raise unavailable("no node agent is connected to this server, so there are no logs")
-        options = LogOptions(
+        options = LogRequest(
             container,
             query.get("follow") == "true",
             query.get("previous") == "true",

@@ -14,15 +14,15 @@ from shoal.local.apiserver.auth.authorization import MASTERS
 from shoal.local.apiserver.crd.serving import CLEANUP
 from shoal.local.apiserver.kinds.resources import Registry, Resource
 from shoal.local.apiserver.requests.call import Call
-from shoal.local.apiserver.requests.route import Route, User
-from shoal.local.apiserver.verbs.deleting import Deleter, Options
-from shoal.local.apiserver.verbs.writing import Writer
+from shoal.local.apiserver.requests.route import RequestUser, Route
+from shoal.local.apiserver.verbs.deleting import DeleteVerbs, Options
+from shoal.local.apiserver.verbs.writing import WriteVerbs
 
-SYSTEM = User(ADMIN, (MASTERS, "system:authenticated"))
+SYSTEM = RequestUser(ADMIN, (MASTERS, "system:authenticated"))
 
 
 class SystemWrites:
-    def __init__(self, registry: Registry, writer: Writer, deleter: Deleter) -> None:
+    def __init__(self, registry: Registry, writer: WriteVerbs, deleter: DeleteVerbs) -> None:
         self.registry = registry
         self.writer = writer
         self.deleter = deleter

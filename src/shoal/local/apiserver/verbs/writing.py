@@ -16,7 +16,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
-from shoal.local.apiserver.admission.plugins import Admission
+from shoal.local.apiserver.admission.plugins import AdmissionPlugins
 from shoal.local.apiserver.auth import gate
 from shoal.local.apiserver.crd.conversion import Converter
 from shoal.local.apiserver.kinds import objects, strategy
@@ -38,7 +38,7 @@ from shoal.local.apiserver.primitives.status import (
 )
 from shoal.local.apiserver.requests.body import decode, decode_object, encode, media_of
 from shoal.local.apiserver.requests.call import Answer, Call, decoded, json_answer, object_answer
-from shoal.local.apiserver.storage.collection import Record
+from shoal.local.apiserver.storage.collection import StoredObject
 from shoal.local.apiserver.storage.store import Storage
 from shoal.local.apiserver.validation.checks import Checks
 
@@ -80,7 +80,7 @@ _CREATED_BY_PUT = frozenset(
 Produce = Callable[[Json | None], Json]
 
 
-class Writer:
+class WriteVerbs:
     """The writing verbs over one storage."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Writer:
         storage: Storage,
         clock: Clock,
         chance: random.Random,
-        admission: Admission,
+        admission: AdmissionPlugins,
         checks: Checks,
         converter: Converter,
     ) -> None:
@@ -223,7 +223,7 @@ class Writer:
         metadata.pop("resourceVersion", None)
         return await self.create_object(call, obj, apply=apply)
 
-    async def _change_once(self, call: Call, record: Record, produce: Produce, apply: bool) -> Answer | None:
+    async def _change_once(self, call: Call, record: StoredObject, produce: Produce, apply: bool) -> Answer | None:
         """One try; None when the object changed while a webhook was asked."""
         resource, version, subresource = call.resource, call.version, call.route.subresource
         old = decoded(record)
@@ -378,7 +378,7 @@ class Writer:
 
     # --- the end of every write
 
-    async def _put(self, call: Call, name: str, obj: Json) -> Record:
+    async def _put(self, call: Call, name: str, obj: Json) -> StoredObject:
         storage = self.storage
         revision = storage.next_revision()
         obj["metadata"]["resourceVersion"] = str(revision)
@@ -393,7 +393,7 @@ class Writer:
             )
         return await storage.put(call.resource.collection, call.namespace, name, revision, raw)
 
-    async def _remove(self, call: Call, record: Record, obj: Json) -> Response:
+    async def _remove(self, call: Call, record: StoredObject, obj: Json) -> Response:
         """The last finalizer went: so does the object."""
         revision = self.storage.next_revision()
         obj["metadata"]["resourceVersion"] = str(revision)

@@ -22,7 +22,7 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
-class Room:
+class NodeRoom:
     """What the pods of every node hold. A pod holds its part from `admit` to `release`."""
 
     def __init__(self) -> None:

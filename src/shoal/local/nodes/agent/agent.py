@@ -25,7 +25,7 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, NotFound
 from shoal.kube.events import EventType, Recorder
 from shoal.kube.runtime import Controller
-from shoal.local.nodes.agent.admission import Refusal, Room, failed_status
+from shoal.local.nodes.agent.admission import NodeRoom, Refusal, failed_status
 from shoal.local.nodes.agent.names import Names
 from shoal.local.nodes.agent.nodes import MANAGED, RUNTIME, NodeKeeper, is_given_up
 from shoal.local.nodes.runtime import RunningPod, Runtime
@@ -72,7 +72,7 @@ class Agent:
         self._runs: dict[Key, RunningPod] = {}
         self._written: dict[str, Json] = {}
         self._stopping: set[Key] = set()
-        self._room = Room()
+        self._room = NodeRoom()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.ready = asyncio.Event()
@@ -115,7 +115,7 @@ class Agent:
             self._runs.clear()  # a next run of this agent finds its pods as after a restart
             self._stopping.clear()
             self._written.clear()
-            self._room = Room()
+            self._room = NodeRoom()
             await self._recorder.close()
 
     async def stop_pods(self, grace: float) -> None:

@@ -28,10 +28,10 @@ from shoal.kube.errors import KubeError
 from shoal.local.apiserver.auth.authentication import from_certificate
 from shoal.local.apiserver.auth.certificates import private_file
 from shoal.local.apiserver.primitives.status import Refused, bad_request, not_found
-from shoal.local.apiserver.requests.route import User
+from shoal.local.apiserver.requests.route import RequestUser
 from shoal.local.apiserver.streams import portforward, spdy, terminals
 from shoal.local.apiserver.streams.channels import Channels, Pipe
-from shoal.local.apiserver.verbs.subresources import LogOptions
+from shoal.local.apiserver.verbs.subresources import LogRequest
 from shoal.local.nodes.agent.agent import Agent
 from shoal.local.nodes.agent.streams import PodStreams
 
@@ -122,7 +122,7 @@ class KubeletPort:
         await answer(reader, writer)
 
     async def _route(
-        self, asked: Asked, user: User
+        self, asked: Asked, user: RequestUser
     ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         match asked.path:
             case ("healthz",):
@@ -141,7 +141,7 @@ class KubeletPort:
                 return lambda reader, writer: self._forward(pod, reader, writer)
         raise Refused(404, "NotFound", "404 page not found")
 
-    async def _pod(self, asked: Asked, user: User, namespace: str, name: str) -> Json:
+    async def _pod(self, asked: Asked, user: RequestUser, namespace: str, name: str) -> Json:
         """The pod, if it is one of ours and the caller may look into its node."""
         pod = self._agent.pods.get(Key(namespace, name))
         node = ((pod or {}).get("spec") or {}).get("nodeName", "")
@@ -151,7 +151,7 @@ class KubeletPort:
             raise not_found("", "pods", name)
         return pod
 
-    async def _check_right(self, asked: Asked, user: User, node: str) -> None:
+    async def _check_right(self, asked: Asked, user: RequestUser, node: str) -> None:
         verb = {"GET": "get", "POST": "create"}.get(asked.method, asked.method.lower())
         wish = {"verb": verb, "resource": "nodes", "subresource": "proxy", "name": node}
         body = {
@@ -169,7 +169,7 @@ class KubeletPort:
 
     async def _log(self, asked: Asked, pod: Json, container: str) -> AsyncIterator[bytes]:
         _check_container(pod, container)
-        options = LogOptions(
+        options = LogRequest(
             container,
             asked.flag("follow"),
             asked.flag("previous"),

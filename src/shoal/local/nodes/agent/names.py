@@ -14,7 +14,7 @@ from shoal.kube.cache import Cache, Change
 from shoal.kube.clock import Clock
 from shoal.local.nodes.runtime.names import ServiceLines, hosts_text, lookup, service_lines
 from shoal.local.nodes.runtime.processes import ProcessRuntime
-from shoal.local.nodes.runtime.services import HostPort, ServiceView, host_ports, link_variables, service_views
+from shoal.local.nodes.runtime.services import PublishedPort, ServiceView, host_ports, link_variables, service_views
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Names:
         self._stale = asyncio.Event()
         self._lines: ServiceLines | None = None
         self._seen: list[ServiceView] | None = None
-        self._refused: set[tuple[str, HostPort]] = set()
+        self._refused: set[tuple[str, PublishedPort]] = set()
         self._published = False
 
     async def keep(self) -> None:

@@ -26,7 +26,7 @@ class PodStreams:
         self._agent = agent
         self._clock = clock
 
-    async def log(self, pod: Json, asked: subresources.LogOptions) -> AsyncIterator[bytes]:
+    async def log(self, pod: Json, asked: subresources.LogRequest) -> AsyncIterator[bytes]:
         if refusal := why_no_log(pod, asked.container, asked.previous):
             raise bad_request(refusal)
         since = parse_time(asked.since_time) if asked.since_time else None

@@ -15,14 +15,14 @@ from typing import Literal
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.local.nodes.runtime import planning, rayenv
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.logs import last_lines
 from shoal.local.nodes.runtime.process import ContainerProcess, Ended
 from shoal.local.nodes.runtime.rundirs import drop_files, forget_old_runs, newest_run
 from shoal.local.nodes.runtime.sources import ConfigError
 from shoal.local.nodes.runtime.volumes import Volumes, safe_name
 from shoal.local.nodes.runtime.watching import Watching
-from shoal.local.nodes.sandbox import Address
+from shoal.local.nodes.sandbox import SandboxAddress
 
 Role = Literal["init", "sidecar", "main", "debugger"]
 
@@ -37,12 +37,12 @@ class ContainerRun:
 
     def __init__(
         self,
-        host: Host,
+        host: PodHost,
         pod: Json,
         spec: Json,
         role: Role,
         directory: Path,
-        address: Address,
+        address: SandboxAddress,
         volumes: Volumes,
         environment: dict[str, str],
         changed: Callable[[], None],

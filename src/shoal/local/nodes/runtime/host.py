@@ -12,7 +12,7 @@ from shoal.kube.events import EventType
 from shoal.local.images import ImageTable
 from shoal.local.nodes.runtime.devices import Gpu
 from shoal.local.nodes.runtime.gate import StartGate
-from shoal.local.nodes.runtime.limits import Limits, NoLimits
+from shoal.local.nodes.runtime.limits import ContainerLimits, NoLimits
 from shoal.local.nodes.runtime.memorywatch import MemoryWatch
 from shoal.local.nodes.runtime.sources import Sources
 from shoal.local.nodes.sandbox import Sandbox
@@ -26,7 +26,7 @@ def _silent(pod: Json, kind: EventType, reason: str, message: str) -> None:
 
 
 @dataclass
-class Host:
+class PodHost:
     directory: Path
     sandbox: Sandbox
     sources: Sources
@@ -34,7 +34,7 @@ class Host:
     gate: StartGate = field(default_factory=StartGate)
     clock: Clock = field(default_factory=SystemClock)
     announce: Announce = _silent
-    limits: Limits = field(default_factory=NoLimits)
+    limits: ContainerLimits = field(default_factory=NoLimits)
     links: Callable[[str], dict[str, str]] = lambda namespace: {}
     """Variables that name the Services of a namespace."""
     restart_base: float = 10.0

@@ -18,7 +18,7 @@ _PERIOD = 100_000
 """Microseconds over which a CPU limit is kept, as the kubelet sets it."""
 
 
-class Limits(Protocol):
+class ContainerLimits(Protocol):
     name: str
     enforces_memory: bool
 
@@ -129,7 +129,7 @@ class CgroupLimits:
         file.write_text(str(value))
 
 
-def find_limits(cluster: str, mounted: Path = CGROUP) -> Limits:
+def find_limits(cluster: str, mounted: Path = CGROUP) -> ContainerLimits:
     """The best that this machine allows."""
     cluster = hashlib.sha256(cluster.encode()).hexdigest()[:12]
     for place in (mounted, delegated(mounted)):

@@ -15,12 +15,12 @@ from pathlib import Path
 from shoal.api.meta import Json
 from shoal.local.images import Image
 from shoal.local.nodes.runtime import rayentry, raysite
-from shoal.local.nodes.runtime.process import Plan
+from shoal.local.nodes.runtime.process import RunPlan
 from shoal.local.nodes.runtime.raysite.sitecustomize import mapped
 from shoal.local.nodes.runtime.shim.kernel import StartFailed
 from shoal.local.nodes.runtime.shim.root import open_beneath
 from shoal.local.nodes.runtime.sources import ConfigError
-from shoal.local.nodes.sandbox import Address, Sandbox
+from shoal.local.nodes.sandbox import Sandbox, SandboxAddress
 from shoal.local.nodes.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
 
 _SERVICE = re.compile(r"(?<![\w.\-])([a-z0-9][-a-z0-9.]*\.svc\.cluster\.local)(?::(\d+))?(?![\w.\-])")
@@ -29,8 +29,8 @@ _LOCALHOST = re.compile(r"(?<![\w.\-])(?:127\.0\.0\.1|localhost):(\d+)(?!\d)")
 
 
 def adapt(
-    plan: Plan,
-    address: Address,
+    plan: RunPlan,
+    address: SandboxAddress,
     directory: Path,
     image: Image,
     mounts: list[Json],
@@ -68,7 +68,7 @@ def adapt(
         _entrypoints(plan, directory)
 
 
-def _entrypoints(plan: Plan, directory: Path) -> None:
+def _entrypoints(plan: RunPlan, directory: Path) -> None:
     """Ray starts a job's entrypoint itself, long after this plan: its Python maps the mount paths then."""
     listed = directory / "mounts.json"
     listed.write_text(json.dumps(plan.paths))
@@ -76,7 +76,7 @@ def _entrypoints(plan: Plan, directory: Path) -> None:
     plan.env["PYTHONPATH"] = ":".join(filter(None, (raysite.DIRECTORY, plan.env.get("PYTHONPATH", ""))))
 
 
-def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:
+def _ray(plan: RunPlan, address: SandboxAddress, pod: Path, image: Image) -> None:
     real = next((os.path.join(d, "ray") for d in image.path.split(":") if os.path.exists(os.path.join(d, "ray"))), "")
     if not real:
         return
@@ -89,7 +89,7 @@ def _ray(plan: Plan, address: Address, pod: Path, image: Image) -> None:
     plan.env["AUTOSCALER_METRIC_PORT"] = str(address.port_base + AUTOSCALER_METRICS)
 
 
-def real_addresses(text: str, address: Address, sandbox: LoopbackSandbox, namespace: str = "") -> str:
+def real_addresses(text: str, address: SandboxAddress, sandbox: LoopbackSandbox, namespace: str = "") -> str:
     """Service names, full or short, that resolve now, and Ray's ports on localhost, as they really are; the rest stays.
 
     Names that have no address yet are left to the `ray` entry, which waits for them.

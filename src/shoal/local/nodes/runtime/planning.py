@@ -17,11 +17,11 @@ from shoal.errors import BadInput, ShoalError
 from shoal.local.images import Image
 from shoal.local.nodes.runtime import devices, echo, gpus, loopback, rayentry, rayenv, security
 from shoal.local.nodes.runtime.environment import command_line, expand, secret_data, variables
-from shoal.local.nodes.runtime.host import Host
-from shoal.local.nodes.runtime.process import ContainerProcess, Plan
+from shoal.local.nodes.runtime.host import PodHost
+from shoal.local.nodes.runtime.process import ContainerProcess, RunPlan
 from shoal.local.nodes.runtime.sources import ConfigError, Sources
 from shoal.local.nodes.runtime.volumes import Volumes
-from shoal.local.nodes.sandbox import Address, outside
+from shoal.local.nodes.sandbox import SandboxAddress, outside
 
 RAY_HOME = "/home/ray"
 
@@ -31,8 +31,14 @@ class UnknownImage(ShoalError):
 
 
 async def plan(
-    host: Host, pod: Json, container: Json, address: Address, volumes: Volumes, extra: dict[str, str], directory: Path
-) -> Plan:
+    host: PodHost,
+    pod: Json,
+    container: Json,
+    address: SandboxAddress,
+    volumes: Volumes,
+    extra: dict[str, str],
+    directory: Path,
+) -> RunPlan:
     """Everything decided before the first process exists. Raises ConfigError or UnknownImage."""
     image = host.images.find(container.get("image", ""))
     if image is None:
@@ -50,7 +56,7 @@ async def plan(
     argv = own_stand_in(command_line(container, image.command, environment), image, container)
     if not argv:
         raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")
-    made = Plan(
+    made = RunPlan(
         argv=argv,
         env=environment,
         cwd=expand(container.get("workingDir") or "", environment) or _home(image),
@@ -81,7 +87,7 @@ async def plan(
     return made
 
 
-def _take_identity(made: Plan, host: Host, pod: Json, container: Json, image: Image) -> None:
+def _take_identity(made: RunPlan, host: PodHost, pod: Json, container: Json, image: Image) -> None:
     """The security context, and an event that says what of it does not hold here."""
     who, refusal = security.identity(pod, container, image, host.sandbox.isolates)
     if refusal:
@@ -127,7 +133,7 @@ def without_login(argv: list[str]) -> list[str]:
     return kept
 
 
-def base_variables(pod: Json, image: Image, memory: int | None, host: Host) -> dict[str, str]:
+def base_variables(pod: Json, image: Image, memory: int | None, host: PodHost) -> dict[str, str]:
     """What every container gets before the manifest speaks."""
     values = {
         "PATH": image.path,
@@ -225,7 +231,7 @@ def cpu_limit(container: Json) -> int | None:
         return None
 
 
-def group_name(address: Address, container: str) -> str:
+def group_name(address: SandboxAddress, container: str) -> str:
     return f"{address.pod_id}-{container}"
 
 

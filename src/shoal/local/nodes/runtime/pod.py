@@ -18,14 +18,14 @@ from shoal.api.meta import Json
 from shoal.errors import ShoalError
 from shoal.local.nodes.runtime.container import ContainerRun, Role
 from shoal.local.nodes.runtime.gpus import Environment
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.logs import LogOptions, read_log
 from shoal.local.nodes.runtime.podstatus import StatusBook
 from shoal.local.nodes.runtime.process import ContainerProcess
-from shoal.local.nodes.runtime.records import Record, pod_id, read_record, write_record
+from shoal.local.nodes.runtime.records import PodRecord, pod_id, read_record, write_record
 from shoal.local.nodes.runtime.sources import MountError
 from shoal.local.nodes.runtime.volumes import Volumes
-from shoal.local.nodes.sandbox import Address
+from shoal.local.nodes.sandbox import SandboxAddress
 from shoal.local.nodes.sandbox.dns import resolv_conf
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class PodRun:
     """`environment` is what the node adds for this pod alone, such as its GPUs."""
 
     def __init__(
-        self, host: Host, pod: Json, changed: Callable[[], None], environment: Environment | None = None
+        self, host: PodHost, pod: Json, changed: Callable[[], None], environment: Environment | None = None
     ) -> None:
         self.host = host
         self.pod = pod
@@ -114,7 +114,7 @@ class PodRun:
         return next((container for container in self.containers() if container.name == name), None)
 
     @property
-    def address(self) -> Address | None:
+    def address(self) -> SandboxAddress | None:
         return self._record.address
 
     @property
@@ -197,10 +197,10 @@ class PodRun:
             await self.host.clock.sleep(pause)
             pause = min(60.0, pause * 2)
 
-    async def _open_sandbox(self) -> Address:
+    async def _open_sandbox(self) -> SandboxAddress:
         sandbox = self.host.sandbox
         if self.pod["spec"].get("hostNetwork") and sandbox.isolates:
-            return Address(self.id, sandbox.host_ip())  # no network of its own
+            return SandboxAddress(self.id, sandbox.host_ip())  # no network of its own
         return await sandbox.open(self.id, self._record.address)
 
     def _make_volumes(self) -> Volumes:
@@ -329,15 +329,15 @@ class PodRun:
 
     # --- its record on disk
 
-    def _read_record(self, environment: Environment) -> Record:
+    def _read_record(self, environment: Environment) -> PodRecord:
         found = read_record(self.directory)
         if found is not None and found.uid == self.uid:
             return found
         metadata = self.pod["metadata"]
         node = self.pod["spec"].get("nodeName", "")
-        return Record(self.uid, metadata.get("namespace", ""), metadata["name"], node, None, environment)
+        return PodRecord(self.uid, metadata.get("namespace", ""), metadata["name"], node, None, environment)
 
-    def _write_hosts(self, address: Address) -> None:
+    def _write_hosts(self, address: SandboxAddress) -> None:
         if not self.hosts_file.exists():
             self.hosts_file.write_text(own_names(self.pod, address))
             names = resolv_conf(self.pod["metadata"].get("namespace", "default"), self.pod["spec"])
@@ -345,7 +345,7 @@ class PodRun:
         self.hosts_changed(self)
 
 
-def own_names(pod: Json, address: Address) -> str:
+def own_names(pod: Json, address: SandboxAddress) -> str:
     """The first lines of a pod's /etc/hosts."""
     spec, metadata = pod["spec"], pod["metadata"]
     names = spec.get("hostname") or metadata["name"]

@@ -11,7 +11,7 @@ from typing import Protocol
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.kube.clock import Clock
-from shoal.local.nodes.sandbox import Address
+from shoal.local.nodes.sandbox import SandboxAddress
 
 
 class ContainerView(Protocol):
@@ -66,7 +66,11 @@ class StatusBook:
         self._waiting = (reason, message)
 
     def status(
-        self, inits: Sequence[ContainerView], mains: Sequence[ContainerView], address: Address | None, host_ip: str
+        self,
+        inits: Sequence[ContainerView],
+        mains: Sequence[ContainerView],
+        address: SandboxAddress | None,
+        host_ip: str,
     ) -> Json:
         phase = self._phase(inits, mains)
         ready = (

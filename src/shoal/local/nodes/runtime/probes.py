@@ -20,7 +20,7 @@ from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 from shoal.local.nodes.runtime import grpchealth
 from shoal.local.nodes.runtime.process import ContainerProcess
-from shoal.local.nodes.sandbox import Address, Sandbox
+from shoal.local.nodes.sandbox import Sandbox, SandboxAddress
 
 _LONGEST_BODY = 64 << 10
 
@@ -34,7 +34,7 @@ class Fetch(msgspec.Struct, frozen=True):
     expect: str
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ProbeVerdict(msgspec.Struct, frozen=True):
     good: bool
     message: str = ""
 
@@ -42,20 +42,20 @@ class Verdict(msgspec.Struct, frozen=True):
 class Prober:
     """Runs the checks of one pod's containers."""
 
-    def __init__(self, sandbox: Sandbox, address: Address) -> None:
+    def __init__(self, sandbox: Sandbox, address: SandboxAddress) -> None:
         self._sandbox = sandbox
         self._address = address
 
-    async def check(self, probe: Json, container: Json, process: ContainerProcess) -> Verdict:
+    async def check(self, probe: Json, container: Json, process: ContainerProcess) -> ProbeVerdict:
         """One attempt, within the probe's timeout. Never raises for a failing target."""
         timeout = float(probe.get("timeoutSeconds") or 1)
         try:
             return await asyncio.wait_for(self._attempt(probe, container, process, timeout), timeout + 0.5)
         except TimeoutError:
-            return Verdict(False, f"{self._target(probe, container)}timed out after {timeout:g}s")
+            return ProbeVerdict(False, f"{self._target(probe, container)}timed out after {timeout:g}s")
         except OSError as error:
             reason = os.strerror(error.errno).lower() if error.errno else str(error)
-            return Verdict(False, f"{self._target(probe, container)}{reason}")
+            return ProbeVerdict(False, f"{self._target(probe, container)}{reason}")
 
     def _target(self, probe: Json, container: Json) -> str:
         """What was asked, as the kubelet says it."""
@@ -69,14 +69,14 @@ class Prober:
             return (f'Get "{url}": ' if "httpGet" in probe else "") + f"dial tcp {place}: connect: "
         return ""
 
-    async def _attempt(self, probe: Json, container: Json, process: ContainerProcess, timeout: float) -> Verdict:
+    async def _attempt(self, probe: Json, container: Json, process: ContainerProcess, timeout: float) -> ProbeVerdict:
         if action := probe.get("httpGet"):
             host = action.get("host") or self._address.ip
             port = port_number(action["port"], container)
             headers = {header["name"]: header["value"] for header in action.get("httpHeaders") or ()}
             secure = (action.get("scheme") or "HTTP").upper() == "HTTPS"
             status, _ = await self.fetch(host, port, action.get("path") or "/", headers, timeout, secure)
-            return Verdict(200 <= status < 400, f"HTTP probe failed with statuscode: {status}")
+            return ProbeVerdict(200 <= status < 400, f"HTTP probe failed with statuscode: {status}")
         if action := probe.get("tcpSocket"):
             connection = await asyncio.wait_for(
                 self._sandbox.connect(
@@ -85,14 +85,14 @@ class Prober:
                 timeout,
             )
             connection.close()
-            return Verdict(True)
+            return ProbeVerdict(True)
         if action := probe.get("grpc"):
             return await self._grpc(action, timeout)
         if action := probe.get("exec"):
             return await self._exec(action.get("command") or [], process, timeout)
-        return Verdict(False, "the probe names no exec, httpGet, tcpSocket or grpc action")
+        return ProbeVerdict(False, "the probe names no exec, httpGet, tcpSocket or grpc action")
 
-    async def _grpc(self, action: Json, timeout: float) -> Verdict:
+    async def _grpc(self, action: Json, timeout: float) -> ProbeVerdict:
         async with asyncio.timeout(timeout):
             connection = await self._sandbox.connect(self._address, self._address.ip, int(action["port"]))
             reader, writer = await asyncio.open_connection(sock=connection)
@@ -100,18 +100,20 @@ class Prober:
                 status = await grpchealth.serving(reader, writer, action.get("service") or "", self._address.ip)
             finally:
                 writer.close()
-        return Verdict(status == "SERVING", f"service unhealthy (responded with {status!r})")
+        return ProbeVerdict(status == "SERVING", f"service unhealthy (responded with {status!r})")
 
-    async def _exec(self, command: list[str], process: ContainerProcess, timeout: float) -> Verdict:
+    async def _exec(self, command: list[str], process: ContainerProcess, timeout: float) -> ProbeVerdict:
         steps = recognise(command)
         if steps is None:
             code, output = await process.enter(command, timeout)
-            return Verdict(code == 0, output.decode(errors="replace").strip()[-1024:])
+            return ProbeVerdict(code == 0, output.decode(errors="replace").strip()[-1024:])
         for step in steps:
             status, body = await self.fetch(step.host, step.port, step.path, {}, timeout, False)
             if status >= 400 or step.expect.encode() not in body:
-                return Verdict(False, f"{step.path} on port {step.port} answered {status}, without {step.expect!r}")
-        return Verdict(True)
+                return ProbeVerdict(
+                    False, f"{step.path} on port {step.port} answered {status}, without {step.expect!r}"
+                )
+        return ProbeVerdict(True)
 
     async def fetch(
         self, host: str, port: int, path: str, headers: dict[str, str], timeout: float, secure: bool
@@ -157,7 +159,7 @@ async def follow(
     process: ContainerProcess,
     prober: Prober,
     clock: Clock,
-    report: Callable[[Verdict], None],
+    report: Callable[[ProbeVerdict], None],
 ) -> None:
     """Check again and again; a verdict is reported when enough answers in a row agree on a new one."""
     succeed, fail = int(probe.get("successThreshold") or 1), int(probe.get("failureThreshold") or 3)

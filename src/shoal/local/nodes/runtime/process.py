@@ -27,7 +27,7 @@ LOG_CAP = 10 << 20
 """Bytes of log kept per run, and as much again in the file rotated away."""
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class RunPlan(msgspec.Struct, kw_only=True):
     """What the shim is told. Paths are the machine's; `mounts` become the container's."""
 
     argv: list[str]
@@ -76,7 +76,7 @@ class ContainerProcess:
         self.identity: ProcessIdentity | None = None
         self._popen: subprocess.Popen[bytes] | None = None
 
-    async def start(self, plan: Plan) -> bool:
+    async def start(self, plan: RunPlan) -> bool:
         """Start the shim and wait until the main process runs (True) or could not be started (False)."""
         read, write = os.pipe()
         try:
@@ -85,7 +85,7 @@ class ContainerProcess:
             os.close(write)
         return (await _first_line(read)).startswith(b"started\n")  # what ended at once has said that too
 
-    def _spawn(self, plan: Plan, notify: int) -> None:
+    def _spawn(self, plan: RunPlan, notify: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "plan.json").write_bytes(msgspec.json.encode(plan))
         os.chmod(self.directory / "plan.json", 0o600)  # holds the container's environment, secrets included

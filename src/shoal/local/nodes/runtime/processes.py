@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from shoal.api.meta import Json
 from shoal.local.nodes.runtime.gpus import GpuLedger
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.logs import LogOptions, read_log
 from shoal.local.nodes.runtime.names import rewrite
 from shoal.local.nodes.runtime.pod import PodRun, own_names
@@ -23,7 +23,7 @@ class ProcessRuntime:
 
     name = "process"
 
-    def __init__(self, host: Host, gpus: GpuLedger | None = None) -> None:
+    def __init__(self, host: PodHost, gpus: GpuLedger | None = None) -> None:
         self.host = host
         self.gpus = gpus or GpuLedger(host.directory / "gpus.json")
         self.pods: dict[str, PodRun] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.kube.clock import Clock
 from shoal.local.nodes.runtime import rayenv
 from shoal.local.nodes.runtime.probes import Prober
-from shoal.local.nodes.sandbox import Address, Sandbox
+from shoal.local.nodes.sandbox import Sandbox, SandboxAddress
 
 DRAINED = b"The node is drained"
 """What a raylet logs last when it was asked to drain and has."""
@@ -33,7 +33,7 @@ async def until_up(prober: Prober, port: int, clock: Clock) -> None:
         await clock.sleep(1.0)
 
 
-async def until_gone(sandbox: Sandbox, address: Address, port: int, clock: Clock, period: float) -> None:
+async def until_gone(sandbox: Sandbox, address: SandboxAddress, port: int, clock: Clock, period: float) -> None:
     """Back when nothing listens any more. A machine that is merely slow refuses nothing."""
     refused = 0
     while refused < MISSES:

@@ -15,19 +15,19 @@ import msgspec
 
 from shoal.errors import ShoalError
 from shoal.local.nodes.runtime.gpus import Environment
-from shoal.local.nodes.runtime.host import Host
+from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.process import ContainerProcess
-from shoal.local.nodes.sandbox import Address
+from shoal.local.nodes.sandbox import SandboxAddress
 
 
-class Record(msgspec.Struct):
+class PodRecord(msgspec.Struct):
     """What must survive the agent: who this directory belongs to, and what was given to it."""
 
     uid: str
     namespace: str
     name: str
     node: str = ""
-    address: Address | None = None
+    address: SandboxAddress | None = None
     environment: Environment = {}
 
 
@@ -36,14 +36,14 @@ def pod_id(uid: str) -> str:
     return hashlib.sha256(uid.encode()).hexdigest()[:9]
 
 
-def read_record(directory: Path) -> Record | None:
+def read_record(directory: Path) -> PodRecord | None:
     try:
-        return msgspec.json.decode((directory / "record.json").read_bytes(), type=Record)
+        return msgspec.json.decode((directory / "record.json").read_bytes(), type=PodRecord)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def write_record(directory: Path, record: Record) -> None:
+def write_record(directory: Path, record: PodRecord) -> None:
     partial = directory / ".record.partial"
     partial.write_bytes(msgspec.json.encode(record))
     partial.rename(directory / "record.json")
@@ -62,7 +62,7 @@ async def stop_stray(directory: Path, grace: float = 0.0) -> None:
         await process.wait()
 
 
-async def remove_stray(host: Host, directory: Path, grace: float = 0.0) -> None:
+async def remove_stray(host: PodHost, directory: Path, grace: float = 0.0) -> None:
     """End and forget a pod of an earlier agent that nobody knows any more."""
     await stop_stray(directory, grace)
     record = read_record(directory)

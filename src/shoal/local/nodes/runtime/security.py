@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.local.images import Image
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerUser(msgspec.Struct, frozen=True, kw_only=True):
     """Who a container's processes are. None: whoever the agent is."""
 
     user: int | None = None
@@ -25,7 +25,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     read_only_root: bool = False
 
 
-def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[Identity, str]:
+def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[ContainerUser, str]:
     """What the manifest asks for as far as it can be, and why not where it cannot."""
     whole, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     user = own.get("runAsUser", whole.get("runAsUser"))
@@ -33,7 +33,7 @@ def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[
     extra = [*(whole.get("supplementalGroups") or ()), *([whole["fsGroup"]] if "fsGroup" in whole else ())]
     strict = own.get("allowPrivilegeEscalation") is False
     read_only = bool(own.get("readOnlyRootFilesystem")) and isolated
-    plain = Identity(no_new_privileges=strict, read_only_root=read_only)
+    plain = ContainerUser(no_new_privileges=strict, read_only_root=read_only)
     if user is None and group is None and not extra:
         return plain, ""
     if user == os.geteuid() and group in (None, os.getegid()) and not extra:
@@ -42,7 +42,7 @@ def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[
         return plain, "only root, in the netns sandbox, can run containers as other users"
     if user not in (None, 0) and (closed := unreachable(image)):
         return plain, f"user {user} may not enter {closed}, where the environment of this image lies"
-    chosen = Identity(
+    chosen = ContainerUser(
         user=user,
         group=group if group is not None or user is None else 0,
         groups=[int(one) for one in extra],

@@ -17,7 +17,7 @@ from shoal.api.meta import Json
 Target = tuple[str, int]
 
 
-class ServicePort(msgspec.Struct, frozen=True):
+class ServedPort(msgspec.Struct, frozen=True):
     name: str
     number: int
     protocol: str
@@ -26,7 +26,7 @@ class ServicePort(msgspec.Struct, frozen=True):
     node_port: int = 0
 
 
-class HostPort(msgspec.Struct, frozen=True):
+class PublishedPort(msgspec.Struct, frozen=True):
     """A port of the machine that leads to one of a pod's."""
 
     address: str
@@ -43,7 +43,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     """Empty for a headless Service."""
     addresses: tuple[str, ...]
     """The pods behind it."""
-    ports: tuple[ServicePort, ...] = ()
+    ports: tuple[ServedPort, ...] = ()
 
     @property
     def direct(self) -> bool:
@@ -51,7 +51,7 @@ class ServiceView(msgspec.Struct, frozen=True):
         return not self.cluster_ip or all(number == port.number for port in self.ports for _, number in port.targets)
 
     @property
-    def relayed(self) -> tuple[ServicePort, ...]:
+    def relayed(self) -> tuple[ServedPort, ...]:
         return tuple(port for port in self.ports if port.protocol in ("TCP", "UDP")) if self.cluster_ip else ()
 
 
@@ -84,13 +84,13 @@ def service_views(services: Iterable[Json], pods: Iterable[Json]) -> list[Servic
     return sorted(found, key=lambda view: (view.namespace, view.name))
 
 
-def host_ports(pod: Json) -> list[HostPort]:
+def host_ports(pod: Json) -> list[PublishedPort]:
     """Ports of the machine that a pod with a network of its own asks for."""
     spec = pod["spec"]
     if spec.get("hostNetwork") or not _reachable(pod, even_unready=True):
         return []
     return [
-        HostPort(
+        PublishedPort(
             _own_address(entry.get("hostIP") or ""),
             int(entry["hostPort"]),
             entry.get("protocol") or "TCP",
@@ -111,13 +111,13 @@ def _own_address(text: str) -> str:
     return "" if found.is_unspecified or found.version != 4 else str(found)
 
 
-def _port(entry: Json, pods: list[Json]) -> ServicePort:
+def _port(entry: Json, pods: list[Json]) -> ServedPort:
     targets = []
     for pod in pods:
         number = _target_port(entry, pod)
         if number is not None:
             targets.append((str(pod["status"]["podIP"]), number))
-    return ServicePort(
+    return ServedPort(
         name=entry.get("name") or "",
         number=int(entry["port"]),
         protocol=entry.get("protocol") or "TCP",

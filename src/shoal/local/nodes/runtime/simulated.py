@@ -19,7 +19,7 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.local.nodes.runtime.logs import LogOptions
 from shoal.local.nodes.runtime.podstatus import StatusBook
 from shoal.local.nodes.runtime.simray import SIMULATION, SimulatedRay, Submission, follow_job, is_head, submission
-from shoal.local.nodes.sandbox import Address
+from shoal.local.nodes.sandbox import SandboxAddress
 
 RUN_SECONDS = SIMULATION + "run-seconds"
 """How long the pod's containers run, from their start."""
@@ -95,7 +95,7 @@ class SimulatedPod:
         self.pod = pod
         self.finished = asyncio.Event()
         self._runtime, self._clock, self._changed = runtime, runtime.clock, changed
-        self._address = Address(self.uid, runtime.take_address(self.uid))
+        self._address = SandboxAddress(self.uid, runtime.take_address(self.uid))
         self._book = StatusBook(pod, runtime.clock)
         spec = pod["spec"]
         self._inits = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.api.meta import Json
 from shoal.kube.events import EventType
 from shoal.local.nodes.runtime import planning, rayenv, raylife
-from shoal.local.nodes.runtime.probes import Prober, Verdict, follow
+from shoal.local.nodes.runtime.probes import Prober, ProbeVerdict, follow
 from shoal.local.nodes.runtime.process import ContainerProcess
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class Watching:
             if probe := self._spec.get("livenessProbe"):
                 probes.create_task(self._follow(probe, self._liveness))
 
-    async def _first_verdict(self, probe: Json) -> Verdict:
-        first: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+    async def _first_verdict(self, probe: Json) -> ProbeVerdict:
+        first: asyncio.Future[ProbeVerdict] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(
             self._follow(probe, lambda verdict: None if first.done() else first.set_result(verdict))
         )
@@ -89,19 +89,19 @@ class Watching:
         finally:
             task.cancel()
 
-    async def _follow(self, probe: Json, tell: Callable[[Verdict], None]) -> None:
+    async def _follow(self, probe: Json, tell: Callable[[ProbeVerdict], None]) -> None:
         await follow(probe, self._spec, self._process, self._prober, self._host.clock, tell)
 
-    def _readiness(self, verdict: Verdict) -> None:
+    def _readiness(self, verdict: ProbeVerdict) -> None:
         if not verdict.good:
             self._announce("Warning", "Unhealthy", f"Readiness probe failed: {verdict.message}")
         self._container.is_ready(verdict.good)
 
-    def _liveness(self, verdict: Verdict) -> None:
+    def _liveness(self, verdict: ProbeVerdict) -> None:
         if not verdict.good:
             self._unhealthy("Liveness", verdict, self._spec["livenessProbe"])
 
-    def _unhealthy(self, kind: str, verdict: Verdict, probe: Json) -> None:
+    def _unhealthy(self, kind: str, verdict: ProbeVerdict, probe: Json) -> None:
         self._announce("Warning", "Unhealthy", f"{kind} probe failed: {verdict.message}")
         said = f"Container {self._container.name} failed {kind.lower()} probe, will be restarted"
         self._announce("Normal", "Killing", said)

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.local.nodes.runtime.services import HostPort, ServiceView
+from shoal.local.nodes.runtime.services import PublishedPort, ServiceView
 
 
-class Address(msgspec.Struct, frozen=True):
+class SandboxAddress(msgspec.Struct, frozen=True):
     """Where a pod lives. `namespace` is the path of its network namespace, empty in the loopback sandbox."""
 
     pod_id: str
@@ -37,17 +37,17 @@ class Sandbox(Protocol):
         """Let go of what the whole cluster shares. Pods are closed before."""
         ...
 
-    async def open(self, pod_id: str, taken: Address | None = None) -> Address:
+    async def open(self, pod_id: str, taken: SandboxAddress | None = None) -> SandboxAddress:
         """Give a pod its address, or take back the one it had before a restart."""
         ...
 
-    async def close(self, address: Address) -> None: ...
+    async def close(self, address: SandboxAddress) -> None: ...
 
-    async def connect(self, address: Address, host: str, port: int) -> socket.socket:
+    async def connect(self, address: SandboxAddress, host: str, port: int) -> socket.socket:
         """A connected, non-blocking TCP socket to host:port as the pod itself would see it."""
         ...
 
-    async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
+    async def publish(self, views: list[ServiceView], ports: Sequence[PublishedPort] = ()) -> dict[PublishedPort, str]:
         """Serve these Services, and no others, at addresses of their own, and these ports of the machine.
 
         Those of the latter that cannot be had, and why.

@@ -21,9 +21,9 @@ from pathlib import Path
 from shoal.errors import ShoalError
 from shoal.local.nodes.runtime import rayentry
 from shoal.local.nodes.runtime.ownership import claim
-from shoal.local.nodes.runtime.services import HostPort, ServiceView
-from shoal.local.nodes.sandbox import Address
-from shoal.local.nodes.sandbox.relays import Place, ServiceRelays, listening, wanted_relays
+from shoal.local.nodes.runtime.services import PublishedPort, ServiceView
+from shoal.local.nodes.sandbox import SandboxAddress
+from shoal.local.nodes.sandbox.relays import RelayPlace, ServiceRelays, listening, wanted_relays
 
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 29999, 20
 """Above Ray's worker ports, below node ports and the kernel's ephemeral range, so that nothing else hits a block."""
@@ -55,7 +55,7 @@ class LoopbackSandbox:
         self._place = hashlib.sha256(cluster.encode()).digest()[0]
         self._marker: socket.socket | None = None
         self._blocks: dict[int, socket.socket] = {}
-        self._given: dict[str, Address] = {}
+        self._given: dict[str, SandboxAddress] = {}
         self.service_addresses: dict[str, str] = {}
         self._relayed = ServiceRelays(self._listen_for_service, self._reach)
         self._next_host = 1
@@ -88,7 +88,7 @@ class LoopbackSandbox:
     def host_ip(self) -> str:
         return f"127.{self._second}.0.1"
 
-    async def open(self, pod_id: str, taken: Address | None = None) -> Address:
+    async def open(self, pod_id: str, taken: SandboxAddress | None = None) -> SandboxAddress:
         if pod_id in self._given:
             return self._given[pod_id]
         if taken is not None and not self._clashes(taken):
@@ -97,18 +97,18 @@ class LoopbackSandbox:
                 self._blocks[taken.port_base] = held
             self._write_peers()
             return taken
-        self._given[pod_id] = address = Address(pod_id, self._free_ip(), "", self._free_block())
+        self._given[pod_id] = address = SandboxAddress(pod_id, self._free_ip(), "", self._free_block())
         self._write_peers()
         return address
 
-    async def close(self, address: Address) -> None:
+    async def close(self, address: SandboxAddress) -> None:
         self._given.pop(address.pod_id, None)
         if held := self._blocks.pop(address.port_base, None):
             held.close()
         self._write_peers()
         await asyncio.to_thread(shutil.rmtree, self.scratch(address), True)
 
-    def scratch(self, address: Address) -> Path:
+    def scratch(self, address: SandboxAddress) -> Path:
         """A short directory for Ray: the paths of its sockets must fit 107 bytes."""
         return self.scratch_root / address.pod_id
 
@@ -122,7 +122,7 @@ class LoopbackSandbox:
         partial.write_text(json.dumps(peers))
         partial.replace(self._pods / "peers.json")
 
-    async def connect(self, address: Address, host: str, port: int) -> socket.socket:
+    async def connect(self, address: SandboxAddress, host: str, port: int) -> socket.socket:
         target = address.ip if host in ("localhost", "127.0.0.1", "") else host
         for where, number in self._places(address, target, port):
             connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -137,7 +137,7 @@ class LoopbackSandbox:
                 raise
         raise ConnectionRefusedError(f"nothing listens on port {port} of the pod")
 
-    async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
+    async def publish(self, views: list[ServiceView], ports: Sequence[PublishedPort] = ()) -> dict[PublishedPort, str]:
         wanted = [view.cluster_ip for view in views if view.relayed]
         self.service_addresses = {ip: vip for ip, vip in self.service_addresses.items() if ip in wanted}
         for ip in wanted:
@@ -157,11 +157,11 @@ class LoopbackSandbox:
             raise NoAddress("no loopback address left for another Service; remove some")
         return free
 
-    async def _listen_for_service(self, place: Place) -> socket.socket:
+    async def _listen_for_service(self, place: RelayPlace) -> socket.socket:
         return listening(place)
 
     async def _reach(self, ip: str, port: int) -> socket.socket:
-        address = next((given for given in self._given.values() if given.ip == ip), Address("", ip))
+        address = next((given for given in self._given.values() if given.ip == ip), SandboxAddress("", ip))
         return await self.connect(address, ip, port)
 
     def knows(self, port: int) -> bool:
@@ -180,7 +180,7 @@ class LoopbackSandbox:
                     return int(recorded[str(port)])
         return address.port_base + RAY_PORTS[port] if port in RAY_PORTS else port
 
-    def _places(self, address: Address, host: str, port: int) -> list[tuple[str, int]]:
+    def _places(self, address: SandboxAddress, host: str, port: int) -> list[tuple[str, int]]:
         """Where a connection to host:port of this pod may lead, most likely first."""
         if host != address.ip:
             return [(host, port)]
@@ -188,7 +188,7 @@ class LoopbackSandbox:
         found = [(host, number), ("127.0.0.1", number)]
         return found if number == port else [*found, (host, port)]
 
-    def _clashes(self, address: Address) -> bool:
+    def _clashes(self, address: SandboxAddress) -> bool:
         return any(other.ip == address.ip or other.port_base == address.port_base for other in self._given.values())
 
     def _free_ip(self) -> str:

@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.local.nodes.runtime.services import HostPort, ServiceView
-from shoal.local.nodes.sandbox import Address, nat, netlink, outside
+from shoal.local.nodes.runtime.services import PublishedPort, ServiceView
+from shoal.local.nodes.sandbox import SandboxAddress, nat, netlink, outside
 from shoal.local.nodes.sandbox.dns import PodResolver, upstream_server
 from shoal.local.nodes.sandbox.netlink import NetworkFailed
 from shoal.local.nodes.sandbox.networks import choose_network
 from shoal.local.nodes.sandbox.outward import Direct, Outward
 from shoal.local.nodes.sandbox.relay import relay
-from shoal.local.nodes.sandbox.relays import Place, ServiceRelays, listening, wanted_relays
+from shoal.local.nodes.sandbox.relays import RelayPlace, ServiceRelays, listening, wanted_relays
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class NetnsSandbox:
     async def stop(self) -> None:
         self._relayed.close()
         for pod_id in list(self._given):
-            await self.close(Address(pod_id, self._given[pod_id]))
+            await self.close(SandboxAddress(pod_id, self._given[pod_id]))
         for name in self.leftovers():
             await self._do(partial(netlink.remove_namespace, Path(NETNS_DIRECTORY, name)))
         await self._do(lambda: nat.close_way(self.mark))
@@ -88,7 +88,7 @@ class NetnsSandbox:
     def host_ip(self) -> str:
         return str(self._network[1])
 
-    async def open(self, pod_id: str, taken: Address | None = None) -> Address:
+    async def open(self, pod_id: str, taken: SandboxAddress | None = None) -> SandboxAddress:
         path = self._path(pod_id)
         if taken is not None and _exists(taken.namespace):
             self._given[pod_id] = taken.ip
@@ -103,7 +103,7 @@ class NetnsSandbox:
         except BaseException:
             self._given.pop(pod_id, None)
             raise
-        return Address(pod_id, address, str(path))
+        return SandboxAddress(pod_id, address, str(path))
 
     def _join(self, path: Path, outside: str, address: str) -> None:
         netlink.remove_namespace(path)
@@ -111,7 +111,7 @@ class NetnsSandbox:
         netlink.add_namespace(path)
         netlink.connect_namespace(path, self.bridge, outside, address, self.host_ip())
 
-    async def close(self, address: Address) -> None:
+    async def close(self, address: SandboxAddress) -> None:
         if not address.namespace and address.pod_id not in self._given:
             return
         for server in self._relays.pop(address.pod_id, ()):
@@ -122,7 +122,7 @@ class NetnsSandbox:
         await self._do(lambda: netlink.remove_namespace(self._path(address.pod_id)))
         self._given.pop(address.pod_id, None)
 
-    async def connect(self, address: Address, host: str, port: int) -> socket.socket:
+    async def connect(self, address: SandboxAddress, host: str, port: int) -> socket.socket:
         connection = (
             await self._within(address.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             if address.namespace
@@ -137,7 +137,7 @@ class NetnsSandbox:
             raise
         return connection
 
-    async def publish(self, views: list[ServiceView], ports: Sequence[HostPort] = ()) -> dict[HostPort, str]:
+    async def publish(self, views: list[ServiceView], ports: Sequence[PublishedPort] = ()) -> dict[PublishedPort, str]:
         wanted = {view.cluster_ip for view in views if view.relayed}
         known = set(self.service_addresses)
         if wanted != known:
@@ -148,7 +148,7 @@ class NetnsSandbox:
         await self._relayed.publish(wanted_relays(views, self.service_addresses, node, ports))
         return self._relayed.refusals(ports, node)
 
-    async def _listen_for_service(self, place: Place) -> socket.socket:
+    async def _listen_for_service(self, place: RelayPlace) -> socket.socket:
         """A cluster IP on the bridge alone: not for the machine's other networks, and apart from other clusters'."""
         return listening(place, self.bridge if place.address in self.service_addresses else "")
 

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from shoal.local.nodes.runtime.services import HostPort, ServicePort, ServiceView, Target
+from shoal.local.nodes.runtime.services import PublishedPort, ServedPort, ServiceView, Target
 from shoal.local.nodes.sandbox.datagrams import DatagramRelay
 from shoal.local.nodes.sandbox.relay import relay_streams
 
 log = logging.getLogger(__name__)
 
 
-class Place(msgspec.Struct, frozen=True):
+class RelayPlace(msgspec.Struct, frozen=True):
     """Where one listens."""
 
     address: str
@@ -31,8 +31,8 @@ class Place(msgspec.Struct, frozen=True):
         return socket.SOCK_DGRAM if self.protocol == "UDP" else socket.SOCK_STREAM
 
 
-Wanted = dict[Place, tuple[Target, ...]]
-Listen = Callable[[Place], Awaitable[socket.socket]]
+Wanted = dict[RelayPlace, tuple[Target, ...]]
+Listen = Callable[[RelayPlace], Awaitable[socket.socket]]
 """A socket bound to a place, and listening if it is one for connections. Raises OSError."""
 Reach = Callable[[str, int], Awaitable[socket.socket]]
 
@@ -43,16 +43,16 @@ class ServiceRelays:
     def __init__(self, listen: Listen, reach: Reach) -> None:
         self._listen = listen
         self._reach = reach
-        self._servers: dict[Place, asyncio.Server | asyncio.DatagramTransport] = {}
+        self._servers: dict[RelayPlace, asyncio.Server | asyncio.DatagramTransport] = {}
         self._targets: Wanted = {}
         self._turn = 0
-        self.refused: dict[Place, str] = {}
+        self.refused: dict[RelayPlace, str] = {}
         """Where nobody can listen, and why."""
 
     async def publish(self, wanted: Wanted) -> None:
         """Listener to the pods behind it."""
         self._targets = wanted
-        refused: dict[Place, str] = {}
+        refused: dict[RelayPlace, str] = {}
         for gone in [place for place in self._servers if place not in wanted]:
             self._servers.pop(gone).close()
         for place in wanted:
@@ -65,13 +65,13 @@ class ServiceRelays:
             log.warning("nobody listens at %s: %s", place, refused[place])
         self.refused = refused
 
-    def refusals(self, ports: Iterable[HostPort], node: tuple[str, ...]) -> dict[HostPort, str]:
+    def refusals(self, ports: Iterable[PublishedPort], node: tuple[str, ...]) -> dict[PublishedPort, str]:
         """Host ports that lead nowhere, and why."""
         return {
             asked: self.refused[place] for asked in ports for place in host_places(asked, node) if place in self.refused
         }
 
-    def listens(self, place: Place) -> bool:
+    def listens(self, place: RelayPlace) -> bool:
         return place in self._servers
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class ServiceRelays:
             server.close()
         self._servers.clear()
 
-    async def _begin(self, place: Place, held: socket.socket) -> asyncio.Server | asyncio.DatagramTransport:
+    async def _begin(self, place: RelayPlace, held: socket.socket) -> asyncio.Server | asyncio.DatagramTransport:
         if place.protocol == "UDP":
             loop = asyncio.get_running_loop()
             relay = DatagramRelay(lambda: next(iter(self._in_turn(place)), None))
@@ -99,7 +99,7 @@ class ServiceRelays:
 
         return await asyncio.start_server(serve, sock=held)
 
-    def _in_turn(self, place: Place) -> list[Target]:
+    def _in_turn(self, place: RelayPlace) -> list[Target]:
         """The pods behind it, another one first each time."""
         targets = self._targets.get(place) or ()
         self._turn += 1
@@ -107,7 +107,7 @@ class ServiceRelays:
         return [*targets[first:], *targets[:first]]
 
 
-def listening(place: Place, device: str = "") -> socket.socket:
+def listening(place: RelayPlace, device: str = "") -> socket.socket:
     """A socket at a place; with a device, for what comes from there alone."""
     made = socket.socket(socket.AF_INET, place.socket_type)
     try:
@@ -129,7 +129,7 @@ def wanted_relays(
     views: Iterable[ServiceView],
     address: dict[str, str],
     node: tuple[str, ...] = (),
-    host_ports: Iterable[HostPort] = (),
+    host_ports: Iterable[PublishedPort] = (),
 ) -> Wanted:
     """Where to listen: by the address that each cluster IP got, and for ports of the node at those of the node.
 
@@ -142,15 +142,17 @@ def wanted_relays(
     for view in views:
         for port in view.relayed:
             if view.cluster_ip in address:
-                found[Place(address[view.cluster_ip], port.number, port.protocol)] = port.targets
+                found[RelayPlace(address[view.cluster_ip], port.number, port.protocol)] = port.targets
             for place in _node_places(port, node):
                 found[place] = port.targets
     return found
 
 
-def host_places(asked: HostPort, node: tuple[str, ...]) -> list[Place]:
-    return [Place(address, asked.number, asked.protocol) for address in ((asked.address,) if asked.address else node)]
+def host_places(asked: PublishedPort, node: tuple[str, ...]) -> list[RelayPlace]:
+    return [
+        RelayPlace(address, asked.number, asked.protocol) for address in ((asked.address,) if asked.address else node)
+    ]
 
 
-def _node_places(port: ServicePort, node: tuple[str, ...]) -> list[Place]:
-    return [Place(address, port.node_port, port.protocol) for address in node] if port.node_port else []
+def _node_places(port: ServedPort, node: tuple[str, ...]) -> list[RelayPlace]:
+    return [RelayPlace(address, port.node_port, port.protocol) for address in node] if port.node_port else []

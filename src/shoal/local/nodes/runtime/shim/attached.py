@@ -66,7 +66,7 @@ def open_streams(plan: dict[str, Any]) -> Streams:
     return Streams(stdin, out_write, err_write, typed, {out_read: "stdout", err_read: "stderr"}, False)
 
 
-class Client:
+class AttachedClient:
     """One connection that looks at the container, and what it has not read yet."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -82,7 +82,7 @@ class Attached:
         """`once`: what the container reads ends with the first client who types."""
         self.streams = streams
         self.once = once
-        self.clients: dict[socket.socket, Client] = {}
+        self.clients: dict[socket.socket, AttachedClient] = {}
         self.typed = b""
         self.ending = False
         self.listener: socket.socket | None = None
@@ -123,7 +123,7 @@ class Attached:
             with contextlib.suppress(OSError):
                 accepted, _ = connection.accept()
                 accepted.setblocking(False)
-                arrived = self.clients[accepted] = Client(accepted)
+                arrived = self.clients[accepted] = AttachedClient(accepted)
                 if self.streams.terminal and unfinished:
                     self._put(arrived, bytes([STDOUT]) + unfinished)
             return
@@ -178,12 +178,12 @@ class Attached:
 
     # --- within
 
-    def _put(self, client: Client, message: bytes) -> None:
+    def _put(self, client: AttachedClient, message: bytes) -> None:
         client.unread.append(message)
         client.size += len(message)
         self._send(client)
 
-    def _send(self, client: Client) -> None:
+    def _send(self, client: AttachedClient) -> None:
         try:
             while client.unread:
                 client.connection.send(client.unread[0])
@@ -197,7 +197,7 @@ class Attached:
         elif client.full_since is None:
             client.full_since = time.monotonic()
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: AttachedClient) -> None:
         self.clients.pop(client.connection, None)
         client.connection.close()
         if client.types and self.once and not self.streams.terminal:

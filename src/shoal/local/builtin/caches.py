@@ -82,7 +82,7 @@ def _namespace(obj: Json) -> list[str]:
 Listener = Callable[[Kind, Change], None]
 
 
-class Census:
+class ObjectCaches:
     """All caches. `run` keeps them filled; `ready` is set once every kind known at the start has been read."""
 
     def __init__(self, client: Client, clock: Clock) -> None:

@@ -14,22 +14,22 @@ from shoal.engine.model import Amounts
 from shoal.errors import BadInput
 from shoal.kube.cache import Change
 from shoal.local.autoscaler.fitting import BoundPod
-from shoal.local.seen import SeenPod
+from shoal.local.seen import TrackedPod
 
 SYSTEM = "kube-system"
 
 
-class Census:
+class PodTally:
     def __init__(self) -> None:
         self.bound: dict[str, BoundPod] = {}
         """Pods that take room, by UID."""
-        self.turned_away: dict[str, SeenPod] = {}
+        self.turned_away: dict[str, TrackedPod] = {}
         self._where: dict[str, str] = {}
         self._guests: dict[str, set[str]] = defaultdict(set)
         self._consumers: dict[str, dict[str, tuple[str, Amounts]]] = defaultdict(dict)
 
     def changed(self, change: Change) -> None:
-        pod: SeenPod = change.new or change.old
+        pod: TrackedPod = change.new or change.old
         uid = pod.metadata.uid
         if change.new is None:
             self._leave(uid)
@@ -67,7 +67,7 @@ class Census:
         """Nodes that some pod names, whether they exist or not."""
         return {*self._where.values()}
 
-    def _settle(self, uid: str, node: str, pod: SeenPod) -> None:
+    def _settle(self, uid: str, node: str, pod: TrackedPod) -> None:
         if self._where.get(uid) == node:
             return
         spec: Json = pod.whole_spec()
@@ -97,15 +97,15 @@ def uses_of(request: Json) -> tuple[str, str]:
     return f"{metadata.get('namespace', '')}/{metadata['name']}", gang_use(owner_of(request))
 
 
-def use_of(pod: SeenPod) -> str:
+def use_of(pod: TrackedPod) -> str:
     return use_key({"namespace": pod.metadata.namespace, "annotations": pod.metadata.annotations})
 
 
-def _comes_with_every_node(pod: SeenPod) -> bool:
+def _comes_with_every_node(pod: TrackedPod) -> bool:
     return any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
 
 
-def waits_for_room(pod: SeenPod) -> bool:
+def waits_for_room(pod: TrackedPod) -> bool:
     """Turned away by the scheduler, not for want of gang members, and not naming a request whose nodes it waits for."""
     said = pod.status.turned_away()
     if said is None or said.startswith("waiting for") or pod.metadata.deletion_timestamp:

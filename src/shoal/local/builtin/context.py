@@ -1,4 +1,4 @@
-"""What all workload controllers work with: the census, careful writes, events, and fresh names.
+"""What all workload controllers work with: the caches, careful writes, events, and fresh names.
 
 Whatever is written here is noted in the caches at once, so that the next look sees it: a controller never makes a pod
 twice because the watch was slow.
@@ -20,21 +20,21 @@ from shoal.kube.errors import ApiError, Conflict, NotFound
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 from shoal.kube.writes import Writes
-from shoal.local.builtin.census import Census
+from shoal.local.builtin.caches import ObjectCaches
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: names spell no words
 BURST = 500
 
 
-class Workbench:
+class WorkloadContext:
     """One per controller; `owner` names it in events and among writers."""
 
-    def __init__(self, census: Census, writes: Writes, owner: str, chance: random.Random) -> None:
-        self.census = census
-        self.client = census.client
-        self.clock = census.clock
-        self.pods = census.cache(kinds.POD)
-        self.events = Recorder(census.client, owner, clock=census.clock)
+    def __init__(self, caches: ObjectCaches, writes: Writes, owner: str, chance: random.Random) -> None:
+        self.caches = caches
+        self.client = caches.client
+        self.clock = caches.clock
+        self.pods = caches.cache(kinds.POD)
+        self.events = Recorder(caches.client, owner, clock=caches.clock)
         self._writer = writes.writer(owner)
         self._chance = chance
 
@@ -46,7 +46,7 @@ class Workbench:
         return prefix[:58] + "".join(self._chance.choice(_LETTERS) for _ in range(5))
 
     def cache(self, kind: Kind) -> Cache[Json]:
-        return self.census.cache(kind)
+        return self.caches.cache(kind)
 
     async def create(self, kind: Kind, body: Json) -> Json:
         created = await self._writer.create(kind, body)
@@ -77,11 +77,11 @@ class Workbench:
             return  # gone, or its name is someone else's by now
         if (answer.get("metadata") or {}).get("deletionTimestamp"):
             self._note(kind, answer)
-        elif kind in self.census.kinds():
-            self.census.cache(kind).note_delete(obj)
+        elif kind in self.caches.kinds():
+            self.caches.cache(kind).note_delete(obj)
 
     def _note(self, kind: Kind, obj: Json) -> None:
-        self.census.cache(kind).note_write(obj)
+        self.caches.cache(kind).note_write(obj)
 
     async def create_pods(self, owner: Json, bodies: list[Json]) -> None:
         """Make pods, the first few alone: if the server refuses one, it is not asked five hundred times."""
@@ -149,7 +149,7 @@ def watch_orphans(controller: Controller[Key], pods: Cache[Json], owners: Cache[
 
 
 async def run_sets(
-    bench: Workbench,
+    context: WorkloadContext,
     controller: Controller[Key],
     kind: Kind,
     owners: Cache[Json],
@@ -157,9 +157,9 @@ async def run_sets(
 ) -> None:
     """How every controller of sets of pods begins: its sets, their pods, and pods that may become theirs."""
     watch_own(controller, owners)
-    watch_owned(controller, bench.pods, kind)
-    watch_orphans(controller, bench.pods, owners, matches)
-    await bench.census.ready.wait()
+    watch_owned(controller, context.pods, kind)
+    watch_orphans(controller, context.pods, owners, matches)
+    await context.caches.ready.wait()
     await controller.run()
 
 
