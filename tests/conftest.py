@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -101,6 +102,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tally = resting.TALLY
     if tally.worlds:
         terminalreporter.write_line(str(tally))
+        for why, count in Counter(one.partition(": ")[2] for one in tally.undecided).most_common():
+            terminalreporter.write_line(f"  undecided {count} times: {why}")
         for one in tally.undecided[:10]:
             terminalreporter.write_line(f"  undecided: {one}")
 

@@ -26,6 +26,7 @@ from shoal.kube.errors import NotFound
 from shoal.kube.kubeconfig import load
 from shoal.kube.transport import Transport
 from tests.checker.at_rest import TALLY, Rules, Verdict, judge_rest
+from tests.checker.rest_pods import Counting
 from tests.patience import PIECE
 
 MOMENT = 0.03
@@ -110,9 +111,16 @@ def rules_of(wrappers: Any = None, queues: Any = None, *, ray: bool = False, job
     """What the settings of the controllers at work mean for the judge; None: that one does not run."""
     rules = Rules(queues=queues is not None, wrappers=wrappers is not None, ray=ray, jobs=jobs)
     if wrappers is not None:
-        rules = replace(rules, wrapper_supply=wrappers.supply, policy=wrappers.policy, preemption=wrappers.preemption)
-        if wrappers.head_of_line_seconds:
-            rules = replace(rules, policy="strict-priority")
+        sidecars = wrappers.ray_sidecars
+        rules = replace(
+            rules,
+            wrapper_supply=wrappers.supply,
+            policy="priority-slope" if wrappers.dynamic_priority and wrappers.policy == "priority" else wrappers.policy,
+            wrapper_quota=wrappers.quota != "never",
+            preemption=wrappers.preemption,
+            head_hold=bool(wrappers.head_of_line_seconds),
+            counting=Counting(wrappers.count_autoscaled_workers, sidecars.head, sidecars.worker),
+        )
     if queues is not None:
         rules = replace(
             rules,

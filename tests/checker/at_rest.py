@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tests.checker.rest_books import books, finalizers
+from tests.checker.rest_found import Found
 from tests.checker.rest_objects import Json, Rules, Stored
 from tests.checker.rest_reasons import Reasons
 from tests.checker.rest_room import Room
-from tests.checker.rest_waiting import Found, Waiting
+from tests.checker.rest_waiting import Waiting
 from tests.checker.rest_whole import in_parts, without_leave
 from tests.checker.rest_wrappers import Wrappers
 
@@ -73,7 +74,7 @@ def judge_rest(objects: Mapping[str, Iterable[Json]], rules: Rules | None = None
     waiting = Waiting(stored, rules, Room(stored, []))
     promised += waiting.gangs.promised()
     wrappers.everything_promised = promised
-    room = waiting.room = Room(stored, promised)
+    room = waiting.room = Room(stored, [part for _, part in promised])
     found = Found()
     if rules.queues:
         found = waiting.judge()
@@ -82,7 +83,7 @@ def judge_rest(objects: Mapping[str, Iterable[Json]], rules: Rules | None = None
         theirs = wrappers.judge(room)
         found.says += [*theirs.says, *wrappers.books()]
         found.judged += theirs.judged
-        found.undecided += theirs.undecided
+        found.doubts |= theirs.doubts
     if rules.queues:
         found.says += [*without_leave(stored, rules), *in_parts(stored, rules)]
     found.says += finalizers(stored, rules)

@@ -227,7 +227,7 @@ class _Walk:
                 continue
             path = tree.path(new.labels.get(name, "default")) or [tree.root]
             hard = next((node for node in path[:-1] if node in tree.hard), path[-1])
-            seat = _seat(new, name, path[0])
+            seat = seat_of(new, name, path[0])
             if seat in path and path.index(seat) > path.index(hard):
                 yield f"{new.name} sits at {name}/{seat}, past {hard}, which is hard"
             for node in path:
@@ -431,13 +431,13 @@ def _seated(world: World, name: str, tree: Tree, node: str) -> Sums:
     """Everything that sits at or below this node, by the seats that are stored."""
     total: Sums = {}
     for leaf, gang in world.members(name):
-        path = tree.path(_seat(gang, name, leaf)) or tree.path(leaf) or [tree.root]
+        path = tree.path(seat_of(gang, name, leaf)) or tree.path(leaf) or [tree.root]
         if node in path:
-            add(total, _charge(world, gang))
+            add(total, charge_of(world, gang))
     return total
 
 
-def _charge(world: World, gang: Seen) -> Sums:
+def charge_of(world: World, gang: Seen) -> Sums:
     """What it was admitted with, or what its pods take where it has grown beyond that."""
     mine = [pod for pod in world.live_pods() if gang_of(pod) == gang.uid and not pod["spec"].get("schedulingGates")]
     if not any(GROWTH in (pod["metadata"].get("annotations") or {}) for pod in mine):
@@ -448,7 +448,7 @@ def _charge(world: World, gang: Seen) -> Sums:
     return {name: max(gang.charge.get(name, 0), taken.get(name, 0)) for name in {*gang.charge, *taken}}
 
 
-def _seat(gang: Seen, name: str, leaf: str) -> str:
+def seat_of(gang: Seen, name: str, leaf: str) -> str:
     """Where it sits in a tree, as stored."""
     seat = (gang.admission.get("seats") or {}).get(name)
     return str(seat[0] if isinstance(seat, list) else seat.get("node")) if seat else leaf

@@ -172,6 +172,8 @@ class Tree:
     quotas: dict[str, Sums]
     hard: frozenset[str]
     parents: dict[str, str]
+    disabled: frozenset[str] = frozenset()
+    """Nodes whose quota does not count."""
 
     @property
     def root(self) -> str:
@@ -286,6 +288,7 @@ class World:
 
     def trees(self) -> dict[str, Tree]:
         parts: dict[str, tuple[dict[str, Sums], set[str], dict[str, str]]] = {}
+        disabled: dict[str, set[str]] = {}
         for obj in self.all("quotasubtrees"):
             name = (obj["metadata"].get("labels") or {}).get("tree")
             if not name:
@@ -298,7 +301,12 @@ class World:
                 parents[child["name"]] = "" if parent == "nil" else parent
                 if given.get("hardLimit"):
                     hard.add(child["name"])
-        found = {name: Tree(quotas, frozenset(hard), parents) for name, (quotas, hard, parents) in parts.items()}
+                if given.get("disabled"):
+                    disabled.setdefault(name, set()).add(child["name"])
+        found = {
+            name: Tree(quotas, frozenset(hard), parents, frozenset(disabled.get(name, ())))
+            for name, (quotas, hard, parents) in parts.items()
+        }
         return {name: tree for name, tree in found.items() if tree.root}
 
     def members(self, tree: str, *, admitted: bool = True) -> list[tuple[str, Seen]]:

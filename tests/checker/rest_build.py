@@ -36,11 +36,16 @@ class World:
         status = {"allocatable": {"cpu": cpu, "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
         return self.put("nodes", name, namespaced=False, status=status, metadata=metadata)
 
-    def queue(self, name: str, cpu: str, **spec: Any) -> Json:
-        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+    def queue(self, name: str, cpu: str, limits: Json | None = None, **spec: Any) -> Json:
+        """`limits`: of borrowing and lending."""
+        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpu, **(limits or {})}]}
         spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}], **spec}
         self.put("localqueues", name, spec={"clusterQueue": name})
         return self.put("clusterqueues", name, namespaced=False, kind="ClusterQueue", spec=spec)
+
+    def cohort(self, name: str, parent: str = "", **spec: Any) -> Json:
+        spec = {**({"parentName": parent} if parent else {}), **spec}
+        return self.put("cohorts", name, namespaced=False, kind="Cohort", spec=spec)
 
     def gang(
         self, name: str, queue: str, cpu: str = "1", *, pods: int = 1, state: str = "", says: str = "", **spec: Any
@@ -83,6 +88,11 @@ class World:
         verdict = judge_rest(self.objects, rules)
         assert verdict.undecided == []
         return verdict.found
+
+    def undecided(self, rules: Rules = RULES) -> list[str]:
+        verdict = judge_rest(self.objects, rules)
+        assert verdict.found == []
+        return verdict.undecided
 
 
 def template(cpu: str, **spec: Any) -> Json:

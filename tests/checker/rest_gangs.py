@@ -46,6 +46,8 @@ class Demand:
     least: int
     spec: Json
     requests: dict[str, int]
+    group: str = ""
+    """Pod sets of one group share their flavors."""
 
     def part(self, count: int | None = None) -> Part:
         return Part(self.spec, self.requests, self.count if count is None else count)
@@ -162,15 +164,16 @@ class Gangs:
         found = []
         for entry in (workload.get("spec") or {}).get("podSets") or ():
             spec = (entry.get("template") or {}).get("spec") or {}
-            if (entry.get("topologyRequest") or {}).get("podSetGroupName") or _over_limits(spec):
+            if _over_limits(spec):
                 return None
-            if not all(_leaves_alone(limit, spec) for limit in limits):
+            group = str((entry.get("topologyRequest") or {}).get("podSetGroupName") or "")
+            if not all(leaves_alone(limit, spec) for limit in limits):
                 return None
             name = str(entry.get("name") or "main")
             count = max(0, int(entry.get("count", 1)) - done.get(name, 0))
             least = min(count, int(entry["minCount"])) if entry.get("minCount") is not None else count
             least = least if self.rules.partial_admission else count
-            found.append(Demand(name, count, least, spec, self.stored.requests_of(spec)))
+            found.append(Demand(name, count, least, spec, self.stored.requests_of(spec), group))
         return found
 
     def order(self, workload: Json) -> tuple[int, int, str]:
@@ -211,7 +214,7 @@ class Gangs:
         checks = [self.stored.get("admissionchecks", name) or {} for name in check_rules(queue or {})]
         return any((one.get("spec") or {}).get("controllerName") == HUB for one in checks)
 
-    def promised(self) -> list[Part]:
+    def promised(self) -> list[tuple[str, Part]]:
         """Pods of admitted gangs that are not on a node: those that exist, and those that are still to be made."""
         found = []
         for workload in self.all:
@@ -234,7 +237,7 @@ class Gangs:
                 there = sum(1 for pod in bound if self.stored.requests_of(pod["spec"]) == requests)
                 count = max(0, given.get(entry.get("name"), 0) - there)
                 if count and not leaving:
-                    found.append(Part(spec, requests, count))
+                    found.append((uid_of(workload), Part(spec, requests, count)))
         return found
 
 
@@ -270,7 +273,7 @@ def check_rules(cluster_queue: Json) -> dict[str, set[str]]:
     return {**{str(name): set() for name in spec.get("admissionChecks") or ()}, **found}
 
 
-def _leaves_alone(limit: Json, spec: Json) -> bool:
+def leaves_alone(limit: Json, spec: Json) -> bool:
     """A limit of the namespace that neither fills in nor refuses anything of this pod."""
     if limit.get("type") != "Container" or limit.get("maxLimitRequestRatio"):
         return False

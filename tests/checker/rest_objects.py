@@ -13,6 +13,7 @@ from typing import Any
 
 from shoal.api.quantity import amount
 from shoal.api.times import parse_time
+from tests.checker.rest_pods import Counting
 
 Json = dict[str, Any]
 Sums = dict[str, int]
@@ -30,6 +31,11 @@ class Rules:
     """`off`: room on nodes is not asked for queued jobs."""
     wrapper_supply: str = "fit"
     policy: str = "priority"
+    head_hold: bool = False
+    """May the first AppWrapper in line hold others up for a while?"""
+    counting: Counting = field(default_factory=Counting)
+    wrapper_quota: bool = True
+    """Do quota trees count for AppWrappers?"""
     preemption: bool = False
     """May AppWrappers take the place of others of lower priority?"""
     fair_sharing: bool = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
 from tests.checker.rest_objects import Json, Stored, condition, is_true, name_of, sums
@@ -23,12 +24,16 @@ class Limit:
     lending: int | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """A ClusterQueue or a cohort."""
 
     name: str
     limits: dict[Place, Limit] = field(default_factory=dict)
+    is_queue: bool = False
+    is_active: bool = True
+    """Does nothing keep it from admitting? Asked of a ClusterQueue; set by those who know."""
+    weight: Fraction = Fraction(1)
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
     own: Usage = field(default_factory=dict)
@@ -70,6 +75,45 @@ class Node:
         borrowing = self.limits.get(at, Limit()).borrowing
         return found if borrowing is None else min(found, self.subtree(at) + borrowing)
 
+    def take(self, usage: Usage, times: int) -> None:
+        """Charge it with so much more; minus one gives back."""
+        for at, value in usage.items():
+            self.own[at] = self.own.get(at, 0) + value * times
+
+    def borrows(self, at: Place, value: int) -> bool:
+        """Would it, with so much more?"""
+        return self.subtree(at) < self.usage(at) + value
+
+    def is_within(self, places: Iterable[Place]) -> bool:
+        return all(not self.borrows(at, 0) for at in places)
+
+    def local_left(self, at: Place) -> int:
+        return max(0, self.local(at) - self.usage(at))
+
+    def height(self) -> int:
+        """How far its furthest leaf is."""
+        return max((1 + child.height() for child in self.children), default=0)
+
+    def borrowing_height(self, at: Place, value: int) -> tuple[int, bool]:
+        """How far up it has to borrow; and is there quota enough below the root?"""
+        if self.parent is None or not self.borrows(at, value):
+            return 0, self.parent is not None
+        node, rest = self, value - self.local_left(at)
+        while node.parent is not None:
+            node = node.parent
+            if not node.borrows(at, rest):
+                return node.height(), node.parent is not None
+            rest -= node.local_left(at)
+        return node.height(), False
+
+    def places(self) -> set[Place]:
+        """Whatever is charged here or below."""
+        return {*self.own, *(at for child in self.children for at in child.places())}
+
+    def places_below(self) -> set[Place]:
+        """Whatever is offered here or below."""
+        return {*self.limits, *(at for child in self.children for at in child.places_below())}
+
     def root(self) -> Node:
         return self if self.parent is None else self.parent.root()
 
@@ -89,10 +133,11 @@ class Quota:
         self.lost: list[Json] = []
         """Gangs with quota of a queue that is not there."""
         for obj in stored.all("cohorts"):
-            self._cohort(obj["metadata"]["name"]).limits = _limits(obj)
+            node = self._cohort(obj["metadata"]["name"])
+            node.limits, node.weight = _limits(obj), _weight(obj)
         for obj in stored.all("clusterqueues"):
             name, spec = obj["metadata"]["name"], obj.get("spec") or {}
-            node = self.queues[name] = Node(name, _limits(obj))
+            node = self.queues[name] = Node(name, _limits(obj), is_queue=True, weight=_weight(obj))
             if cohort := spec.get("cohortName") or spec.get("cohort"):
                 _hang(node, self._cohort(str(cohort)))
         for obj in stored.all("cohorts"):
@@ -145,6 +190,11 @@ class Quota:
 def _hang(node: Node, parent: Node) -> None:
     node.parent = parent
     parent.children.append(node)
+
+
+def _weight(obj: Json) -> Fraction:
+    told = ((obj.get("spec") or {}).get("fairSharing") or {}).get("weight")
+    return Fraction(1) if told is None else Fraction(sums({"cpu": told})["cpu"], 1000)
 
 
 def _limits(obj: Json) -> dict[Place, Limit]:

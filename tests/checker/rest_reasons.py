@@ -27,7 +27,7 @@ from tests.checker.rest_objects import (
     sums,
     uid_of,
 )
-from tests.checker.rest_quota import Node, Quota, describe, holds_quota
+from tests.checker.rest_quota import Quota, describe, holds_quota
 from tests.checker.rest_waiting import Waiting
 
 PENDING = re.compile(r"Pending the preemption of (\d+) workload")
@@ -130,25 +130,29 @@ class Reasons:
         yield from self._amounts(workload, said)
 
     def _amounts(self, workload: Json, said: str) -> Iterator[str]:
-        """Amounts, for gangs of one pod set in a tree that nobody leaves."""
-        queue = self.gangs.cluster_queue(workload)
-        node = self.quota.queues.get(queue["metadata"]["name"]) if queue is not None else None
-        demands = self.gangs.demands(workload)
-        if node is None or not demands or len(demands) != 1 or not self.quota.is_readable(node) or self.quota.lost:
+        """Amounts of quota, as a search for flavors from the first on finds them."""
+        told = [(flavor, resource, sums({resource: text})[resource]) for resource, flavor, text in MORE.findall(said)]
+        most = [(flavor, resource, sums({resource: text})[resource]) for resource, flavor, text in MOST.findall(said)]
+        if not (told or most) or self.gangs.why_not_considered(workload):
             return
-        if self.waiting._is_unsettled(node) or self.gangs.why_not_considered(workload):
+        could = self.waiting.could
+        missing = could.missing(workload)
+        if missing is None:
+            self.waiting.found.doubt(describe(workload), "whether what it is told of quota is so")
             return
-        asked = {name: value * demands[0].count for name, value in demands[0].requests.items()}
-        asked["pods"] = demands[0].count
-        for resource, flavor, text in MORE.findall(said):
-            at, told = (flavor, resource), sums({resource: text})[resource]
-            missing = asked.get(resource, 0) - max(0, node.available(at))
-            if missing != told:
-                yield f"{'nothing' if missing <= 0 else f'{missing} (in base units)'} more of {resource} is needed"
-        for resource, flavor, text in MOST.findall(said):
-            told, most = sums({resource: text})[resource], _most(node, flavor, resource)
-            if told != most:
-                yield f"the most that could ever be had of {resource} in {flavor} is {most} (in base units)"
+        for flavor, resource, value in told:
+            short = [more for at, name, more in sorted(missing) if (at, name) == (flavor, resource)]
+            if value in short:
+                continue
+            if could.is_unsettled(workload):
+                self.waiting.found.doubt(describe(workload), "what it is told of quota while somebody leaves")
+                continue
+            more = " or ".join(f"{one} (in base units)" for one in short) or "nothing"
+            yield f"{more} more of {resource} is needed"
+        for flavor, resource, value in most:
+            ever = could.node_of(workload).most((flavor, resource))
+            if value != ever:
+                yield f"the most that could ever be had of {resource} in {flavor} is {ever} (in base units)"
 
     def _named(self, kind: str, name: str, workload: Json) -> Json | None:
         if kind == "ClusterQueue":
@@ -292,7 +296,3 @@ class Reasons:
             )
             if status.get("state") == "ready" and binds and pods and not any(is_bound(pod) for pod in pods):
                 yield f"I52: {text} is called ready, and none of its {len(pods)} pods is on a node"
-
-
-def _most(node: Node, flavor: str, resource: str) -> int:
-    return node.most((flavor, resource))

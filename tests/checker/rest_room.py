@@ -91,6 +91,15 @@ class Room:
             return False if single else None
         return True
 
+    def fits_in_sums(self, parts: list[Part]) -> bool | None:
+        """As MCAD: whatever is free anywhere, added up."""
+        demand: Sums = {}
+        for part in parts:
+            add(demand, times(part.requests, part.count))
+        fits = all(self.total(name) - self.promised.get(name, 0) >= value for name, value in demand.items())
+        plain = all(verdict for part in parts for verdict in self._able(part).values())
+        return fits if plain or not fits else None
+
     def _able(self, part: Part) -> dict[str, bool | None]:
         found: dict[str, bool | None] = {}
         for node in self.nodes:

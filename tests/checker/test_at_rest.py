@@ -32,7 +32,7 @@ def test_those_who_hold_all_quota_keep_others_waiting() -> None:
 
 def test_lent_quota_is_reclaimed() -> None:
     found = _two_queues(a1="admitted", b1="admitted", a2="").found()
-    assert [one for one in found if "although it may reclaim its own quota from b" in one]
+    assert [one for one in found if "although it may take the place of Job b1" in one]
 
 
 def test_lent_quota_that_is_on_its_way_back_is_waited_for() -> None:

@@ -17,7 +17,8 @@ import pytest
 
 from shoal.api.quantity import show
 from shoal.api.times import seconds_text
-from shoal.engine.kueue import ClusterQueue, Cohort, ResourceGroup
+from shoal.engine.kueue import ClusterQueue, Cohort, Fungibility, ResourceGroup
+from shoal.engine.kueue.facts import WHOLE_WEIGHT
 from shoal.engine.model import Gang
 from tests.checker.at_rest import Rules, Verdict, judge_rest
 from tests.unit.engine.kueue.random_world import random_gang, random_world
@@ -67,8 +68,20 @@ def _groups(groups: tuple[ResourceGroup, ...]) -> list[Json]:
 
 
 def _cohort(fact: Cohort) -> Json:
-    spec = {"parentName": fact.parent, "resourceGroups": _groups(fact.groups)}
+    spec = {"parentName": fact.parent, "resourceGroups": _groups(fact.groups), "fairSharing": _weight(fact.weight)}
     return _object("Cohort", fact.name, namespaced=False, spec=spec)
+
+
+def _weight(weight: int) -> Json:
+    return {"weight": show("cpu", weight // (WHOLE_WEIGHT // 1000))}
+
+
+def _fungibility(fact: Fungibility) -> Json:
+    return {
+        "whenCanBorrow": "TryNextFlavor" if fact.next_when_borrowing else "MayStopSearch",
+        "whenCanPreempt": "TryNextFlavor" if fact.next_when_preempting else "MayStopSearch",
+        **({"preference": "PreemptionOverBorrowing"} if fact.prefer_preempting else {}),
+    }
 
 
 def _queue(fact: ClusterQueue) -> Json:
@@ -83,13 +96,15 @@ def _queue(fact: ClusterQueue) -> Json:
         "queueingStrategy": fact.strategy,
         "resourceGroups": _groups(fact.groups),
         "preemption": preemption,
+        "flavorFungibility": _fungibility(fact.fungibility),
+        "fairSharing": _weight(fact.weight),
     }
     return _object("ClusterQueue", fact.name, namespaced=False, spec=spec)
 
 
 def _workload(gang: Gang, preemptor: str) -> Json:
     holds = gang.state in ("admitted", "stopping")
-    conditions = [_condition("QuotaReserved", holds, "waits")]
+    conditions = [_condition("QuotaReserved", holds, "waits", gang.admitted_at)]
     status: Json = {"conditions": conditions}
     if holds:
         conditions.append(_condition("Admitted", True, ""))
@@ -117,13 +132,13 @@ def _workload(gang: Gang, preemptor: str) -> Json:
     return _object("Workload", gang.name, uid=gang.uid, at=gang.created_at, spec=spec, status=status)
 
 
-def _condition(kind: str, holds: bool, message: str) -> Json:
+def _condition(kind: str, holds: bool, message: str, at: int = 0) -> Json:
     return {
         "type": kind,
         "status": str(holds),
         "reason": "R",
         "message": message,
-        "lastTransitionTime": seconds_text(0),
+        "lastTransitionTime": seconds_text(at),
     }
 
 

@@ -67,9 +67,10 @@ def _overhead(overhead: str) -> World:
     world.put(
         "runtimeclasses", "heavy", namespaced=False, kind="RuntimeClass", overhead={"podFixed": {"cpu": overhead}}
     )
-    world.queue("q", "2")
+    world.queue("q", "3")
+    world.gang("first", "q", state="admitted")
     world.gang("mine", "q", "1", says=short())
-    for obj in (world.objects["workloads"][0]["spec"]["podSets"][0], world.job("mine")["spec"]):
+    for obj in (world.objects["workloads"][1]["spec"]["podSets"][0], world.job("mine")["spec"]):
         obj["template"] = template("1", runtimeClassName="heavy")
     return world
 
@@ -125,8 +126,8 @@ def test_a_job_that_was_told_why_stays_held() -> None:
 def _reclaimable(kept: bool) -> World:
     world = World()
     world.node()
-    world.queue("q", "2")
-    world.gang("first", "q", "2", state="admitted")
+    world.queue("q", "3")
+    world.gang("first", "q", "3", state="admitted")
     gang = world.gang("mine", "q", pods=3, says=short(2 if kept else 3))
     world.job("mine")["status"] = {"succeeded": 1}
     if kept:
@@ -273,20 +274,6 @@ def test_admitted_means_charged() -> None:
 
 
 # --- where the plain rules do not decide
-
-
-def test_what_depends_on_the_choice_of_flavors_is_undecided() -> None:
-    world = World()
-    world.node()
-    world.put("resourceflavors", "other", namespaced=False, spec={})
-    queue = world.queue("q", "1")
-    flavors = queue["spec"]["resourceGroups"][0]["flavors"]
-    flavors.append({"name": "other", "resources": [{"name": "cpu", "nominalQuota": "2"}]})
-    gang = world.gang("mine", "q", "1")
-    gang["spec"]["podSets"].append({"name": "large", "count": 1, "template": template("2")})
-    verdict = judge_rest(world.objects, RULES)
-    assert verdict.undecided == ["Job mine: some choice of flavors fits"]
-    assert (verdict.found, verdict.judged) == ([], 1)
 
 
 def _limited(**limit: dict[str, str]) -> World:
