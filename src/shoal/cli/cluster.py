@@ -292,6 +292,7 @@ def judges(client: Client, *, as_creator: bool = False, supply: str = "fit") -> 
     of_ray_in_queues = queues.first_refusal(queues.validate, of_ray)
     of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
     return {
+        **dict.fromkeys(queues.PREPARED, queues.validate),  # every kind of job that a queue may hold
         ("ray.io", "rayclusters"): of_ray_in_queues,
         ("ray.io", "rayjobs"): of_ray_in_queues,
         ("ray.io", "rayservices"): of_ray,
@@ -300,7 +301,6 @@ def judges(client: Client, *, as_creator: bool = False, supply: str = "fit") -> 
         ("mcad.ibm.com", "appwrappers"): of_gangs,
         ("quota.codeflare.dev", "quotasubtrees"): of_gangs,
         ("ibm.com", "quotasubtrees"): of_gangs,
-        ("batch", "jobs"): queues.validate,
         **{("kueue.x-k8s.io", name): queues.validate for name in queues.JUDGED},
     }
 

@@ -20,16 +20,19 @@ def is_wrapper(kind: Kind) -> bool:
     return kind in WRAPPERS
 
 
-def kinds_called(word: str) -> tuple[Kind, ...]:
+def is_known(kind: Kind) -> bool:
+    """Do these commands know its status? Kinds of jobs that other packages bring are told by their Workloads."""
+    return kind in KINDS or kind in QUEUED
+
+
+def kinds_called(word: str, others: tuple[Kind, ...] = ()) -> tuple[Kind, ...]:
     """Kinds by the names that kubectl takes: `appwrapper`, `aw`, `rayclusters`, `rayjob.ray.io`."""
-    wanted = word.lower().partition(".")[0]
+    wanted, every = word.lower().partition(".")[0], (*KINDS, *QUEUED, *others)
     found = tuple(
-        one
-        for one in (*KINDS, *QUEUED)
-        if wanted in (one.kind.lower(), one.plural) or (wanted == "aw" and is_wrapper(one))
+        one for one in every if wanted in (one.kind.lower(), one.plural) or (wanted == "aw" and is_wrapper(one))
     )
     if not found:
-        known = ", ".join(dict.fromkeys(one.kind.lower() for one in (*KINDS, *QUEUED)))
+        known = ", ".join(dict.fromkeys(one.kind.lower() for one in every))
         raise ShoalError(f"{word} is no kind of gang; choose from {known}")
     return found
 

@@ -26,7 +26,7 @@ from shoal.kube.errors import Forbidden, NotFound
 def command(
     namespace: str, all_namespaces: bool, output: str, kubeconfig: Path | None, context: str | None, name: str | None
 ) -> None:
-    """List gangs: AppWrappers, RayJobs, RayClusters, Rays and queued Jobs that nobody else owns."""
+    """List gangs: AppWrappers, RayJobs, RayClusters, Rays and queued jobs of every other kind that have no owner."""
     rows = asyncio.run(_gather(None if all_namespaces else namespace, kubeconfig, context, name))
     if output != "table":
         show.document(rows, output)
@@ -67,9 +67,10 @@ async def _gather(namespace: str | None, *where: Any) -> list[dict[str, Any]]:
 
 async def rows_of(client: Client, namespace: str | None) -> list[dict[str, Any]]:
     """Every gang without an owner, as its own controller and its pods tell of it."""
-    every = (*gangs.KINDS, *gangs.QUEUED)
+    held = await queued.workloads(client, namespace)
+    every = (*gangs.KINDS, *gangs.QUEUED, *await queued.other_kinds(client, held))
     found = await asyncio.gather(*(_listed(client, kind, namespace) for kind in every))
-    workloads = queued.by_owner(await queued.workloads(client, namespace))
+    workloads = queued.by_owner(held)
     pods = await alone.pods(client, namespace) if any(found[every.index(one)] for one in alone.KINDS) else {}
     rows = [
         row(kind, obj, workloads.get(obj["metadata"]["uid"]), alone.below(kind, obj, pods))
@@ -83,7 +84,7 @@ async def rows_of(client: Client, namespace: str | None) -> list[dict[str, Any]]
 async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Json]:
     """A kind that is not installed has no gangs; one that may not be read is said."""
     try:
-        return await client.list(kind, namespace, label_selector=queued.QUEUE if kind in gangs.QUEUED else "")
+        return await client.list(kind, namespace, label_selector="" if kind in gangs.KINDS else queued.QUEUE)
     except NotFound:
         return []
     except Forbidden as error:
@@ -93,8 +94,13 @@ async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Jso
 def row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> dict[str, Any]:
     """`pods` are those below a Ray cluster or Ray job."""
     held = queued.told(workload) if workload is not None else None
-    state, reason = held or gangs.told(kind, obj)
-    cluster, ended = queued.cluster_of(workload), gangs.ended_at(kind, obj)
+    if workload is None or gangs.is_known(kind):
+        state, reason = held or gangs.told(kind, obj)
+        ended = gangs.ended_at(kind, obj)
+    else:
+        state, reason = held or queued.ran(workload)
+        ended = queued.ended_at(workload)
+    cluster = queued.cluster_of(workload)
     if held is None and not ended:
         pending = alone.why_pending(pods)
         reason = f"{reason}; {pending}" if pending and state == "Incomplete" else reason or pending

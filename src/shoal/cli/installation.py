@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.api.crds import load_crds
+from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli import admission
 
@@ -155,10 +156,15 @@ def member_rules() -> list[Json]:
     return [
         _rule("", ["namespaces"], ("get",)),  # who it is, and which namespace takes whose gangs
         _rule(QUEUE_GROUP, ["workloads"], verbs),
-        _rule("batch", ["jobs"], verbs),
-        _rule("ray.io", ["rayjobs", "rayclusters"], verbs),
-        _rule("workload.codeflare.dev", ["appwrappers"], verbs),
+        *(_rule(one.group, [one.plural], verbs) for one in _job_kinds()),
     ]
+
+
+def _job_kinds() -> list[Kind]:
+    """Every kind of job that a queue may hold, those of other packages included."""
+    from shoal.controllers.queues.jobs import ALL
+
+    return [one.kind for one in ALL]
 
 
 def _queue_rules() -> list[Json]:
@@ -173,8 +179,10 @@ def _queue_rules() -> list[Json]:
         _rule(group, ["workloads"], _OWN),
         _rule(group, ["workloads/status"], ("patch",)),
         _rule(group, ["workloads/finalizers"], ("update",)),
-        _rule("batch", ["jobs/status"], ("patch",)),  # a stopped Job forgets when it was started
-        _rule("batch", ["jobs/finalizers"], ("update",)),
+        *(_rule(one.group, [one.plural], (*_READ, "patch")) for one in _job_kinds()),
+        # a stopped Job forgets when it was started; a job that runs in another cluster shows its status here
+        *(_rule(one.group, [f"{one.plural}/status"], ("patch",)) for one in _job_kinds()),
+        *(_rule(one.group, [f"{one.plural}/finalizers"], ("update",)) for one in _job_kinds()),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests"], _OWN),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests/finalizers"], ("update",)),
         _rule("", ["podtemplates"], ("get", "create", "patch", "delete")),

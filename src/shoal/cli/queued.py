@@ -8,14 +8,28 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api import kinds
-from shoal.api.kueue_told import PODS_MISSING, condition, is_incomplete, status_of, told
+from shoal.api.kind import Kind
+from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, status_of, told
 from shoal.api.meta import Json
+from shoal.cli import gangs
 from shoal.kube.client import Client
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
-__all__ = ["by_owner", "cluster_of", "describe", "queue_of", "stored_at", "told", "workloads"]
+__all__ = [
+    "by_owner",
+    "cluster_of",
+    "describe",
+    "ended_at",
+    "other_kinds",
+    "queue_of",
+    "ran",
+    "stored_at",
+    "told",
+    "workloads",
+]
 
 
 def queue_of(obj: Json) -> str:
@@ -38,6 +52,27 @@ def by_owner(found: list[Json]) -> dict[str, Json]:
         for one in workload["metadata"].get("ownerReferences") or ()
         if one.get("controller")
     }
+
+
+async def other_kinds(client: Client, found: list[Json]) -> tuple[Kind, ...]:
+    """Kinds of the jobs behind these Workloads that the commands do not know by heart, as the server names them."""
+    owners = [
+        (str(one.get("apiVersion")), str(one.get("kind")))
+        for workload in found
+        for one in workload["metadata"].get("ownerReferences") or ()
+        if one.get("controller")
+    ]
+    known = {(one.api_version.partition("/")[0], one.kind) for one in (*gangs.KINDS, *gangs.QUEUED)}
+    wanted = sorted({one for one in owners if (one[0].partition("/")[0], one[1]) not in known})
+    discovery = Discovery(client)
+    kinds_found = [await discovery.kind_of(*one) for one in wanted]
+    return tuple(one for one in kinds_found if one is not None)
+
+
+def ran(workload: Json) -> tuple[str, str]:
+    """State and reason of a gang that was started, as its Workload tells of it."""
+    finished = condition(workload, "Finished")
+    return ("Finished", str(finished.get("message") or "")) if finished.get("status") == "True" else ("Running", "")
 
 
 def cluster_of(workload: Json | None) -> str:

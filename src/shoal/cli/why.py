@@ -50,19 +50,28 @@ def command(
     not create one, this is what was stored last, and says how old that is.
     """
     word, _, wanted = gang.rpartition("/")
-    searched = gangs.kinds_called(word) if word else (*gangs.KINDS, *gangs.QUEUED)
-    told = asyncio.run(_explain(searched, wanted, namespace, fresh, (kubeconfig, context, name)))
+    told = asyncio.run(_explain(word, wanted, namespace, fresh, (kubeconfig, context, name)))
     if output == "table":
         _print(told)
     else:
         show.document(told, output)
 
 
-async def _explain(
-    searched: tuple[Kind, ...], name: str, namespace: str, fresh: bool, where: tuple[Any, ...]
-) -> dict[str, Any]:
+async def _explain(word: str, name: str, namespace: str, fresh: bool, where: tuple[Any, ...]) -> dict[str, Any]:
     async with reach(*where) as client:
+        searched = await _searched(client, word, namespace)
         return await explain_to(client, searched, name, namespace, fresh=fresh)
+
+
+async def _searched(client: Client, word: str, namespace: str) -> tuple[Kind, ...]:
+    """The kinds that the word means; those that the commands do not know by heart are asked for."""
+    try:
+        if word:
+            return gangs.kinds_called(word)
+    except ShoalError:
+        pass
+    others = await queued.other_kinds(client, await queued.workloads(client, namespace))
+    return gangs.kinds_called(word, others) if word else (*gangs.KINDS, *gangs.QUEUED, *others)
 
 
 async def explain_to(

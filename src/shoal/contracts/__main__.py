@@ -1,27 +1,33 @@
-"""`python -m shoal.contracts KIT package.module:object`: says what is missing, exit code 1 where something is."""
+"""`python -m shoal.contracts KIT package.module:object [EXAMPLE.yaml]`: says what is missing; exit code 1 where
+something is."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from pathlib import Path
 
-from shoal.contracts import missing_from_policy
+import yaml
 
-KITS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
-    "policy": ("a policy", missing_from_policy),
-}
+from shoal.contracts import missing_from_job, missing_from_policy
+
+USAGE = """usage: python -m shoal.contracts policy package.module:object
+       python -m shoal.contracts job package.module:object EXAMPLE.yaml"""
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in KITS or ":" not in arguments[1]:
-        print(f"usage: python -m shoal.contracts {'|'.join(KITS)} package.module:object", file=sys.stderr)
-        return 2
-    what, kit = KITS[arguments[0]]
-    missing = kit(arguments[1])
+    match arguments:
+        case ["policy", path]:
+            missing = missing_from_policy(path)
+        case ["job", path, file]:
+            missing = missing_from_job(path, yaml.safe_load(Path(file).read_text()))
+        case _:
+            print(USAGE, file=sys.stderr)
+            return 2
+    what = {"policy": "a policy", "job": "a kind of job"}[arguments[0]]
     for sentence in missing:
-        print(f"{arguments[1]}: {sentence}")
+        print(f"{path}: {sentence}")
     if not missing:
-        print(f"{arguments[1]} keeps the contract of {what}")
+        print(f"{path} keeps the contract of {what}")
     return 1 if missing else 0
 
 

@@ -97,6 +97,7 @@ def test_links(target: str, wrong: str) -> None:
     ("shown", "printed", "same"),
     [
         ("a 3s", "a   14s\n", True),
+        ("ready after 0.9 s: https://127.0.0.1:37797", "ready after 1.2 s: https://127.0.0.1:41859", True),
         ("since 2026-11-16T18:41:35Z", "since 2027-01-01T00:00:00Z", True),
         ("train-7fx2k created", "train-abcde created", True),
         ("a … c", "a b c", True),

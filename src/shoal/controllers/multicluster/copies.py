@@ -10,14 +10,12 @@ import copy
 from typing import Any, Literal
 
 from shoal.api import kinds
-from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.record import Record, record_of
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.jobs.batch import ADDED_LABELS
 from shoal.controllers.queues.words import IN_USE, JOB_UID, PREBUILT
 from shoal.errors import BadInput
 
@@ -27,14 +25,6 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 Want = Literal["nothing", "place", "keep", "run"]
 """`place`: a copy of the Workload, made if it is missing. `keep`: the same, never made again. `run`: its job, too."""
-
-RESTING: dict[Kind, Json] = {
-    kinds.RAY_JOB: {"jobDeploymentStatus": "Suspended"},
-    kinds.RAY_CLUSTER: {"state": "suspended"},
-    kinds.JOB: {},
-    kinds.APP_WRAPPER_V1BETA2: {"phase": "Suspended"},
-}
-"""Status of a hub's job that runs nowhere."""
 
 
 def stays(workload: Json) -> bool:
@@ -122,13 +112,8 @@ def workload_copy(workload: Json, record: Record, origin: str) -> Json:
 def job_copy(kind: GangJob, job: Json, workload: Json, record: Record, origin: str) -> Json:
     metadata, name = job["metadata"], workload["metadata"]["name"]
     made = kind.suspended({"metadata": {}, "spec": copy.deepcopy(job.get("spec") or {})})
-    spec = made["spec"]
+    spec = kind.copied(made["spec"])
     spec.pop("managedBy", None)
-    if kind.kind == kinds.JOB and not spec.get("manualSelector"):
-        spec.pop("selector", None)  # made by the API server for this very Job
-        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-        for added in ADDED_LABELS:
-            labels.pop(added, None)
     labels = {**(metadata.get("labels") or {}), words.ORIGIN: origin}
     if len(name) <= LONGEST_LABEL:
         labels[PREBUILT] = name  # where older Kueues look for it

@@ -17,7 +17,7 @@ from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
-from shoal.controllers.multicluster.copies import RESTING, chosen_cluster, stays
+from shoal.controllers.multicluster.copies import chosen_cluster, stays
 from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
@@ -297,7 +297,7 @@ class Dispatcher:
         found = self._hub.job_of(workload)
         finished = Draft(workload, 0).is_true("Finished")
         if found is not None and not finished and not found[0].is_on_hold(found[1]) and found[0].end(found[1]) is None:
-            await self._show(*found, RESTING[found[0].kind])
+            await self._show(*found, found[0].resting())
         await self._store(workload, record.over(), held=False)
         for name in record.on:
             if member := self._members.get(name):

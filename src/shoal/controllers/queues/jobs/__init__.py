@@ -1,12 +1,43 @@
-"""The kinds of jobs that a queue can hold back and start, by kind."""
+"""The kinds of jobs that a queue can hold back and start, by kind.
+
+A kind is a file of this folder that names its `JOBS`; nothing else lists it. A kind of another package is found by its
+entry point (group `shoal.job_kinds`, a class or an object). Rights, webhooks, questions and copies in other clusters
+are derived from what is found here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 
 from shoal.api.kind import Kind
-from shoal.controllers.queues.jobs.app_wrapper import AppWrappers
-from shoal.controllers.queues.jobs.base import End, GangJob
-from shoal.controllers.queues.jobs.batch import Jobs
-from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
+from shoal.controllers.queues.jobs.base import End, GangJob, lacking
+from shoal.errors import BadInput
 
-ALL: tuple[GangJob, ...] = (RayJobs(), RayClusters(), Jobs(), AppWrappers())
+ENTRY_POINTS = "shoal.job_kinds"
+
+
+def _shipped() -> Iterator[GangJob]:
+    for module in pkgutil.iter_modules(__path__):
+        yield from getattr(importlib.import_module(f"{__name__}.{module.name}"), "JOBS", ())
+
+
+def _installed() -> Iterator[GangJob]:
+    """Kinds that other packages bring. Raises BadInput for one that cannot be used: whoever installed it wants it."""
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            found = entry.load()
+            job: GangJob = found() if isinstance(found, type) else found
+        except (ImportError, AttributeError, TypeError) as error:
+            raise BadInput(f"kind of job {entry.value} cannot be loaded: {error}; correct or uninstall it") from error
+        if missing := lacking(job):
+            raise BadInput(f"kind of job {entry.value} lacks {', '.join(missing)}; see shoal.contracts")
+        yield job
+
+
+ALL: tuple[GangJob, ...] = (*_shipped(), *_installed())
 BY_KIND: dict[Kind, GangJob] = {one.kind: one for one in ALL}
 BY_NAME: dict[tuple[str, str], GangJob] = {(one.kind.group, one.kind.kind): one for one in ALL}
 

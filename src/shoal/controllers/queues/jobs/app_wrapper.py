@@ -28,6 +28,9 @@ LONGEST_NAME = 63
 class AppWrappers(Suspendable):
     kind: Kind = kinds.APP_WRAPPER_V1BETA2
 
+    def resting(self) -> Json:
+        return {"phase": "Suspended"}
+
     def is_skipped(self, job: Json) -> bool:
         """MCAD's own dialect (v1beta1) has a queue of its own."""
         return "components" not in (job.get("spec") or {})
@@ -75,6 +78,9 @@ class AppWrappers(Suspendable):
         for component in made["spec"].get("components") or ():
             component.pop("podSetInfos", None)
         return made
+
+
+JOBS = (AppWrappers(),)
 
 
 def _components(job: Json) -> tuple[Component, ...]:

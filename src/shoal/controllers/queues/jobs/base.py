@@ -69,6 +69,20 @@ class GangJob(Protocol):
     def problems(self, job: Json) -> list[str]:
         """Why a queue can never start it whole; empty when it can."""
 
+    def resting(self) -> Json:
+        """Status of a job of a hub while no cluster runs it."""
+
+    def copied(self, spec: Json) -> Json:
+        """The spec for another cluster: without what the API server of this one wrote into it."""
+
+
+MEMBERS = tuple(name for name in (*GangJob.__annotations__, *vars(GangJob)) if not name.startswith("_"))
+
+
+def lacking(job: object) -> list[str]:
+    """Members of the protocol that this object does not have."""
+    return [name for name in MEMBERS if not hasattr(job, name)]
+
 
 class Suspendable:
     """What most kinds answer: one field suspends it, and it stands still as soon as it is suspended."""
@@ -101,3 +115,9 @@ class Suspendable:
 
     def problems(self, job: Json) -> list[str]:
         return []
+
+    def resting(self) -> Json:
+        return {}
+
+    def copied(self, spec: Json) -> Json:
+        return spec

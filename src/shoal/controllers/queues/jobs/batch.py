@@ -101,6 +101,15 @@ class Jobs(Suspendable):
                 spec["completions"] = spec["parallelism"]
         return made
 
+    def copied(self, spec: Json) -> Json:
+        made: Json = copy.deepcopy(spec)
+        if not made.get("manualSelector"):
+            made.pop("selector", None)  # made by the API server for this very Job
+            labels = ((made.get("template") or {}).get("metadata") or {}).get("labels") or {}
+            for added in ADDED_LABELS:
+                labels.pop(added, None)
+        return made
+
     def problems(self, job: Json) -> list[str]:
         text = _annotations(job).get(words.MIN_PARALLELISM)
         if text is None:
@@ -111,6 +120,9 @@ class Jobs(Suspendable):
                 f"metadata.annotations[{words.MIN_PARALLELISM}]: {text!r} must be a number from 1 to {_count(job) - 1}"
             ]
         return []
+
+
+JOBS = (Jobs(),)
 
 
 def _count(job: Json) -> int:

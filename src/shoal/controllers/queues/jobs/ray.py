@@ -25,6 +25,9 @@ HEAD, SUBMITTER = "head", "submitter"
 class RayClusters(Suspendable):
     kind: Kind = kinds.RAY_CLUSTER
 
+    def resting(self) -> Json:
+        return {"state": "suspended"}
+
     def pod_sets(self, job: Json) -> list[Json]:
         return _pod_sets(demand.cluster_pods(_spec(job)))
 
@@ -56,6 +59,9 @@ class RayClusters(Suspendable):
 
 class RayJobs(Suspendable):
     kind: Kind = kinds.RAY_JOB
+
+    def resting(self) -> Json:
+        return {"jobDeploymentStatus": "Suspended"}
 
     def is_skipped(self, job: Json) -> bool:
         return bool(_spec(job).get("clusterSelector"))
@@ -117,6 +123,9 @@ class RayJobs(Suspendable):
         submits = (spec.get("submissionMode") or "K8sJobMode") == "K8sJobMode"
         where = "spec.rayClusterSpec"
         return found + elastic_problems(job) + cluster_problems(spec["rayClusterSpec"], where, extra=int(submits))
+
+
+JOBS = (RayJobs(), RayClusters())
 
 
 def _pod_sets(found: Iterable[demand.RayPods]) -> list[Json]:
