@@ -128,7 +128,7 @@ class HttpTransport:
             soon = now + CONNECT_LIMIT
             return await self._in_time(self._connect(), soon if until is None else min(soon, until), "no connection")
         except BaseException:
-            self._places.give_back()
+            self._places.give_back("")
             raise
 
     async def _connect(self) -> Connection:
@@ -161,7 +161,7 @@ class HttpTransport:
     def _give_back(self, connection: Connection) -> None:
         if connection.finish():
             self._free.append(connection)
-        self._places.give_back()
+        self._places.give_back("")
 
     def _lose(self, connection: Connection) -> None:
         self._open.discard(connection)

@@ -1,5 +1,8 @@
-"""How controllers write: few at a time, fair between controllers, nothing in vain, nothing twice.
+"""The one way in which controllers write: few at a time, fair between controllers, nothing in vain, nothing twice.
 
+A process has one `Writes` per API server, handed to every controller by the entry point; its limit is the limit. Each
+controller takes a `Writer` under its own name: names that wait get places in turn, and a quarter of the places is kept
+from any one name, so that not even writes that hang hold up another controller.
 A write that would leave the object as it is is not sent. Changes carry the revision that they were decided on,
 deletes carry the UID, creates have fixed names: so a write whose fate is unknown is looked up first, and repeated
 only where repeating cannot act twice.
@@ -33,6 +36,10 @@ from shoal.kube.errors import (
 from shoal.kube.revisions import newer
 from shoal.kube.slots import FairSlots
 
+IN_FLIGHT = 64
+"""Writes that a process has under way to one API server, all controllers together."""
+ATTEMPTS = 4
+
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -46,32 +53,43 @@ class WriteCounts(msgspec.Struct):
 
 
 class Writes:
-    """The places for writes in flight, shared by all controllers of a process."""
+    """The places for writes under way, shared by all controllers of a process."""
 
     def __init__(
         self,
         client: Client,
         *,
-        in_flight: int = 24,
-        attempts: int = 4,
+        in_flight: int = IN_FLIGHT,
+        attempts: int = ATTEMPTS,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
         self.client = client
         self.counts = WriteCounts()
         self.clock: Clock = clock or SystemClock()
-        self._slots = FairSlots(in_flight)
-        self._attempts = attempts
+        self._slots = FairSlots(in_flight, most=in_flight - in_flight // 4)
+        self.attempts = attempts
         self._random = random or Random()
 
-    def writer(self, owner: str) -> Writer:
-        """The same places, counted fairly under this controller's name."""
-        return Writer(self, owner)
+    def writer(self, owner: str, client: Client | None = None, *, attempts: int = 0) -> Writer:
+        """The same places, counted fairly under this controller's name.
 
-    async def run(self, owner: str, send: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]]) -> T:
+        `client` writes as somebody else to the same server. `attempts=1` is for a reconciler that sees its own failed
+        write and comes back to it.
+        """
+        return Writer(self, owner, client or self.client, attempts or self.attempts)
+
+    async def run(
+        self,
+        owner: str,
+        send: Callable[[], Awaitable[T]],
+        look: Callable[[], Awaitable[T | None]],
+        attempts: int = ATTEMPTS,
+    ) -> T:
         """Send once a place is free. After an unknown outcome `look` says what it finds done, or None to repeat.
 
-        Raises the unknown outcome itself when nobody could be asked: then the caller's next step must be a read, too.
+        Raises the unknown outcome itself when the server could not be asked: then the caller's next step must be a
+        read, too.
         """
         backoff = Backoff(self._random)
         unsure: KubeError | None = None
@@ -95,7 +113,7 @@ class Writes:
                 if unsure is None:
                     unsure = error
                     self.counts.unknown += 1
-            if backoff.failures + 1 >= self._attempts:
+            if backoff.failures + 1 >= attempts:
                 raise unsure or failed
             await self.clock.sleep(backoff.after(failed))
 
@@ -103,10 +121,28 @@ class Writes:
 class Writer:
     """One controller's writes. Objects are plain dictionaries as the server gave them."""
 
-    def __init__(self, writes: Writes, owner: str) -> None:
+    def __init__(self, writes: Writes, owner: str, client: Client, attempts: int) -> None:
+        self.owner = owner
         self._writes = writes
-        self._client = writes.client
-        self._owner = owner
+        self._client = client
+        self._attempts = attempts
+
+    async def send(
+        self, write: Callable[[Client], Awaitable[T]], look: Callable[[], Awaitable[T | None]] | None = None
+    ) -> T:
+        """A write of the caller's own making, in its turn; without `look` it is not repeated.
+
+        Whatever is written must be safe to repeat by itself: conditional on a UID or a revision, or idempotent.
+        """
+
+        async def never() -> T | None:
+            return None
+
+        attempts = self._attempts if look is not None else 1
+        return await self._writes.run(self.owner, lambda: write(self._client), look or never, attempts)
+
+    async def _run(self, send: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]]) -> T:
+        return await self._writes.run(self.owner, send, look, self._attempts)
 
     async def create(self, kind: Kind, body: Json) -> Json:
         """Create under a fixed name. After an unknown outcome, an object that holds what we wanted is ours."""
@@ -141,30 +177,41 @@ class Writer:
                 )
             return found
 
-        return await self._writes.run(self._owner, send, look)
+        return await self._run(send, look)
 
     async def patch(
-        self, kind: Kind, obj: Json, change: Json, *, subresource: Literal["status", "scale"] | None = None
+        self,
+        kind: Kind,
+        obj: Json,
+        change: Json,
+        *,
+        subresource: Literal["status", "scale"] | None = None,
+        unchanged: bool = True,
     ) -> Json:
-        """Merge `change` into `obj` as we saw it, or raise Conflict. What holds already is not sent."""
+        """Merge `change` into `obj` as we saw it, or raise Conflict. What holds already is not sent.
+
+        Without `unchanged` it is merged into this very object, whatever became of it since.
+        """
         if not would_change(obj, change):
             self._writes.counts.spared += 1
             return obj
         metadata = obj["metadata"]
         name, namespace, revision = metadata["name"], metadata.get("namespace"), metadata["resourceVersion"]
-        body = {
-            **change,
-            "metadata": {**change.get("metadata", {}), "uid": metadata["uid"], "resourceVersion": revision},
-        }
+        condition = {"uid": metadata["uid"]}
+        if unchanged:
+            condition["resourceVersion"] = revision
+        body = {**change, "metadata": {**change.get("metadata", {}), **condition}}
 
         async def send() -> Json:
             patched: Json = await self._client.patch(kind, name, namespace, body, subresource=subresource)
             return patched
 
         async def look() -> Json | None:
-            return await self._seen_done(kind, obj, lambda found: not would_change(found, change))
+            return await self._seen_done(
+                kind, obj, lambda found: not would_change(found, change), repeats=not unchanged
+            )
 
-        return await self._writes.run(self._owner, send, look)
+        return await self._run(send, look)
 
     async def update(self, kind: Kind, old: Json, new: Json, *, subresource: Literal["status"] | None = None) -> Json:
         """Replace `old` by `new`, which keeps its resourceVersion."""
@@ -184,7 +231,7 @@ class Writer:
         async def look() -> Json | None:
             return await self._seen_done(kind, old, lambda found: contains(found, _ours(new)))
 
-        return await self._writes.run(self._owner, send, look)
+        return await self._run(send, look)
 
     async def delete(
         self,
@@ -196,12 +243,26 @@ class Writer:
         unchanged: bool = False,
     ) -> bool:
         """Delete this very object; False when it is gone or its name taken by another. `unchanged`: only as seen."""
+        answer = await self.end(kind, obj, propagation=propagation, grace_seconds=grace_seconds, unchanged=unchanged)
+        return answer is not None
+
+    async def end(
+        self,
+        kind: Kind,
+        obj: Json,
+        *,
+        propagation: Propagation | None = "Background",
+        grace_seconds: int | None = None,
+        unchanged: bool = False,
+    ) -> Json | None:
+        """`delete`, with the server's answer, the object where it is only on its way out; None where it is gone."""
         metadata = obj["metadata"]
         name, namespace, uid = metadata["name"], metadata.get("namespace"), metadata["uid"]
+        absent: Json = {}
 
-        async def send() -> bool:
+        async def send() -> Json:
             try:
-                await self._client.delete(
+                return await self._client.delete(
                     kind,
                     name,
                     namespace,
@@ -211,20 +272,21 @@ class Writer:
                     grace_seconds=grace_seconds,
                 )
             except NotFound:
-                return False
+                return absent
             except Conflict:
                 found = await self._alive(kind, name, namespace)
                 if found is not None and found["metadata"]["uid"] == uid:
                     raise
-                return False
-            return True
+                return absent
 
-        async def look() -> bool | None:
+        async def look() -> Json | None:
             found = await self._alive(kind, name, namespace)
-            gone = found is None or found["metadata"]["uid"] != uid or bool(found["metadata"].get("deletionTimestamp"))
-            return True if gone else None
+            if found is None or found["metadata"]["uid"] != uid:
+                return {"kind": "Status", "status": "Success"}
+            return found if found["metadata"].get("deletionTimestamp") else None
 
-        return await self._writes.run(self._owner, send, look)
+        answer = await self._run(send, look)
+        return None if answer is absent else answer
 
     async def _alive(self, kind: Kind, name: str, namespace: str | None) -> Json | None:
         try:
@@ -232,8 +294,13 @@ class Writer:
         except NotFound:
             return None
 
-    async def _seen_done(self, kind: Kind, old: Json, holds: Callable[[Json], bool]) -> Json | None:
-        """After an unknown change: the object when it holds, None when it was not carried out, Conflict when lost."""
+    async def _seen_done(
+        self, kind: Kind, old: Json, holds: Callable[[Json], bool], *, repeats: bool = False
+    ) -> Json | None:
+        """After an unknown change: the object when it holds, None when it was not carried out, Conflict when lost.
+
+        `repeats`: what somebody else changed meanwhile is no reason not to write.
+        """
         metadata = old["metadata"]
         found = await self._client.get(kind, metadata["name"], metadata.get("namespace"))
         if found["metadata"]["uid"] != metadata["uid"]:
@@ -242,6 +309,8 @@ class Writer:
             return None
         if holds(found):
             return found
+        if repeats:
+            return None
         raise Conflict(409, "Conflict", f"{kind.resource} {metadata['name']} was changed by someone else meanwhile")
 
 

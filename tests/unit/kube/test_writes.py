@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.kube import writes as writes_module
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
-from shoal.kube.errors import AlreadyExists, Conflict, Unknown
+from shoal.kube.errors import AlreadyExists, Conflict, Invalid, Unknown
 from shoal.kube.slots import FairSlots
 from shoal.kube.writes import Writer, Writes, contains, would_change
 from tests.embedded import Embedded
@@ -215,6 +215,88 @@ async def test_one_busy_controller_does_not_hold_up_another() -> None:
         gate.set()
     await asyncio.gather(*tasks)
     assert slots.used == 0
+
+
+class SlowServer:
+    """Answers a write only when it is told to, and remembers in which order they came."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        self._open: list[asyncio.Future[None]] = []
+
+    async def write(self, name: str) -> None:
+        self.came.append(name)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open.append(answer)
+        await answer
+
+    async def answer(self, count: int) -> None:
+        for _ in range(count):
+            self._open.pop(0).set_result(None)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._open)
+
+
+async def test_a_flood_of_one_controller_delays_another_by_no_more_than_its_share(client: Client) -> None:
+    """Eight places. One controller has a thousand writes; another comes with ten and later a third with one."""
+    server, writes = SlowServer(), Writes(client, in_flight=8)
+
+    def start(owner: str, count: int) -> list[asyncio.Future[None]]:
+        writer = writes.writer(owner)
+        return [
+            asyncio.ensure_future(writer.send(lambda _, name=f"{owner}{number}": server.write(name)))
+            for number in range(count)
+        ]
+
+    flood = start("flood", 1000)
+    await asyncio.sleep(0)
+    await server.answer(0)
+    assert server.under_way == 6  # a quarter is kept for others, even if none of these ever comes back
+    second = start("second", 10)
+    await server.answer(0)
+    assert server.came[6:] == ["second0", "second1"] and server.under_way == 8
+    third = start("third", 1)
+    await server.answer(3)
+    assert "third0" in server.came[8:11]  # next in turn, not behind a thousand
+    while not all(one.done() for one in second + third):
+        await server.answer(1)
+    between = server.came[: server.came.index("second9")]
+    assert sum(name.startswith("flood") for name in between) <= 6 + 10  # each in turn with the flood
+    while server.under_way:
+        await server.answer(server.under_way)
+    assert all(one.done() for one in flood) and len(server.came) == 1011
+
+
+async def test_writes_in_another_users_name_count_with_their_controllers(client: Client) -> None:
+    server, writes = SlowServer(), Writes(client, in_flight=4)
+    acting = [client.impersonating(f"user{number}") for number in range(9)]
+    senders: list[Client] = []
+
+    async def write(sender: Client) -> None:
+        senders.append(sender)
+        await server.write(sender.headers["Impersonate-User"])
+
+    running = [asyncio.ensure_future(writes.writer("busy", one).send(write)) for one in acting]
+    await server.answer(0)
+    assert server.under_way == 3
+    while server.under_way:
+        await server.answer(1)
+    assert senders == acting and all(one.done() for one in running)
+
+
+async def test_a_change_of_this_very_object_is_made_whatever_became_of_it(client: Client, writer: Writer) -> None:
+    seen = await writer.create(CONFIG_MAP, config_map("a", n="1"))
+    await client.patch(CONFIG_MAP, "a", seen["metadata"]["namespace"], {"data": {"other": "x"}})
+    changed = await writer.patch(CONFIG_MAP, seen, {"data": {"n": "2"}}, unchanged=False)
+    assert changed["data"] == {"n": "2", "other": "x"}
+    await client.delete(CONFIG_MAP, "a", seen["metadata"]["namespace"])
+    await client.create(CONFIG_MAP, config_map("a", n="1"), seen["metadata"]["namespace"])
+    with pytest.raises((Conflict, Invalid)):
+        await writer.patch(CONFIG_MAP, seen, {"data": {"n": "3"}}, unchanged=False)
 
 
 async def test_giving_up_a_place_in_the_queue_leaves_it_to_others() -> None:

@@ -8,8 +8,10 @@ from shoal.api import kinds, ray_token
 from shoal.controllers.ray import Settings, from_environment, names, services, view
 from shoal.controllers.ray.cluster import network_policy
 from shoal.controllers.ray.cluster.belongings import Belongings
+from shoal.controllers.ray.owned_writer import OwnedWriter
 from shoal.controllers.ray.pods import auth, builder
 from shoal.controllers.ray.validation import cluster_rules
+from shoal.kube.writes import Writes
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
 from tests.unit.ray.builders import group, ray_cluster, ray_job
@@ -276,7 +278,8 @@ async def test_an_ingress_that_was_taken_out_of_the_spec_while_the_operator_was_
     await stage.settle()
     await stage.client.create(kinds.INGRESS, services.ingress(changed), "default")  # as an earlier life left it
     operator = stage.operator
-    back = Belongings(operator.writes, operator.caches, operator.recorders["raycluster"], Settings(), stage.clock)
+    writer = OwnedWriter(Writes(stage.client), "raycluster")
+    back = Belongings(writer, operator.caches, operator.recorders["raycluster"], Settings(), stage.clock)
     await back.ensure(changed)
     left = stage.objects(kinds.INGRESS)
     await stage.stop()

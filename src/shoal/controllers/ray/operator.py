@@ -16,20 +16,27 @@ from shoal.controllers.ray import metrics, names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import ClusterReconciler
 from shoal.controllers.ray.job import Dashboard, HttpDashboard, JobReconciler, Poller, ProxiedDashboard
+from shoal.controllers.ray.owned_writer import OwnedWriter
 from shoal.controllers.ray.ray_kind import RayReconciler
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Writes
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
+from shoal.kube.writes import Writes
 
 
 class Operator:
     def __init__(
-        self, client: Client, settings: Settings, clock: Clock | None = None, dashboard: Dashboard | None = None
+        self,
+        client: Client,
+        settings: Settings,
+        clock: Clock | None = None,
+        dashboard: Dashboard | None = None,
+        writes: Writes | None = None,
     ) -> None:
+        """`writes` is the process's; without one the operator is alone and has its own."""
         self.clock: Clock = clock or SystemClock()
         self.settings = settings
         self.caches = Caches(client, settings, self.clock)
@@ -37,9 +44,9 @@ class Operator:
             kind: Recorder(client, f"{kind}-controller", clock=self.clock, calm=self._calm)
             for kind in ("raycluster", "rayjob", "ray")
         }
-        self.writes = Writes(client)
+        shared = writes or Writes(client, clock=self.clock)
         clusters = ClusterReconciler(
-            self.writes,
+            OwnedWriter(shared, "raycluster"),
             self.caches,
             self.recorders["raycluster"],
             settings,
@@ -50,9 +57,11 @@ class Operator:
         self.clusters = self._controller("raycluster", clusters.reconcile)
         asked = dashboard or (ProxiedDashboard(client) if settings.kubernetes_proxy else HttpDashboard())
         self.poller = Poller(asked, self.clock, lambda key: self._enqueue(self.jobs, key))
-        jobs = JobReconciler(self.writes, self.caches, self.recorders["rayjob"], self.poller, settings, self.clock)
+        jobs = JobReconciler(
+            OwnedWriter(shared, "rayjob"), self.caches, self.recorders["rayjob"], self.poller, settings, self.clock
+        )
         self.jobs = self._controller("rayjob", jobs.reconcile)
-        rays = RayReconciler(self.writes, self.caches, self.recorders["ray"], settings, self.clock)
+        rays = RayReconciler(OwnedWriter(shared, "ray"), self.caches, self.recorders["ray"], settings, self.clock)
         self.rays = self._controller("ray", rays.reconcile)
         self._subscribe()
 
@@ -147,6 +156,8 @@ class Operator:
         cache.subscribe(wake)
 
 
-async def run(client: Client, settings: Settings | None = None, clock: Clock | None = None) -> None:
+async def run(
+    client: Client, settings: Settings | None = None, clock: Clock | None = None, writes: Writes | None = None
+) -> None:
     """Run the operator until cancelled."""
-    await Operator(client, settings or Settings(), clock).run_until_cancelled()
+    await Operator(client, settings or Settings(), clock, writes=writes).run_until_cancelled()

@@ -15,9 +15,9 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, services, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import network_policy, pod_group, status
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, owned_by
 from shoal.controllers.ray.pods import auth, autoscaler, fault_tolerance
 from shoal.controllers.ray.settings import NETWORK_POLICY, Settings
-from shoal.controllers.ray.writes import Stranger, Writes, owned_by
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
@@ -40,8 +40,10 @@ class _Made(msgspec.Struct):
 
 
 class Belongings:
-    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock) -> None:
-        self._writes, self._caches, self._recorder, self._settings = writes, caches, recorder, settings
+    def __init__(
+        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    ) -> None:
+        self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
         self._clock = clock
         self._made: dict[str, _Made] = {}
 
@@ -131,10 +133,10 @@ class Belongings:
         if change is None:
             return
         if (held["spec"].get("type") or "ClusterIP") != wanted["spec"]["type"]:
-            await self._writes.delete(kinds.SERVICE, held, self._caches.services)  # a cluster IP cannot be changed
-            await self._writes.create(kinds.SERVICE, wanted, cluster, self._caches.services)
+            await self._writer.delete(kinds.SERVICE, held, self._caches.services)  # a cluster IP cannot be changed
+            await self._writer.create(kinds.SERVICE, wanted, cluster, self._caches.services)
         else:
-            await self._writes.patch(kinds.SERVICE, held, change, self._caches.services)
+            await self._writer.patch(kinds.SERVICE, held, change, self._caches.services)
         self._tell(cluster, "UpdatedService", wanted)
 
     async def _identity(self, cluster: Json, again: bool) -> None:
@@ -162,17 +164,17 @@ class Belongings:
         elif made.ingress or (made.generation < 0 and view.generation(cluster) > 1):
             held = await self._stored(kinds.INGRESS, view.name(wanted), view.namespace(wanted))
             if held is not None and owned_by(held, cluster):
-                await self._writes.delete(kinds.INGRESS, held)
+                await self._writer.delete(kinds.INGRESS, held)
                 self._recorder.event(cluster, "Normal", "DeletedIngress", f"Deleted Ingress {view.name(wanted)}")
             made.ingress = False
 
     async def _open_up(self, cluster: Json, wanted: set[str]) -> None:
         """A policy that is no longer asked for goes: it keeps others out."""
         labels = f"{names.CLUSTER}={view.name(cluster)},{names.CREATED_BY}={names.OPERATOR}"
-        client, namespace = self._writes.client, view.namespace(cluster)
+        client, namespace = self._writer.client, view.namespace(cluster)
         for held in await client.list(kinds.NETWORK_POLICY, namespace, label_selector=labels):
             if view.name(held) not in wanted and owned_by(held, cluster):
-                await self._writes.delete(kinds.NETWORK_POLICY, held)
+                await self._writer.delete(kinds.NETWORK_POLICY, held)
                 self._recorder.event(cluster, "Normal", "DeletedNetworkPolicy", f"Deleted {view.name(held)}")
 
     async def _follow_part(self, cluster: Json, kind: Kind, wanted: Json, part: str, again: bool) -> None:
@@ -183,7 +185,7 @@ class Belongings:
             if await self._create(cluster, kind, wanted):
                 self._tell(cluster, f"Created{kind.kind}", wanted)
                 return
-            held = await self._writes.client.get(kind, name, namespace)
+            held = await self._writer.client.get(kind, name, namespace)
         change: Json = {}
         if part and not _covers(held.get(part), wanted[part]):
             change[part] = wanted[part]
@@ -191,19 +193,19 @@ class Belongings:
         if not _covers(view.annotations_of(held), annotations):
             change["metadata"] = {"annotations": annotations}
         if change:
-            await self._writes.client.patch(kind, name, namespace, change)
+            await self._writer.patch(kind, held, change)
             self._tell(cluster, f"Updated{kind.kind}", wanted)
 
     async def _stored(self, kind: Kind, name: str, namespace: str) -> Json | None:
         try:
-            return dict(await self._writes.client.get(kind, name, namespace))
+            return dict(await self._writer.client.get(kind, name, namespace))
         except NotFound:
             return None
 
     async def _create(self, cluster: Json, kind: Kind, wanted: Json, cache: Cache[Json] | None = None) -> bool:
         """Create; a refusal is told on the cluster, by the kind that was refused."""
         try:
-            return await self._writes.create(kind, wanted, cluster, cache)
+            return await self._writer.create(kind, wanted, cluster, cache)
         except (ApiError, Stranger) as error:
             self._recorder.event(cluster, "Warning", f"FailedToCreate{kind.kind}", str(error))
             raise
@@ -211,7 +213,7 @@ class Belongings:
     async def _create_claim(self, cluster: Json, claim: Json) -> bool:
         """A claim that outlived an earlier cluster (policy Retain) is used again."""
         try:
-            return await self._writes.create(kinds.PERSISTENT_VOLUME_CLAIM, claim, cluster)
+            return await self._writer.create(kinds.PERSISTENT_VOLUME_CLAIM, claim, cluster)
         except Stranger:
             return False
         except ApiError as error:

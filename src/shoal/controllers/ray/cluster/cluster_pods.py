@@ -20,11 +20,11 @@ from shoal.controllers.ray.cluster.gang_marks import gang_of, hold_growth, mark
 from shoal.controllers.ray.cluster.slots import PodNames
 from shoal.controllers.ray.cluster.status import Failure
 from shoal.controllers.ray.cluster.workers import Slot, plan_group
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger
 from shoal.controllers.ray.pods import auth, builder, observed
 from shoal.controllers.ray.pods.autoscaler import mount_token
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.waits import sooner
-from shoal.controllers.ray.writes import Stranger, Writes
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, KubeError
 from shoal.kube.events import Recorder
@@ -40,8 +40,10 @@ class PodTrouble(Exception):
 
 
 class ClusterPods:
-    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock) -> None:
-        self._writes, self._caches, self._recorder, self._settings = writes, caches, recorder, settings
+    def __init__(
+        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    ) -> None:
+        self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
         self._names = PodNames()
         self._replacements = Replacements(clock)
 
@@ -86,7 +88,7 @@ class ClusterPods:
         is_others = is_marked and marks.get(names.OPERATOR_VERSION) != self._settings.version
         if is_others or not (is_marked or status.drifted_groups(cluster, members)):
             marks = {names.UPGRADE_HASH: upgrade.spec_hash(cluster), names.OPERATOR_VERSION: self._settings.version}
-            await self._writes.patch(kinds.POD, head, {"metadata": {"annotations": marks}}, self._caches.pods)
+            await self._writer.patch(kinds.POD, head, {"metadata": {"annotations": marks}}, self._caches.pods)
             return False
         await self._delete_all(cluster, members, "DeletedPod", "the spec changed and its strategy is Recreate")
         return True
@@ -135,7 +137,7 @@ class ClusterPods:
             pod["metadata"]["annotations"][names.OPERATOR_VERSION] = self._settings.version
         self._finish(pod, cluster, status.group_hash(view.head(cluster)))
         try:
-            made = await self._writes.create(kinds.POD, pod, cluster, self._caches.pods)
+            made = await self._writer.create(kinds.POD, pod, cluster, self._caches.pods)
         except (ApiError, Stranger) as error:
             self._recorder.event(cluster, "Warning", "FailedToCreateHeadPod", f"Failed to create the head pod: {error}")
             raise PodTrouble("FailedCreateHeadPod", error) from error
@@ -191,7 +193,7 @@ class ClusterPods:
                 if refused:
                     return
                 try:
-                    if await self._writes.create(kinds.POD, pod, cluster, self._caches.pods):
+                    if await self._writer.create(kinds.POD, pod, cluster, self._caches.pods):
                         created.append(view.name(pod))
                     self._names.note_used(cluster, view.name(pod))
                 except (KubeError, Stranger) as error:
@@ -240,7 +242,7 @@ class ClusterPods:
 
     async def _delete_pod(self, cluster: Json, pod: Json, told: str, failed: str, why: str) -> None:
         try:
-            gone = await self._writes.delete(kinds.POD, pod, self._caches.pods)
+            gone = await self._writer.delete(kinds.POD, pod, self._caches.pods)
         except ApiError as error:
             event = "FailedToDeleteHeadPod" if failed == "FailedDeleteHeadPod" else "FailedToDeleteWorkerPod"
             self._recorder.event(cluster, "Warning", event, f"Failed to delete pod {view.name(pod)}: {error}")

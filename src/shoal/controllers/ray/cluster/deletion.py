@@ -13,9 +13,9 @@ from shoal.api.times import parse_time
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import redis_cleanup
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, owned_by
 from shoal.controllers.ray.pods import fault_tolerance
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Stranger, Writes, owned_by
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
 from shoal.kube.events import Recorder
@@ -30,20 +30,20 @@ def needs_finalizer(cluster: Json, settings: Settings) -> bool:
     return settings.redis_cleanup and fault_tolerance.uses_redis(cluster) and names.REDIS_FINALIZER not in held
 
 
-async def add_finalizer(cluster: Json, writes: Writes, caches: Caches) -> None:
+async def add_finalizer(cluster: Json, writer: OwnedWriter, caches: Caches) -> None:
     held = view.metadata(cluster).get("finalizers") or []
-    await writes.set_finalizers(kinds.RAY_CLUSTER, cluster, [*held, names.REDIS_FINALIZER], caches.clusters)
+    await writer.set_finalizers(kinds.RAY_CLUSTER, cluster, [*held, names.REDIS_FINALIZER], caches.clusters)
 
 
 async def finish(
-    cluster: Json, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
 ) -> float | None:
     """One step towards the end. Returns when to look again."""
     held = view.metadata(cluster).get("finalizers") or []
     if not any(finalizer in OURS for finalizer in held):
         return None
     if names.REDIS_FINALIZER not in held:
-        await release(cluster, writes, caches)
+        await release(cluster, writer, caches)
         return None
     left = _time_left(cluster, clock)
     if left <= 0:
@@ -54,40 +54,40 @@ async def finish(
             f"Redis of storage namespace {fault_tolerance.storage_namespace(cluster)} was not cleaned up in time; "
             "the cluster is deleted without it",
         )
-        await release(cluster, writes, caches)
+        await release(cluster, writer, caches)
         return None
     try:
-        done = await _clean_up(cluster, writes, caches, recorder, settings)
+        done = await _clean_up(cluster, writer, caches, recorder, settings)
     except (ApiError, Stranger) as error:
         recorder.event(cluster, "Warning", "FailedToCreateRedisCleanupJob", str(error))
         return min(RECHECK, left)
     if done:
-        await release(cluster, writes, caches)
+        await release(cluster, writer, caches)
         return None
     return min(RECHECK, left)
 
 
-async def release(cluster: Json, writes: Writes, caches: Caches) -> None:
+async def release(cluster: Json, writer: OwnedWriter, caches: Caches) -> None:
     held = view.metadata(cluster).get("finalizers") or []
     kept = [finalizer for finalizer in held if finalizer not in OURS]
     try:
-        await writes.set_finalizers(kinds.RAY_CLUSTER, cluster, kept, caches.clusters)
+        await writer.set_finalizers(kinds.RAY_CLUSTER, cluster, kept, caches.clusters)
     except NotFound:
         return
 
 
-async def _clean_up(cluster: Json, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings) -> bool:
+async def _clean_up(cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings) -> bool:
     """Delete pods, wait for the head to be gone, run the Job. True when the Job has ended, well or not."""
     members = caches.pods_of(cluster)
     for pod in members:
         if not view.deleting(pod):
-            await writes.delete(kinds.POD, pod, caches.pods)
+            await writer.delete(kinds.POD, pod, caches.pods)
     if any(view.labels(pod).get(names.NODE_TYPE) == names.HEAD for pod in caches.pods_of(cluster)):
         return False
     wanted = redis_cleanup.cleanup_job(cluster, settings)
     job = caches.submitters.get(Key(view.namespace(wanted), view.name(wanted)))
     if job is None:
-        if await writes.create(kinds.JOB, wanted, cluster, caches.submitters):
+        if await writer.create(kinds.JOB, wanted, cluster, caches.submitters):
             recorder.event(cluster, "Normal", "CreatedRedisCleanupJob", f"Created Job {view.name(wanted)}")
         return False
     if not owned_by(job, cluster):

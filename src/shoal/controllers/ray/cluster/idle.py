@@ -14,37 +14,37 @@ from shoal.api.times import parse_time
 from shoal.controllers.ray import view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import status
+from shoal.controllers.ray.owned_writer import OwnedWriter
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Writes
 from shoal.kube.clock import Clock
 from shoal.kube.events import Recorder
 
 
 async def settle(
-    cluster: Json, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
 ) -> tuple[Json | None, float | None]:
     """The cluster to go on with, None when it was deleted, and when to look again."""
     if view.spec(cluster).get("idleSuspend") is not True:
         return cluster, None
     queued = any(label.startswith("kueue.x-k8s.io/") for label in view.labels(cluster))
     if view.spec(cluster).get("suspend") is not True and not queued:
-        return await _follow(cluster, writes, caches, recorder, settings), None
+        return await _follow(cluster, writer, caches, recorder, settings), None
     left = _left(cluster, settings, clock)
     if left is None or left > 0:
         return cluster, left
     days = settings.idle_delete_after / 86400
     recorder.event(cluster, "Normal", "DeletedIdleCluster", f"Deleted: suspended for being idle {days:.3g} days ago")
-    await writes.delete(kinds.RAY_CLUSTER, cluster, caches.clusters)
+    await writer.delete(kinds.RAY_CLUSTER, cluster, caches.clusters)
     return None, None
 
 
-async def _follow(cluster: Json, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings) -> Json:
+async def _follow(cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings) -> Json:
     """Idle and not suspended: suspend. Suspended and told not to be: it resumes, and its idleness is forgotten."""
     version = view.metadata(cluster).get("resourceVersion")
     begun = any(status.condition_status(cluster, kind) == "True" for kind in (status.SUSPENDING, status.SUSPENDED))
     change: Json = {"spec": {"idleSuspend": None} if begun else {"suspend": True}}
     change["metadata"] = {"resourceVersion": version}
-    changed = await writes.patch(kinds.RAY_CLUSTER, cluster, change, caches.clusters)
+    changed = await writer.patch(kinds.RAY_CLUSTER, cluster, change, caches.clusters)
     if not begun:
         later = ""
         if _may_delete(cluster, settings):

@@ -21,11 +21,11 @@ from shoal.controllers.ray.cluster import counts, deletion, idle, status
 from shoal.controllers.ray.cluster.belongings import Belongings
 from shoal.controllers.ray.cluster.cluster_pods import ClusterPods, PodTrouble
 from shoal.controllers.ray.cluster.status import Failure
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger
 from shoal.controllers.ray.pods import observed
 from shoal.controllers.ray.settings import CONTROLLER_NAME, Settings
 from shoal.controllers.ray.validation import cluster_rules
 from shoal.controllers.ray.waits import sooner
-from shoal.controllers.ray.writes import Stranger, Writes
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError
 from shoal.kube.events import Recorder
@@ -52,17 +52,17 @@ class _Memory(msgspec.Struct):
 class ClusterReconciler:
     def __init__(
         self,
-        writes: Writes,
+        writer: OwnedWriter,
         caches: Caches,
         recorder: Recorder,
         settings: Settings,
         clock: Clock,
         in_a_rush: Callable[[], bool],
     ) -> None:
-        self._writes, self._caches, self._recorder = writes, caches, recorder
+        self._writer, self._caches, self._recorder = writer, caches, recorder
         self._settings, self._clock, self._in_a_rush = settings, clock, in_a_rush
-        self._belongings = Belongings(writes, caches, recorder, settings, clock)
-        self._pods = ClusterPods(writes, caches, recorder, settings, clock)
+        self._belongings = Belongings(writer, caches, recorder, settings, clock)
+        self._pods = ClusterPods(writer, caches, recorder, settings, clock)
         self._memory: dict[Key, _Memory] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -72,7 +72,7 @@ class ClusterReconciler:
             return None
         if view.deleting(cluster):
             return await deletion.finish(
-                cluster, self._writes, self._caches, self._recorder, self._settings, self._clock
+                cluster, self._writer, self._caches, self._recorder, self._settings, self._clock
             )
         problems, reason = self._problems(cluster, memory)
         if problems:
@@ -80,10 +80,10 @@ class ClusterReconciler:
             return None
         self._warn(cluster, memory)
         if deletion.needs_finalizer(cluster, self._settings):
-            await deletion.add_finalizer(cluster, self._writes, self._caches)
+            await deletion.add_finalizer(cluster, self._writer, self._caches)
             return 0.0
         settled, wait = await idle.settle(
-            cluster, self._writes, self._caches, self._recorder, self._settings, self._clock
+            cluster, self._writer, self._caches, self._recorder, self._settings, self._clock
         )
         if settled is None:
             return None
@@ -127,7 +127,7 @@ class ClusterReconciler:
             if left > 0:
                 return sooner(wait, left)
         memory.progress_since = None
-        await self._writes.write_status(kinds.RAY_CLUSTER, cluster, new, self._clock.now(), self._caches.clusters)
+        await self._writer.write_status(kinds.RAY_CLUSTER, cluster, new, self._clock.now(), self._caches.clusters)
         if (old.get("state") or "") != new["state"]:
             log.info("RayCluster %s/%s is %s", view.namespace(cluster), view.name(cluster), new["state"] or "starting")
         return wait
@@ -174,7 +174,7 @@ class ClusterReconciler:
             )
         new = status.invalid(cluster, reason, problems, self._clock.now())
         if not status.same(cluster.get("status") or {}, new):
-            await self._writes.write_status(kinds.RAY_CLUSTER, cluster, new, self._clock.now(), self._caches.clusters)
+            await self._writer.write_status(kinds.RAY_CLUSTER, cluster, new, self._clock.now(), self._caches.clusters)
 
     def _warn(self, cluster: Json, memory: _Memory) -> None:
         memory.told_problems = ()

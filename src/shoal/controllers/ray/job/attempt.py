@@ -15,9 +15,9 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster.deletion import ended
 from shoal.controllers.ray.job.dashboard import DashboardError, Target, checked_address
 from shoal.controllers.ray.job.poller import Poller
+from shoal.controllers.ray.owned_writer import OwnedWriter, key_of, owned_by
 from shoal.controllers.ray.pods import auth, builder, observed, submission
 from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
-from shoal.controllers.ray.writes import Writes, key_of, owned_by
 from shoal.errors import BadInput
 from shoal.kube.errors import NotFound
 from shoal.kube.events import Recorder
@@ -36,8 +36,8 @@ class Submitter(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    def __init__(self, writes: Writes, caches: Caches, poller: Poller, settings: Settings) -> None:
-        self.writes, self.caches, self.poller, self.settings = writes, caches, poller, settings
+    def __init__(self, writer: OwnedWriter, caches: Caches, poller: Poller, settings: Settings) -> None:
+        self.writer, self.caches, self.poller, self.settings = writer, caches, poller, settings
         self._tokens: dict[str, str] = {}
 
     def cluster(self, job: Json) -> Json | None:
@@ -101,7 +101,7 @@ class Attempt:
         """A submitter that outlives its cluster must not hand the job to the next head."""
         held = self.caches.submitters.get(key_of(job))
         if held is not None and owned_by(held, job) and ended(held) is None:
-            await self.writes.patch(kinds.JOB, held, {"spec": {"suspend": True}}, self.caches.submitters)
+            await self.writer.patch(kinds.JOB, held, {"spec": {"suspend": True}}, self.caches.submitters)
 
     async def end_submitter(self, job: Json, now: int) -> None:
         """One that runs on after its job's end gets a moment to tell the rest of the log, and no more."""
@@ -116,11 +116,11 @@ class Attempt:
         began = str((held.get("status") or {}).get("startTime") or view.metadata(held).get("creationTimestamp") or "")
         limit = SUBMITTER_FAREWELL + (max(0, now - parse_time(began)) // 1_000_000 if began else 0)
         if int(view.spec(held).get("activeDeadlineSeconds") or limit + 1) > limit:
-            await self.writes.patch(kinds.JOB, held, {"spec": {"activeDeadlineSeconds": limit}}, self.caches.submitters)
+            await self.writer.patch(kinds.JOB, held, {"spec": {"activeDeadlineSeconds": limit}}, self.caches.submitters)
 
     async def _token(self, cluster: Json) -> str:
         try:
-            secret = await self.writes.client.get(kinds.SECRET, auth.secret_name(cluster), view.namespace(cluster))
+            secret = await self.writer.client.get(kinds.SECRET, auth.secret_name(cluster), view.namespace(cluster))
         except NotFound:
             return ""
         encoded = str((secret.get("data") or {}).get(auth.TOKEN_KEY) or "")
@@ -132,11 +132,11 @@ async def remove_attempt(job: Json, attempt: Attempt, recorder: Recorder) -> boo
     submitter = attempt.caches.submitters.get(key_of(job))
     if deletable(submitter, job):
         assert submitter is not None
-        await attempt.writes.delete(kinds.JOB, submitter, attempt.caches.submitters)
+        await attempt.writer.delete(kinds.JOB, submitter, attempt.caches.submitters)
         recorder.event(job, "Normal", "DeletedRayJobSubmitter", f"Deleted submitter Job {view.name(submitter)}")
     cluster = attempt.cluster(job)
     if cluster is not None and not view.spec(job).get("clusterSelector") and not view.deleting(cluster):
-        await attempt.writes.delete(kinds.RAY_CLUSTER, cluster, attempt.caches.clusters)
+        await attempt.writer.delete(kinds.RAY_CLUSTER, cluster, attempt.caches.clusters)
         recorder.event(job, "Normal", "DeletedRayCluster", f"Deleted RayCluster {view.name(cluster)}")
     return gone(job, attempt)
 

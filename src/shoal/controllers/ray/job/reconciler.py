@@ -25,11 +25,11 @@ from shoal.controllers.ray.job.dashboard import TERMINAL
 from shoal.controllers.ray.job.poller import Poller
 from shoal.controllers.ray.job.progress import Ending, Memory, judge
 from shoal.controllers.ray.job.upkeep import JobUpkeep
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, key_of
 from shoal.controllers.ray.pods import submission
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.validation.job_rules import problems_of_job, problems_of_job_metadata, problems_of_job_status
 from shoal.controllers.ray.waits import sooner
-from shoal.controllers.ray.writes import Stranger, Writes, key_of
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
@@ -48,7 +48,7 @@ _FINAL_REASONS = ("DeadlineExceeded", "JobStatusCheckTimeoutExceeded")
 class JobReconciler:
     def __init__(
         self,
-        writes: Writes,
+        writer: OwnedWriter,
         caches: Caches,
         recorder: Recorder,
         poller: Poller,
@@ -56,10 +56,10 @@ class JobReconciler:
         clock: Clock,
         random: Random | None = None,
     ) -> None:
-        self._writes, self._caches, self._recorder, self._poller = writes, caches, recorder, poller
+        self._writer, self._caches, self._recorder, self._poller = writer, caches, recorder, poller
         self._settings, self._clock = settings, clock
-        self._attempt = Attempt(writes, caches, poller, settings)
-        self._upkeep = JobUpkeep(writes, caches, recorder, settings)
+        self._attempt = Attempt(writer, caches, poller, settings)
+        self._upkeep = JobUpkeep(writer, caches, recorder, settings)
         self._random = random or Random()
         self._memory: dict[Key, Memory] = {}
 
@@ -102,7 +102,7 @@ class JobReconciler:
         """Fix the names of this attempt before anything is made."""
         if names.JOB_FINALIZER not in (view.metadata(job).get("finalizers") or []):
             held = view.metadata(job).get("finalizers") or []
-            job = await self._writes.set_finalizers(kinds.RAY_JOB, job, [*held, names.JOB_FINALIZER], self._caches.jobs)
+            job = await self._writer.set_finalizers(kinds.RAY_JOB, job, [*held, names.JOB_FINALIZER], self._caches.jobs)
         now = self._clock.now()
         selector = (view.spec(job).get("clusterSelector") or {}).get(names.CLUSTER)
         chosen = names.suffix(view.uid(job), self._random.getrandbits(64))
@@ -158,7 +158,7 @@ class JobReconciler:
             return sooner(30.0, deadlines.left(job, self._clock.now(), before_running=True))
         cluster = submission.cluster_of(job, self._settings)
         try:
-            if await self._writes.create(kinds.RAY_CLUSTER, cluster, job, self._caches.clusters):
+            if await self._writer.create(kinds.RAY_CLUSTER, cluster, job, self._caches.clusters):
                 self._recorder.event(job, "Normal", "CreatedRayCluster", f"Created RayCluster {view.name(cluster)}")
         except (ApiError, Stranger) as error:
             self._recorder.event(job, "Warning", "FailedToCreateRayCluster", str(error))
@@ -288,16 +288,16 @@ class JobReconciler:
             done.add(cleanup.WORKERS)
         step = cleanup.next_step(job, done, self._clock.now(), self._settings)
         if step.policy == cleanup.SELF:
-            await self._writes.delete(kinds.RAY_JOB, job)
+            await self._writer.delete(kinds.RAY_JOB, job)
             return None
         if step.policy == cleanup.CLUSTER and cluster is not None:
-            await self._writes.delete(kinds.RAY_CLUSTER, cluster, self._caches.clusters)
+            await self._writer.delete(kinds.RAY_CLUSTER, cluster, self._caches.clusters)
             self._recorder.event(job, "Normal", "DeletedRayCluster", f"Deleted RayCluster {view.name(cluster)}")
             return 0.0
         if step.policy == cleanup.WORKERS and cluster is not None:
             groups = [{**group, "suspend": True} for group in view.groups(cluster)]
             change = {"spec": {"workerGroupSpecs": groups}}
-            await self._writes.patch(kinds.RAY_CLUSTER, cluster, change, self._caches.clusters)
+            await self._writer.patch(kinds.RAY_CLUSTER, cluster, change, self._caches.clusters)
             self._recorder.event(job, "Normal", "UpdatedRayCluster", f"Removed the workers of {view.name(cluster)}")
             return 0.0
         return step.wait
@@ -314,7 +314,7 @@ class JobReconciler:
             return 1.0
         kept = [finalizer for finalizer in held if finalizer != names.JOB_FINALIZER]
         try:
-            await self._writes.set_finalizers(kinds.RAY_JOB, job, kept, self._caches.jobs)
+            await self._writer.set_finalizers(kinds.RAY_JOB, job, kept, self._caches.jobs)
         except NotFound:
             pass
         return None
@@ -364,7 +364,7 @@ class JobReconciler:
         new["observedGeneration"] = view.generation(job)
         if status.same(held, new):
             return
-        await self._writes.write_status(kinds.RAY_JOB, job, new, self._clock.now(), self._caches.jobs, stamp="")
+        await self._writer.write_status(kinds.RAY_JOB, job, new, self._clock.now(), self._caches.jobs, stamp="")
 
     def _remembered(self, key: Key, job: Json) -> Memory:
         held = self._memory.get(key)

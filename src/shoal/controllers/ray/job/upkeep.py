@@ -13,17 +13,17 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster.belongings import service_change
 from shoal.controllers.ray.cluster.gang_marks import gang_of, mark
 from shoal.controllers.ray.job.dashboard import TERMINAL
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, key_of, owned_by
 from shoal.controllers.ray.pods import auth, submission
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Stranger, Writes, key_of, owned_by
 from shoal.errors import BadInput
 from shoal.kube.errors import ApiError
 from shoal.kube.events import Recorder
 
 
 class JobUpkeep:
-    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings) -> None:
-        self._writes, self._caches, self._recorder, self._settings = writes, caches, recorder, settings
+    def __init__(self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings) -> None:
+        self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
 
     async def service(self, job: Json, cluster: Json) -> None:
         """`<job>-head-svc` leads to the head of the current attempt."""
@@ -32,12 +32,12 @@ class JobUpkeep:
         wanted = services.job_head_service(job, cluster, self._settings)
         held = self._caches.services.get(key_of(wanted))
         if held is None:
-            if await self._writes.create(kinds.SERVICE, wanted, job, self._caches.services):
+            if await self._writer.create(kinds.SERVICE, wanted, job, self._caches.services):
                 self._recorder.event(job, "Normal", "CreatedService", f"Created Service {view.name(wanted)}")
             return
         change = service_change(held, wanted) if owned_by(held, job) else None
         if change is not None:
-            await self._writes.patch(kinds.SERVICE, held, change, self._caches.services)
+            await self._writer.patch(kinds.SERVICE, held, change, self._caches.services)
             self._recorder.event(
                 job, "Normal", "UpdatedService", f"Service {view.name(wanted)} leads to {view.name(cluster)}"
             )
@@ -52,7 +52,7 @@ class JobUpkeep:
             if not view.spec(job).get("clusterSelector"):
                 mark(wanted["spec"]["template"], gang_of(cluster, job))  # it uses the gang's room, so it counts there
             auth.name_secret(wanted["spec"]["template"]["metadata"], cluster, self._settings)
-            if await self._writes.create(kinds.JOB, wanted, job, self._caches.submitters):
+            if await self._writer.create(kinds.JOB, wanted, job, self._caches.submitters):
                 self._recorder.event(
                     job, "Normal", "CreatedRayJobSubmitter", f"Created submitter Job {view.name(wanted)}"
                 )

@@ -14,11 +14,11 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.controllers.ray import view
 from shoal.controllers.ray.caches import BY_OWNER, Caches
+from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, merge_patch, owned_by
 from shoal.controllers.ray.ray_kind import launcher, ray_status
 from shoal.controllers.ray.ray_kind.launcher import launcher_pod
 from shoal.controllers.ray.ray_kind.translation import LABEL, SUSPEND, Translation, translate
 from shoal.controllers.ray.settings import Settings
-from shoal.controllers.ray.writes import Stranger, Writes, merge_patch, owned_by
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError
 from shoal.kube.events import EventType, Recorder
@@ -30,8 +30,10 @@ COUNTS = "ray.k8s.io/worker-counts"
 
 
 class RayReconciler:
-    def __init__(self, writes: Writes, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock) -> None:
-        self._writes, self._caches, self._recorder = writes, caches, recorder
+    def __init__(
+        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    ) -> None:
+        self._writer, self._caches, self._recorder = writer, caches, recorder
         self._settings, self._clock = settings, clock
 
     async def reconcile(self, key: Key) -> float | None:
@@ -60,12 +62,12 @@ class RayReconciler:
             if translation.service_account:
                 await self._service_account(ray, translation.service_account)
         if cluster is None:
-            if await self._writes.create(kinds.RAY_CLUSTER, wanted, ray, self._caches.clusters):
+            if await self._writer.create(kinds.RAY_CLUSTER, wanted, ray, self._caches.clusters):
                 self._recorder.event(ray, "Normal", "CreatedRayCluster", f"Created RayCluster {view.name(wanted)}")
         else:
             change = child_change(cluster, wanted)
             if change is not None:
-                await self._writes.patch(kinds.RAY_CLUSTER, cluster, change, self._caches.clusters)
+                await self._writer.patch(kinds.RAY_CLUSTER, cluster, change, self._caches.clusters)
                 self._recorder.event(ray, "Normal", "UpdatedRayCluster", f"Updated RayCluster {view.name(cluster)}")
         await self._launch(ray, wanted, translation)
 
@@ -77,20 +79,19 @@ class RayReconciler:
         held = self._caches.launchers.by_index(BY_OWNER, view.uid(ray))
         for other in held:
             if view.name(other) != view.name(pod) and not view.deleting(other):
-                await self._writes.delete(kinds.POD, other, self._caches.launchers)
+                await self._writer.delete(kinds.POD, other, self._caches.launchers)
         if any(view.name(other) == view.name(pod) for other in held):
             return
-        if await self._writes.create(kinds.POD, pod, ray, self._caches.launchers):
+        if await self._writer.create(kinds.POD, pod, ray, self._caches.launchers):
             self._recorder.event(ray, "Normal", "CreatedLauncher", f"Created launcher {view.name(pod)}")
 
     async def _store_configuration(self, ray: Json, translation: Translation) -> None:
         wanted = launcher.config_map(ray, translation)
-        if await self._writes.create(kinds.CONFIG_MAP, wanted, ray):
+        if await self._writer.create(kinds.CONFIG_MAP, wanted, ray):
             return
-        held = await self._writes.client.get(kinds.CONFIG_MAP, view.name(wanted), view.namespace(wanted))
+        held = await self._writer.client.get(kinds.CONFIG_MAP, view.name(wanted), view.namespace(wanted))
         if held.get("data") != wanted["data"]:
-            change = {"data": wanted["data"]}
-            await self._writes.client.patch(kinds.CONFIG_MAP, view.name(wanted), view.namespace(wanted), change)
+            await self._writer.patch(kinds.CONFIG_MAP, held, {"data": wanted["data"]})
 
     async def _service_account(self, ray: Json, name: str) -> None:
         """The old launcher made the account that its configuration named; someone else's is used as it is."""
@@ -105,7 +106,7 @@ class RayReconciler:
             },
         }
         try:
-            await self._writes.create(kinds.SERVICE_ACCOUNT, account, ray)
+            await self._writer.create(kinds.SERVICE_ACCOUNT, account, ray)
         except Stranger:
             return
 
@@ -148,7 +149,7 @@ class RayReconciler:
         if ray_status.same(old, new):
             return
         new["lastReconcileTime"] = seconds_text(self._clock.now())
-        await self._writes.replace_status(kinds.RAY, ray, new, self._caches.rays)
+        await self._writer.replace_status(kinds.RAY, ray, new, self._caches.rays)
         told = {one["type"] for one in old.get("conditions") or [] if one["status"] == "True"}
         for one in new["conditions"]:
             if one["status"] == "True" and one["type"] not in told:

@@ -1,7 +1,7 @@
-"""The few writes that the reconcilers share: create once, delete this very object, change a status.
+"""Writes of what belongs to a Ray object: create once for its owner, delete this very object, change a status.
 
-Every answer goes into the cache at once, so that the next look sees our own write (never a second pod for one
-place). An object of the wanted name that belongs to someone else is left alone and reported.
+A `kube` Writer underneath. Every answer goes into the cache at once, so that the next look sees our own write (never a
+second pod for one place). An object of the wanted name that belongs to another owner is left alone and reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from shoal.controllers.ray import view
 from shoal.errors import ShoalError
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
-from shoal.kube.errors import AlreadyExists, Conflict, NotFound
+from shoal.kube.errors import AlreadyExists
+from shoal.kube.writes import Writer, Writes
 
 
 class Stranger(ShoalError):
@@ -31,14 +32,18 @@ def key_of(thing: Json) -> Key:
     return Key(view.namespace(thing), view.name(thing))
 
 
-class Writes:
-    def __init__(self, client: Client) -> None:
-        self.client = client
+class OwnedWriter:
+    """One reconciler's writes. A write that fails is not repeated here: the reconciler comes back to it."""
+
+    def __init__(self, writes: Writes, owner: str) -> None:
+        self.client: Client = writes.client
+        """For reading."""
+        self._writer: Writer = writes.writer(owner, attempts=1)
 
     async def create(self, kind: Kind, body: Json, owner: Json, cache: Cache[Any] | None = None) -> bool:
-        """Create; False when it was there already as ours. Raises Stranger when it is someone else's."""
+        """Create; False when it was there already as ours. Raises Stranger when it belongs to another owner."""
         try:
-            created = await self.client.create(kind, body, view.namespace(body))
+            created = await self._writer.create(kind, body)
         except AlreadyExists:
             found = await self.client.get(kind, view.name(body), view.namespace(body))
             if not owned_by(found, owner):
@@ -55,56 +60,42 @@ class Writes:
 
     async def delete(self, kind: Kind, thing: Json, cache: Cache[Any] | None = None) -> bool:
         """Delete this very object (by UID); False when it was gone already."""
-        try:
-            answer = await self.client.delete(
-                kind, view.name(thing), view.namespace(thing), uid=view.uid(thing), propagation="Background"
-            )
-        except (NotFound, Conflict):  # gone, or another object has the name now
-            if cache is not None:
-                cache.note_delete(thing)
-            return False
+        answer = await self._writer.end(kind, thing)
         if cache is not None:
-            if answer.get("kind") != "Status" and view.deleting(answer):
+            if answer is not None and answer.get("kind") != "Status" and view.deleting(answer):
                 cache.note_write(answer)
             else:
                 cache.note_delete(thing)
-        return True
+        return answer is not None
 
     async def replace_status(self, kind: Kind, thing: Json, status: Json, cache: Cache[Any]) -> None:
         """Write the whole status as it is. A merge patch would lose members that are null inside a list."""
-        body = {**thing, "status": status}
-        written = await self.client.update(kind, body, view.name(thing), view.namespace(thing), subresource="status")
-        cache.note_write(written)
+        cache.note_write(await self._writer.update(kind, thing, {**thing, "status": status}, subresource="status"))
 
     async def write_status(
         self, kind: Kind, thing: Json, status: Json, now: int, cache: Cache[Any], stamp: str = "lastUpdateTime"
     ) -> None:
-        """Replace what differs in the status, on the condition that nobody changed the object since we looked."""
+        """Replace what differs in the status, on the condition that the object is as we saw it."""
         old = thing.get("status") or {}
         changes: Json = {key: value for key, value in status.items() if old.get(key) != value}
         changes.update({key: None for key in old if key not in status})
         if stamp:
             changes[stamp] = seconds_text(now)
-        patch = {
-            "metadata": {"resourceVersion": view.metadata(thing).get("resourceVersion")},
-            "status": merge_patch(old, changes),
-        }
-        written = await self.client.patch(kind, view.name(thing), view.namespace(thing), patch, subresource="status")
-        cache.note_write(written)
+        change = {"status": merge_patch(old, changes)}
+        cache.note_write(await self._writer.patch(kind, thing, change, subresource="status"))
 
-    async def patch(self, kind: Kind, thing: Json, change: Json, cache: Cache[Any]) -> Json:
+    async def patch(self, kind: Kind, thing: Json, change: Json, cache: Cache[Any] | None = None) -> Json:
         """A merge patch of this very object."""
-        change.setdefault("metadata", {})["uid"] = view.uid(thing)
-        written = await self.client.patch(kind, view.name(thing), view.namespace(thing), change)
-        cache.note_write(written)
+        written = await self._writer.patch(kind, thing, change, unchanged=False)
+        if cache is not None:
+            cache.note_write(written)
         return dict(written)
 
     async def set_finalizers(self, kind: Kind, thing: Json, finalizers: list[str], cache: Cache[Any]) -> Json:
-        """Replace the list, on the condition that nobody changed it since we looked."""
-        version = view.metadata(thing).get("resourceVersion")
-        return await self.patch(
-            kind, thing, {"metadata": {"resourceVersion": version, "finalizers": finalizers}}, cache
-        )
+        """Replace the list, on the condition that the object is as we saw it."""
+        written = await self._writer.patch(kind, thing, {"metadata": {"finalizers": finalizers}})
+        cache.note_write(written)
+        return dict(written)
 
 
 def merge_patch(old: Json, changes: Json) -> Json:
