@@ -22,6 +22,7 @@ from worlds import NOW, World, cluster, one_line, queues, quota_tree
 from shoal.engine.model import Gang, PodSet
 from shoal.engine.nodes.fit import Placement, place
 from shoal.engine.nodes.room import Room
+from shoal.kube.runtime import spare_collector
 
 
 def main() -> None:
@@ -99,9 +100,7 @@ def change(world: str, size: int, nodes: int, changes: int) -> float:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     report(f"{name}: build and first plan", cost, base, limit=20.0)
     print(f"    resident memory {memory:.2f} GiB (limit 2 GiB, of this whole process)")
-    gc.collect()
-    gc.freeze()  # this and the next as the controllers do once they have seen everything
-    gc.set_threshold(50_000, 50, 1000)
+    spare_collector()  # as the controllers do once they have seen everything
     report(f"{name}: nothing changed", min(cpu(lambda: engine.plan(NOW)) for _ in range(50)), base, limit=0.001)
     random.Random(1).shuffle(running)
     started = cycles = 0

@@ -22,7 +22,8 @@ from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
 from shoal.errors import BadInput
 from shoal.kube.client import Client
-from shoal.kube.health import HealthServer
+from shoal.kube.health import HealthServer, cache_samples
+from shoal.kube.runtime import spare_collector
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
@@ -165,6 +166,9 @@ def _parts(
 
         leading: list[PlanningLoop] = []
         health.add_families(lambda: [family for one in leading for family in one.metrics.collect()])
+        health.add_metrics(
+            lambda: [sample for one in leading for cache in one.caches.all for sample in cache_samples(cache)]
+        )
         planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
         async def run_gangs(client: Client) -> None:
@@ -173,9 +177,11 @@ def _parts(
                 appwrapper.AppWrapperController(leading[0], settings)
             if "queues" in names:
                 queues.QueueController(leading[0], of_queues)
+            sparing = asyncio.create_task(_spare_collector_after(leading[0].ready))
             try:
                 await leading[0].run()
             finally:
+                sparing.cancel()
                 leading.clear()
 
         parts["gangs"] = run_gangs
@@ -192,6 +198,11 @@ def _parts(
 
         parts["ray"] = run_ray
     return parts
+
+
+async def _spare_collector_after(ready: asyncio.Event) -> None:
+    await ready.wait()
+    spare_collector()
 
 
 async def _run(

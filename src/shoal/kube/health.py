@@ -12,7 +12,6 @@ from typing import Any
 from aiohttp import web
 
 from shoal.kube.cache import Cache
-from shoal.kube.runtime import Controller
 from shoal.kube.writes import Writes
 
 Check = Callable[[], str | None]
@@ -33,18 +32,8 @@ class HealthServer:
         """Not ready while this check names a trouble."""
         self._checks[name] = check
 
-    def watch_cache(self, cache: Cache[Any]) -> None:
-        """Ready only when it has loaded and is being kept up to date; counted in the metrics."""
-        self.require(f"cache {cache.kind.resource}", lambda: cache_trouble(cache))
-        self._sources.append(lambda: _cache_samples(cache))
-
-    def watch_controller(self, controller: Controller[Any]) -> None:
-        self._sources.append(lambda: _controller_samples(controller))
-
-    def watch_writes(self, writes: Writes) -> None:
-        self._sources.append(lambda: _write_samples(writes))
-
     def add_metrics(self, source: Callable[[], Iterable[Sample]]) -> None:
+        """Counters and gauges, read at each scrape."""
         self._sources.append(source)
 
     def add_families(self, source: Callable[[], Iterable[Any]]) -> None:
@@ -121,13 +110,7 @@ class _Collector:
             yield from more()
 
 
-def cache_trouble(cache: Cache[Any]) -> str | None:
-    if cache.trouble is not None:
-        return cache.trouble.message
-    return None if cache.synced.is_set() else "not loaded yet"
-
-
-def _cache_samples(cache: Cache[Any]) -> Iterator[Sample]:
+def cache_samples(cache: Cache[Any]) -> Iterator[Sample]:
     labels, counts = {"kind": cache.kind.resource}, cache.feed.counts
     yield "shoal_cache_objects", "Objects held.", labels, float(len(cache))
     yield "shoal_cache_undecodable_objects", "Objects that cannot be read.", labels, float(len(cache.undecodable))
@@ -138,14 +121,7 @@ def _cache_samples(cache: Cache[Any]) -> Iterator[Sample]:
     yield "shoal_cache_repairs_total", "Differences found by comparison.", labels, float(counts.repairs)
 
 
-def _controller_samples(controller: Controller[Any]) -> Iterator[Sample]:
-    labels = {"controller": controller.name}
-    yield "shoal_reconciles_total", "Keys worked on.", labels, float(controller.counts.reconciled)
-    yield "shoal_reconcile_errors_total", "Keys that failed.", labels, float(controller.counts.failed)
-    yield "shoal_queue_length", "Keys that are ready and wait.", labels, float(len(controller.queue))
-
-
-def _write_samples(writes: Writes) -> Iterator[Sample]:
+def write_samples(writes: Writes) -> Iterator[Sample]:
     counts = writes.counts
     yield "shoal_writes_sent_total", "Writes sent.", {}, float(counts.sent)
     yield "shoal_writes_spared_total", "Writes not sent because they would change nothing.", {}, float(counts.spared)

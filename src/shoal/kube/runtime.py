@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 def spare_collector() -> None:
     """Call once after the first lists: what is held then lives long, and looking through it again and again costs most
-    of the time of decoding."""
+    of the time of decoding. What comes later is looked through when it has grown by a tenth of a million objects."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 50, 1000)
+    gc.set_threshold(10_000, 10, 10)
 
 
 class WorkQueue(Generic[K]):

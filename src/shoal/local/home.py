@@ -21,10 +21,6 @@ DEFAULT_NODE = "node-0"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
 
 
-class NotRunning(ShoalError):
-    """No cluster of that name runs on this machine."""
-
-
 class Home:
     """The directory of one cluster."""
 

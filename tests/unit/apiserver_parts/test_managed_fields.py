@@ -298,12 +298,6 @@ def test_what_cannot_be_applied(config, message):
     assert refusal.value.code == 400
 
 
-def test_manager_names():
-    assert managed_fields.manager_name("given", "kubectl/v1.32") == "given"
-    assert managed_fields.manager_name("", "kubectl/v1.32 (linux)") == "kubectl"
-    assert managed_fields.manager_name("", "") == "unknown"
-
-
 specs = st.fixed_dictionaries(
     {},
     optional={

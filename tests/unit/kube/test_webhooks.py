@@ -23,8 +23,7 @@ from shoal.kube.certificates import Pair, Rotation, make_authority, make_leaf, r
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import FeedSettings
-from shoal.kube.health import HealthServer
-from shoal.kube.runtime import Controller
+from shoal.kube.health import HealthServer, cache_samples, write_samples
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
 from shoal.kube.webhooks import AdmissionRequest, Verdict, WebhookServer, json_patch
 from shoal.kube.writes import Writes
@@ -230,13 +229,16 @@ async def test_readiness_names_what_is_missing_and_metrics_count(
     server.refusals["api/v1/configmaps"] = (403, "Forbidden", "no")
     cache: Cache[Any] = Cache(client, CONFIG_MAP, clock=clock)
     health = HealthServer()
-    health.watch_cache(cache)
 
-    async def nothing(key: str) -> None:
-        return None
+    def trouble() -> str | None:
+        if cache.trouble is not None:
+            return cache.trouble.message
+        return None if cache.synced.is_set() else "not loaded yet"
 
-    health.watch_controller(Controller("gangs", nothing, clock=clock))
-    health.watch_writes(Writes(client, clock=clock))
+    health.require("cache configmaps", trouble)
+    health.add_metrics(lambda: cache_samples(cache))
+    writes = Writes(client, clock=clock)
+    health.add_metrics(lambda: write_samples(writes))
     port = await health.start(port=0)
 
     async def get(path: str) -> tuple[int, str]:
@@ -255,5 +257,5 @@ async def test_readiness_names_what_is_missing_and_metrics_count(
     status, text = await get("/metrics")
     assert status == 200
     assert 'shoal_cache_lists_total{kind="configmaps"} 1.0' in text
-    assert 'shoal_queue_length{controller="gangs"} 0.0' in text
+    assert "shoal_writes_sent_total 0.0" in text
     await health.stop()

@@ -13,7 +13,6 @@ from shoal.controllers.planning.settings import PlanningSettings
 from shoal.engine import Settings as EngineSettings
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
-MCAD_SENDER = "before [backoff] - Rejoining"
 
 
 class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):

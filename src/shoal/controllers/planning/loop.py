@@ -64,6 +64,8 @@ class PlanningLoop:
         self.turn = 0
         """Counts what the engine was told."""
         self._plans = 0
+        self.ready = asyncio.Event()
+        """Set after the first plan, which is made when everything was read."""
         self._changed = asyncio.Event()
         self._wake: asyncio.Task[None] | None = None
         self._warned: frozenset[str] = frozenset()
@@ -83,6 +85,7 @@ class PlanningLoop:
                     source.subscribe()
                 self.cluster.subscribe()
                 self.plan()
+                self.ready.set()
                 tasks.create_task(self.desk.run())
                 tasks.create_task(self._plan_on_change())
         finally:

@@ -41,10 +41,9 @@ class Problem(msgspec.Struct, frozen=True):
 class Rules:
     """All rules of one schema, ready to run."""
 
-    def __init__(self, root: _Node, problems: list[Problem], transitions: bool) -> None:
+    def __init__(self, root: _Node, problems: list[Problem]) -> None:
         self._root = root
         self.problems = problems
-        self.has_transitions = transitions
 
     def check(self, obj: Json, old: Json | None) -> list[InvalidField]:
         """Run every rule that applies. A value that did not change since `old` is judged by transition rules only."""
@@ -64,9 +63,8 @@ def compile_rules(schema: Json) -> Rules | None:
     if not _has_rules(schema):
         return None
     problems: list[Problem] = []
-    found: list[bool] = []
-    root = _compile(schema, "", problems, found, root=True)
-    return Rules(root or _nothing, problems, any(found))
+    root = _compile(schema, "", problems, root=True)
+    return Rules(root or _nothing, problems)
 
 
 def _has_rules(schema: Json) -> bool:
@@ -87,30 +85,25 @@ def _nothing(value: Any, old: Any, path: Path, errors: list[InvalidField], budge
 # --- the walk
 
 
-def _compile(schema: Json, where: str, problems: list[Problem], transitions: list[bool], *, root: bool) -> _Node | None:
+def _compile(schema: Json, where: str, problems: list[Problem], *, root: bool) -> _Node | None:
     here = f"{where}.x-kubernetes-validations" if where else "x-kubernetes-validations"
     rules = [
         rule
         for index, written in enumerate(schema.get("x-kubernetes-validations") or ())
         if (rule := _Rule.compiled(written, f"{here}[{index}]", problems)) is not None
     ]
-    transitions += [rule.uses_old for rule in rules]
     adapt = adapter(schema, root=root) if rules else None
     members = {
         name: node
         for name, child in (schema.get("properties") or {}).items()
-        if (node := _compile(child, _join(where, f"properties[{name}]"), problems, transitions, root=False)) is not None
+        if (node := _compile(child, _join(where, f"properties[{name}]"), problems, root=False)) is not None
     }
     rest = schema.get("additionalProperties")
     others = (
-        _compile(rest, _join(where, "additionalProperties"), problems, transitions, root=False)
-        if isinstance(rest, dict)
-        else None
+        _compile(rest, _join(where, "additionalProperties"), problems, root=False) if isinstance(rest, dict) else None
     )
     items = schema.get("items")
-    each = (
-        _compile(items, _join(where, "items"), problems, transitions, root=False) if isinstance(items, dict) else None
-    )
+    each = _compile(items, _join(where, "items"), problems, root=False) if isinstance(items, dict) else None
     if not rules and not members and others is None and each is None:
         return None
     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())

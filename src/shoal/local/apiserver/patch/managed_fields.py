@@ -21,17 +21,10 @@ from shoal.local.apiserver.primitives.values import clone
 Json = dict[str, Any]
 
 MOST_UPDATERS = 10  # as Kubernetes: older update entries are folded into one
-LONGEST_MANAGER = 128
 _ANCIENT = "ancient-changes"
 _BEFORE_APPLY = "before-first-apply"
 _UNOWNED = frozenset(("name", "namespace", "uid", "creationTimestamp", "selfLink", "resourceVersion", "generation",
                       "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"))  # fmt: skip
-
-
-def manager_name(field_manager: str, user_agent: str) -> str:
-    """The name a write is recorded under: the one it gives, else the first word of its user agent."""
-    name = field_manager or user_agent.partition("/")[0] or "unknown"
-    return name[:LONGEST_MANAGER]
 
 
 # --- updates

@@ -71,10 +71,6 @@ def type_of(kind: Kind) -> str | None:
     return name if package and name in _table()["types"] else None
 
 
-def all_types() -> list[str]:
-    return list(_table()["types"])
-
-
 @cache
 def wire(type_name: str) -> dict[str, TypeField]:
     """Fields as they lie in protobuf: inlined types are one field."""

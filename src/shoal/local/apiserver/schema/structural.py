@@ -95,10 +95,6 @@ class Structural:
             errors += self.rules.check(obj, old)
         return errors
 
-    @property
-    def has_transition_rules(self) -> bool:
-        return self.rules is not None and self.rules.has_transitions
-
 
 _compiled: OrderedDict[bytes, Structural] = OrderedDict()
 _MOST_COMPILED = 64

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 HEAD_WEIGHT, WORKER_WEIGHT = 2, 1
 
@@ -53,11 +51,3 @@ class StartGate:
             if not turn.done():
                 self._used += wanted
                 turn.set_result(None)
-
-    @asynccontextmanager
-    async def passing(self, weight: int) -> AsyncIterator[None]:
-        await self.enter(weight)
-        try:
-            yield
-        finally:
-            self.leave(weight)

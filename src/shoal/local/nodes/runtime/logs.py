@@ -175,8 +175,3 @@ class _Tail:
         while self._file is not None and (part := os.read(self._file, 1 << 20)):
             parts.append(part)
         return b"".join(parts)
-
-
-async def drained(chunks: AsyncIterator[bytes]) -> bytes:
-    """All of a log at once."""
-    return b"".join([chunk async for chunk in chunks])
