@@ -4,7 +4,8 @@ Each kit takes your class (or its path, `package.module:object`) and returns sen
 Use it in your own tests, or as `python -m shoal.contracts policy package.module:object`. Nothing of Shoal imports this.
 """
 
+from shoal.contracts.check import missing_from_check
 from shoal.contracts.job import missing_from_job
 from shoal.contracts.policy import missing_from_policy
 
-__all__ = ["missing_from_job", "missing_from_policy"]
+__all__ = ["missing_from_check", "missing_from_job", "missing_from_policy"]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from shoal.contracts import missing_from_job, missing_from_policy
+from shoal.contracts import missing_from_check, missing_from_job, missing_from_policy
 
 USAGE = """usage: python -m shoal.contracts policy package.module:object
-       python -m shoal.contracts job package.module:object EXAMPLE.yaml"""
+       python -m shoal.contracts job package.module:object EXAMPLE.yaml
+       python -m shoal.contracts check package.module:object EXAMPLE.yaml"""
 
 
 def main(arguments: list[str]) -> int:
@@ -20,10 +21,12 @@ def main(arguments: list[str]) -> int:
             missing = missing_from_policy(path)
         case ["job", path, file]:
             missing = missing_from_job(path, yaml.safe_load(Path(file).read_text()))
+        case ["check", path, file]:
+            missing = missing_from_check(path, yaml.safe_load(Path(file).read_text()))
         case _:
             print(USAGE, file=sys.stderr)
             return 2
-    what = {"policy": "a policy", "job": "a kind of job"}[arguments[0]]
+    what = {"policy": "a policy", "job": "a kind of job", "check": "an admission check"}[arguments[0]]
     for sentence in missing:
         print(f"{path}: {sentence}")
     if not missing:

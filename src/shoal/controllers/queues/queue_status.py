@@ -14,7 +14,7 @@ from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.quantity import amount, show
 from shoal.controllers.queues import words
-from shoal.controllers.queues.checks import rules_of
+from shoal.controllers.queues.checks import BY_CONTROLLER, rules_of
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.facts import check_problems
@@ -59,6 +59,11 @@ class QueueStatus:
 
     def _check(self, draft: Draft) -> None:
         spec = draft.obj.get("spec") or {}
+        if (ours := BY_CONTROLLER.get(str(spec.get("controllerName")))) is not None:
+            problem = ours.problem(draft.obj)
+            state = ("Active", "The admission check is active") if not problem else ("BadParametersRef", problem)
+            draft.put("Active", not problem, *state)
+            return
         if spec.get("controllerName") != words.PROVISIONING_CHECK:
             return
         if config_of(draft.obj, self._caches) is not None:

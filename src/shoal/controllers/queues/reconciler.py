@@ -16,6 +16,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.queues import multikueue, ownership, requests, steps, words
 from shoal.controllers.queues.caches import annotation, controller_of, label, prebuilt_name
+from shoal.controllers.queues.checks.answered import AnsweredChecks
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.facts import Facts
@@ -62,6 +63,7 @@ class Reconciler:
         self._incomplete = incomplete
         self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict)
         self._provisioning = Provisioning(context)
+        self._answered = AnsweredChecks(context)
         self.warnings = Warnings(context)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -99,7 +101,8 @@ class Reconciler:
         wake = self._machine.advance(draft, self._situation(workload, found))
         workload = await self._context.store(draft)
         workload = await self._provisioning.look(workload)
-        later = [wake, self._provisioning.next_look(workload)]
+        workload, again = await self._answered.look(workload)
+        later = [wake, again, self._provisioning.next_look(workload)]
         if found is not None:
             later.append(await self._start_or_stop(workload, *found))
         return min((one for one in later if one is not None), default=None)

@@ -85,7 +85,7 @@ class Desk:
     def __init__(self, client: Client, clock: Clock, planning: PlanningView) -> None:
         self._planning = planning
         self._clock = clock
-        self._readers = Readers(client)
+        self._readers = Readers(client, lambda: [cache.kind for cache in planning.watched()])
         self._writer = Writes(client, clock=clock).writer("questions")
         self.cache: Cache[Json] = Cache(client, kinds.QUESTION, clock=clock, report=lambda trouble: None)
         self._queue: Controller[Key] = Controller("questions", self.reconcile, workers=4, clock=clock)

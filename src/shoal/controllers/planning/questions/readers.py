@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
@@ -79,8 +79,10 @@ def _stamps(configuration: Json) -> bool:
 
 
 class Readers:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, watched: Callable[[], Iterable[Kind]] = lambda: ()) -> None:
+        """`watched`: further kinds of gangs, such as kinds of jobs that other packages bring."""
         self._client = client
+        self._watched = watched
 
     async def readable(self, asker: Creator | None, namespace: str, keys: Iterable[str]) -> frozenset[str]:
         """Of these gangs, called as people know them, those that the asker may know by name."""
@@ -88,12 +90,13 @@ class Readers:
         own = {key for key in found if namespace_of(key) == namespace}
         if asker is None:
             return frozenset(own)
-        wanted = {(kind, namespace_of(key)): key for key in found if (kind := _NAMED.get(key.partition("/")[0]))}
+        named = {**{one.kind: one for one in self._watched()}, **_NAMED}
+        wanted = {(kind, namespace_of(key)): key for key in found if (kind := named.get(key.partition("/")[0]))}
         asked = list(wanted)
         answers = await asyncio.gather(*(self.may_read(asker, kind, where) for kind, where in asked))
         allowed = {one for one, may in zip(asked, answers, strict=True) if may}
         return frozenset(
-            key for key in found if (_NAMED.get(key.partition("/")[0]), namespace_of(key)) in allowed or key in own
+            key for key in found if (named.get(key.partition("/")[0]), namespace_of(key)) in allowed or key in own
         )
 
     async def may_read(self, asker: Creator, kind: Kind, namespace: str) -> bool:

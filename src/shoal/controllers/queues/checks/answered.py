@@ -1,0 +1,75 @@
+"""Asks the checks that are answered here, and writes what they say into the Workload's entries of theirs.
+
+Called by the reconciler with a Workload as stored. Writes only entries of checks that are ours.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.queues import words
+from shoal.controllers.queues.checks import BY_CONTROLLER
+from shoal.controllers.queues.checks.base import STATES, AdmissionCheck, Answer
+from shoal.controllers.queues.context import QueueContext
+from shoal.controllers.queues.draft import Draft
+
+log = logging.getLogger(__name__)
+ASK_AGAIN = 60.0
+"""Seconds after which a check that failed is asked again."""
+
+
+class AnsweredChecks:
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+
+    async def look(self, workload: Json) -> tuple[Json, float | None]:
+        """The Workload with what its checks say, and the seconds until one of them wants to be asked again."""
+        if not BY_CONTROLLER:
+            return workload, None
+        draft = Draft(workload, self._context.clock.now())
+        if draft.is_true("Finished") or draft.is_true("Evicted") or not draft.is_true("QuotaReserved"):
+            return workload, None
+        later: list[float] = []
+        for entry in draft.get("admissionChecks") or ():
+            found = self._context.caches.get(kinds.ADMISSION_CHECK, str(entry["name"]))
+            check = BY_CONTROLLER.get(str(((found or {}).get("spec") or {}).get("controllerName")))
+            if found is None or check is None or entry.get("state") not in ("Pending", "Ready", ""):
+                continue
+            given = _asked(check, workload, found, draft.now)
+            if given.look_again is not None:
+                later.append(given.look_again)
+            write(draft, entry, given)
+        stored = await self._context.store(draft) if draft.change else workload
+        return stored, min(later, default=None)
+
+
+def _asked(check: AdmissionCheck, workload: Json, found: Json, now: int) -> Answer:
+    """A check that fails holds up its own gangs, and says so; nothing else."""
+    try:
+        if problem := check.problem(found):
+            return Answer(state="Pending", message=problem)
+        given = check.answer(workload, found, now)
+        if given.state in STATES:
+            return given
+        error: object = f"{given.state!r} is none of {', '.join(STATES)}"
+    except Exception as raised:  # code of another package: whatever it raises is its answer
+        log.exception("admission check %s failed", check.controller_name)
+        error = raised
+    return Answer(state="Pending", message=f"the admission check failed: {error}", look_again=ASK_AGAIN)
+
+
+def write(draft: Draft, entry: Json, given: Answer) -> None:
+    """The time changes only with the state."""
+    before, message = str(entry.get("state") or ""), words.bounded(given.message)
+    if before == given.state and str(entry.get("message") or "") == message:
+        return
+    made = {**entry, "message": message, "state": given.state}
+    if before != given.state:
+        made["lastTransitionTime"] = draft.moment(entry)
+        said = f"Admission check {entry['name']} updated state from {before} to {given.state}"
+        draft.tell("Normal", "AdmissionCheckUpdated", f"{said} with message: {message}" if message else said)
+    draft.set(
+        "admissionChecks", [made if one["name"] == entry["name"] else one for one in draft.get("admissionChecks")]
+    )
