@@ -68,8 +68,9 @@ class Metrics:
         """What prometheus_client calls on a scrape."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        text = "What the pods of admitted gangs request. cpu in milli."
-        gauge = GaugeMetricFamily("shoal_used", text, labels=["resource"])
+        gauge = GaugeMetricFamily(
+            "shoal_used", "What the pods of admitted gangs request. cpu in milli.", labels=["resource"]
+        )
         for resource, amount in sorted(self._used().items()):
             gauge.add_metric([resource], amount)
         yield gauge

@@ -31,8 +31,11 @@ class PlanningMetrics:
 
         waiting = self._engine.waiting
         yield GaugeMetricFamily("shoal_appwrappers_waiting", "AppWrappers in the queue.", value=waiting)
-        text = "Room kept for pods of admitted gangs that do not exist yet. cpu in milli."
-        reserved = GaugeMetricFamily("shoal_reserved", text, labels=["resource"])
+        reserved = GaugeMetricFamily(
+            "shoal_reserved",
+            "Room kept for pods of admitted gangs that do not exist yet. cpu in milli.",
+            labels=["resource"],
+        )
         for resource, amount in sorted(self._engine.reserved.items()):
             reserved.add_metric([resource], amount)
         yield reserved
