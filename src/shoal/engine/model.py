@@ -116,6 +116,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     seats: dict[str, Seat] = {}
     """Quota tree name to seat. Depends on history, therefore stored."""
     assignment: tuple[PodSetAssignment, ...] = ()
+    gone: dict[str, int] = {}
+    """Pod set name to number of its pods that are gone for good: nothing makes them again, and no room is kept."""
     stopping_for: str = ""
     """UID of the gang this one was stopped for. Stays until it starts again: that gang keeps its claim so long. On a
     gang that is `reserved`: it is to leave, and holds its quota until that is stored."""

@@ -58,8 +58,7 @@ async def test_f032_a_job_that_failed_for_good_holds_nothing(quiet: Cluster) -> 
 
 
 def waits_for_lost_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Intake, "note_gone", lambda self, wrapper, index, name: None)
-    monkeypatch.setattr(Intake, "is_noted", lambda self, uid, name: True)
+    monkeypatch.setattr(Intake, "is_gone", lambda self, uid, pod: True)
     impatient(monkeypatch)
 
 
@@ -107,7 +106,7 @@ def test_what_can_have_no_pod_any_more(kind: str, status: Json, expected: bool) 
 
 
 def waits_for_finalizers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Intake, "mark_idle", lambda self, wrapper, idle: None)
+    monkeypatch.setattr(Intake, "_mark_idle", lambda self, wrapper, idle: None)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 

@@ -236,7 +236,7 @@ def believes_a_lost_answer_means_not_done(monkeypatch: pytest.MonkeyPatch) -> No
             return await original(self, kind, wrapper, admit)
         except Unknown:
             self.context.decisions.withdraw(admit.gang)
-            self.context.intake.tell(wrapper)
+            self.context.intake.update(wrapper)
             return 60.0
 
     monkeypatch.setattr(Reconciler, "_admit", hasty)

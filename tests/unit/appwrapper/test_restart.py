@@ -55,14 +55,14 @@ async def test_f040_a_restart_changes_nothing(quiet: Cluster) -> None:
 
 
 def forgets_to_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Intake, "mark_clean", lambda self, wrapper: None)
-    original = Intake.tell
+    monkeypatch.setattr(Intake, "_mark_clean", lambda self, wrapper: None)
+    original = Intake.update
 
     def only_admissions(self: Intake, wrapper: Any) -> None:
         if not (wrapper.status.state == "Pending" and not wrapper.status.can_run and wrapper.status.admission):
             original(self, wrapper)
 
-    monkeypatch.setattr(Intake, "tell", only_admissions)
+    monkeypatch.setattr(Intake, "update", only_admissions)
 
 
 @proven(without=forgets_to_release)

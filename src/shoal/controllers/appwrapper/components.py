@@ -25,6 +25,14 @@ from shoal.controllers.appwrapper.messages import Messages
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.caches import Followed
 from shoal.controllers.planning.node_health import flagged
+from shoal.controllers.planning.observations import (
+    CalledOff,
+    EvictionStored,
+    NotStored,
+    ObjectsRemain,
+    Outdated,
+    WriteUnknown,
+)
 from shoal.errors import BadInput
 from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
 
@@ -84,13 +92,12 @@ class Components:
             creator = context.facts.creator(wrapper)
             return await self._start(kind, wrapper, Admission(by=creator.user if creator else ""))
         told = context.planning.engine.gang(key)
-        if context.decisions.is_overtaken(key, uid):
-            context.decisions.call_off(key)
-            context.intake.tell(wrapper)
-            context.intake.look_at_admitted()
+        overtaken = context.decisions.is_overtaken(key, uid)
+        if overtaken:
+            context.note(CalledOff, wrapper)
         elif told is not None and told.state in ("held", "stopping"):
-            context.intake.tell(wrapper)
-        admit = context.decisions.admit(key, uid)
+            context.note(Outdated, wrapper)
+        admit = context.decisions.admit(key, uid) if not overtaken else None
         if admit is not None:
             if context.decisions.is_clearing(key, uid, context.clock.now(), quota=bool(context.planning.engine.trees)):
                 return RETRY  # who makes way wakes us
@@ -118,13 +125,11 @@ class Components:
             status = msgspec.structs.replace(phases.resuming(wrapper.status, now), admission=admissions.write(numbered))
             await self._store(kind, wrapper, status)
         except (Conflict, NotFound):
-            fresh = await context.store.refreshed(kind, wrapper)
-            context.decisions.withdraw(gang_key(wrapper))
-            if fresh is not None:
-                context.intake.tell(fresh)
+            await context.store.refreshed(kind, wrapper)
+            context.note(NotStored, wrapper)
             return 0.0
         except (Unknown, ServerError):
-            context.decisions.doubt(gang_key(wrapper))
+            context.note(WriteUnknown, wrapper)
             raise
         return 0.0
 
@@ -172,7 +177,7 @@ class Components:
         if preempt is not None:
             again = await self._to_suspending(kind, wrapper, "Preempted")
             context.metrics.preempted(preempt.cause)
-            context.intake.look_at_admitted()
+            context.note(EvictionStored, wrapper)
             return again
         found, failed = await self._deployed(wrapper)
         wanted = len(wrapper.spec.components or ())
@@ -393,7 +398,7 @@ class Components:
         for fact in late:
             await context.objects.end_by_force(fact.namespace, fact.name, fact.uid)
         if not gone and wrapper.status.phase != "Resetting":  # what is reset keeps all it was given
-            context.intake.note_left_behind(wrapper)
+            context.note(ObjectsRemain, wrapper)
         return LOOK_AGAIN if gone else RETRY / 10
 
     async def _store(self, kind: Kind, wrapper: AppWrapper, status: AppWrapperStatus) -> AppWrapper:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,9 +15,11 @@ from shoal.controllers.appwrapper.intake import Intake
 from shoal.controllers.appwrapper.metrics import Metrics
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
+from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.loop import PlanningLoop
+from shoal.controllers.planning.observations import Observation, Observations
 from shoal.controllers.planning.words import printable
 from shoal.kube.clock import Clock
 from shoal.kube.events import Recorder
@@ -37,6 +39,8 @@ class WrapperContext(msgspec.Struct, frozen=True, kw_only=True):
     objects: Objects
     recorder: Recorder
     metrics: Metrics
+    observations: Observations
+    """What reconcilers learn, for the planning loop."""
 
     @property
     def shared(self) -> SharedCaches:
@@ -47,6 +51,10 @@ class WrapperContext(msgspec.Struct, frozen=True, kw_only=True):
     def decisions(self) -> Decisions:
         """What is decided and not stored yet."""
         return self.planning.decisions
+
+    def note(self, kind: type[Observation], wrapper: AppWrapper, **learnt: Any) -> None:
+        """Learnt of this AppWrapper."""
+        self.observations.note(kind(gang=gang_key(wrapper), uid=wrapper.metadata.uid, **learnt))
 
     def tell_people(self, wrapper: AppWrapper, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         if self.settings.events:

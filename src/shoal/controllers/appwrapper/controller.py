@@ -30,6 +30,7 @@ from shoal.controllers.appwrapper.subjects import wrapper_subject
 from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.loop_guard import LoopGuard
+from shoal.controllers.planning.observations import Observation, Observations
 from shoal.controllers.planning.questions.subject import Subject
 from shoal.engine.model import Amounts, Plan
 from shoal.kube.cache import Cache
@@ -70,6 +71,7 @@ class AppWrapperController:
             objects=Objects(planning.client, writes, as_creator=settings.create_as_creator),
             recorder=planning.recorder,
             metrics=self.metrics,
+            observations=Observations(),
         )
         self.reconciler = Reconciler(self.context)
         self._quota = QuotaStatus(planning.client, self.caches, planning.engine)
@@ -106,6 +108,9 @@ class AppWrapperController:
     def pods_changed(self, gang: str, after: float) -> None:
         self.context.intake.wake_gang(gang, after)
 
+    def observed(self, observation: Observation) -> None:
+        self.context.intake.observed(observation)
+
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
         for key in touched:
             address = self.context.intake.addresses.get(key)
@@ -127,7 +132,7 @@ class AppWrapperController:
             generation=wrapper.metadata.generation,
             owner=owner_reference(wrapper),
             about=wrapper,
-            update=lambda: self.context.intake.tell(wrapper),
+            update=lambda: self.context.intake.update(wrapper),
         )
 
     def subject(self, group: str, kind: str, key: Key) -> Subject | None:
@@ -174,7 +179,10 @@ class AppWrapperController:
 
     async def _reconcile(self, address: Address) -> float | None:
         await self._guard.look(address)
-        return await self.reconciler.reconcile(address)
+        try:
+            return await self.reconciler.reconcile(address)
+        finally:
+            self.planning.observe(self.context.observations.take())
 
     def _gone(self, address: Address, wrapper: AppWrapper) -> bool:
         self._quota_due.set()

@@ -17,6 +17,7 @@ from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.demand.templates import templates
+from shoal.controllers.planning.observations import PodGone, RoomNeeded
 
 SEEN_AFTER = 30.0
 """Seconds after its dispatch within which an object that is not seen yet may still come; then the server is asked."""
@@ -32,20 +33,20 @@ class DeadEnds:
         self.context = context
 
     async def look(self, uid: str) -> float | None:
-        """Tell the engine whether this running gang still needs what it has; returns when to look again."""
+        """Note whether this running gang still needs what it has; returns when to look again."""
         context = self.context
         wrapper = context.caches.wrapper_by_uid(uid)
         if wrapper is None or not wrapper.status.can_run:
             return None
         left = monitor.last_dispatch(wrapper.status) + int(SEEN_AFTER * SECOND) - context.clock.now()
         if wrapper.status.state != "Running":
-            context.intake.mark_idle(wrapper, False)
+            context.note(RoomNeeded, wrapper, needed=True)
             return None
         if any(pod.is_live for pod in context.planning.pods(uid)):
-            context.intake.mark_idle(wrapper, False)
+            context.note(RoomNeeded, wrapper, needed=True)
             return await self._note_gone(wrapper, left)
         dead = await self._is_dead(wrapper, may_come=left > 0)
-        context.intake.mark_idle(wrapper, dead)
+        context.note(RoomNeeded, wrapper, needed=not dead)
         return left / SECOND if left > 0 and not dead else None
 
     async def _note_gone(self, wrapper: AppWrapper, left: int) -> float | None:
@@ -55,13 +56,13 @@ class DeadEnds:
         gone = [
             (index, name)
             for index, (version, kind, name) in enumerate(made)
-            if (version, kind) == ("v1", "Pod") and not self._is_there(wrapper, name) and not intake.is_noted(uid, name)
+            if (version, kind) == ("v1", "Pod") and not self._is_there(wrapper, name) and not intake.is_gone(uid, name)
         ]
         if gone and left > 0:
             return left / SECOND
         for index, name in gone:
             if await self.context.objects.find(wrapper, kinds.POD, name) is None:
-                intake.note_gone(wrapper, index, name)
+                self.context.note(PodGone, wrapper, item=index, name=name)
         return None
 
     def _is_there(self, wrapper: AppWrapper, name: str) -> bool:

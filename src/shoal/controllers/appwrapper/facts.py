@@ -7,7 +7,7 @@ controller tells the engine exactly what the last one knew. Demand is read once 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -28,6 +28,7 @@ from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+NONE_GONE: Mapping[int, int] = {}
 NEITHER = "exactly one of spec.resources (v1beta1) and spec.components (v1beta2) must be set"
 
 
@@ -54,9 +55,18 @@ class Facts:
         """What pods of a namespace are given where they do not say what they need."""
         self._demands: dict[str, Demand] = {}
 
-    def gang(self, wrapper: AppWrapper, now: int, *, holds_objects: bool = False, idle: bool = False) -> Gang:
+    def gang(
+        self,
+        wrapper: AppWrapper,
+        now: int,
+        *,
+        holds_objects: bool = False,
+        idle: bool = False,
+        gone: Mapping[int, int] = NONE_GONE,
+    ) -> Gang:
         """The gang that this AppWrapper is. `holds_objects`: it has ended, and what it had is not all gone yet. `idle`:
-        it runs or is on its way out, and none of its pods can ever come again."""
+        it runs or is on its way out, and none of its pods can ever come again. `gone`: by number of the item, how many
+        pods that it wraps as they are have gone for good."""
         record = admissions.read(wrapper.status.admission)
         demand = self._demand(wrapper)
         state = _state(wrapper, record, now)
@@ -92,6 +102,7 @@ class Facts:
             admitted_at=record.at,
             seats=record.seats,
             assignment=admissions.assignment(record),
+            gone={one.name: gone[item] for one in sets if (item := _item(one)) in gone},
             stopping_for=record.stopping_for,
             problem=problem,
         )
@@ -203,6 +214,12 @@ def _component_state(wrapper: AppWrapper, record: Admission) -> State:
     if not is_queued_here(wrapper):
         return "admitted"  # its own queue said yes
     return "waiting"
+
+
+def _item(pods: PodSet) -> int:
+    """Which item of its AppWrapper a pod set comes from: its name begins with that number."""
+    number = pods.name.partition(".")[0]
+    return int(number) if number.isdigit() else -1
 
 
 def _moment(text: str | None, otherwise: int) -> int:

@@ -6,6 +6,7 @@ Decides nothing and writes nothing; an object that cannot be read is left out wi
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from shoal.api.appwrapper import AppWrapper
@@ -15,7 +16,18 @@ from shoal.controllers.appwrapper.facts import Facts, is_started
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.loop import PlanningLoop
-from shoal.engine.model import PodFact
+from shoal.controllers.planning.observations import (
+    CalledOff,
+    EvictionStored,
+    NotStored,
+    ObjectsGone,
+    ObjectsLeave,
+    ObjectsRemain,
+    Observation,
+    Outdated,
+    PodGone,
+    RoomNeeded,
+)
 from shoal.errors import BadInput
 from shoal.kube.cache import Change
 
@@ -50,14 +62,14 @@ class Intake:
         self._wake = wake
         self._gone = gone
         self.addresses: dict[str, Address] = {}
-        self.cleaned: set[str] = set()
+        self._cleaned: set[str] = set()
         """UIDs of AppWrappers that ended and of whose objects none is left."""
         self._idle: set[str] = set()
         """UIDs of AppWrappers that run or are on their way out, and can have no pod any more."""
         self._without_pods_since: dict[str, float] = {}
         """Of AppWrappers whose objects were told to go and are still there, by UID."""
-        self._never_again: dict[str, dict[str, PodFact]] = {}
-        """Of running gangs, by UID: what stands for wrapped pods that are gone, by their name."""
+        self._gone_pods: dict[str, dict[str, int]] = {}
+        """Of running AppWrappers, by UID: the item of each wrapped pod that is gone for good, by its name."""
 
     def subscribe(self) -> None:
         """Once every cache is filled: AppWrappers first, so that their pods find them."""
@@ -67,77 +79,85 @@ class Intake:
             cache.subscribe(lambda change, kind=kind: self._wrapper_changed(kind, change))  # type: ignore[misc]
         for subtree_kind, subtrees in self.caches.subtrees.items():
             subtrees.subscribe(lambda change, kind=subtree_kind: self._subtree_changed(kind, change))  # type: ignore[misc]
-        shared.stamps.subscribe(self._tell_all)
+        shared.stamps.subscribe(self._update_all)
         shared.limit_ranges.subscribe(self._limits_changed)
         shared.runtime_classes.subscribe(self._limits_changed)
 
-    def tell(self, wrapper: AppWrapper) -> None:
-        """Tell the engine what is stored of this AppWrapper."""
+    def update(self, wrapper: AppWrapper) -> None:
+        """Update the planning loop with what is stored of this AppWrapper."""
         uid = wrapper.metadata.uid
-        holds = uid not in self.cleaned and wrapper.status.state in ("Failed", "Deleted")
+        holds = uid not in self._cleaned and wrapper.status.state in ("Failed", "Deleted")
         if not wrapper.status.can_run or wrapper.status.state != "Running":
-            self._expect_all(uid)
+            self._gone_pods.pop(uid, None)
         if not holds and not is_started(wrapper):
             self._idle.discard(uid)  # the next run needs all of it again
             self._without_pods_since.pop(uid, None)
         idle = uid in self._idle
-        self.planning.update(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle))
+        gone = Counter(self._gone_pods.get(uid, {}).values())
+        self.planning.update(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle, gone=gone))
 
-    def _tell_all(self) -> None:
+    def _update_all(self) -> None:
         """Other stamps are believed than before."""
         for address in list(self.addresses.values()):
             wrapper = self.caches.wrapper(*address)
             if wrapper is not None:
-                self.tell(wrapper)
+                self.update(wrapper)
                 self._wake(address, 0.0)
 
-    def mark_clean(self, wrapper: AppWrapper) -> None:
-        if wrapper.metadata.uid not in self.cleaned:
-            self.cleaned.add(wrapper.metadata.uid)
-            self.tell(wrapper)
+    def observed(self, one: Observation) -> None:
+        """What a reconciler has learnt of an AppWrapper."""
+        if isinstance(one, EvictionStored | CalledOff):
+            self._wake_admitted()
+        wrapper = self.caches.wrapper_by_uid(one.uid)
+        if wrapper is None:
+            return
+        match one:
+            case NotStored() | CalledOff() | Outdated():
+                self.update(wrapper)
+            case RoomNeeded():
+                self._mark_idle(wrapper, not one.needed)
+            case ObjectsGone():
+                self._mark_clean(wrapper)
+            case ObjectsRemain():
+                self._note_left_behind(wrapper)
+            case ObjectsLeave():  # it never starts again and has no place in the line to find
+                self._mark_idle(wrapper, not self.planning.pods_left(one.uid))
+            case PodGone():
+                self._gone_pods.setdefault(one.uid, {})[one.name] = one.item
+                self.update(wrapper)
 
-    def mark_idle(self, wrapper: AppWrapper, idle: bool) -> None:
+    def is_clean(self, uid: str) -> bool:
+        """Has it ended, with none of its objects left?"""
+        return uid in self._cleaned
+
+    def is_gone(self, uid: str, pod: str) -> bool:
+        """Is it known that this wrapped pod of it is gone for good?"""
+        return pod in self._gone_pods.get(uid, {})
+
+    def _mark_clean(self, wrapper: AppWrapper) -> None:
+        if wrapper.metadata.uid not in self._cleaned:
+            self._cleaned.add(wrapper.metadata.uid)
+            self.update(wrapper)
+
+    def _mark_idle(self, wrapper: AppWrapper, idle: bool) -> None:
         """It needs nothing of what it was given, or (again) all of it."""
         if idle != (wrapper.metadata.uid in self._idle):
             self._idle ^= {wrapper.metadata.uid}
-            self.tell(wrapper)
+            self.update(wrapper)
 
-    def note_left_behind(self, wrapper: AppWrapper) -> None:
+    def _note_left_behind(self, wrapper: AppWrapper) -> None:
         """Its objects were told to go and are still there; without pods for a while they hold no room any more."""
         uid, now = wrapper.metadata.uid, self._clock.monotonic()
         if self.planning.pods_left(uid):
             self._without_pods_since.pop(uid, None)
-        self.mark_idle(wrapper, now - self._without_pods_since.setdefault(uid, now) >= LEFT_BEHIND)
+        self._mark_idle(wrapper, now - self._without_pods_since.setdefault(uid, now) >= LEFT_BEHIND)
 
-    def note_leaving(self, wrapper: AppWrapper) -> None:
-        """It is deleted and all it had was told to go: with its last pod it gives up its room, for it never starts
-        again and has no place in the line to find."""
-        self.mark_idle(wrapper, not self.planning.pods_left(wrapper.metadata.uid))
-
-    def is_noted(self, gang_uid: str, name: str) -> bool:
-        return name in self._never_again.get(gang_uid, {})
-
-    def note_gone(self, wrapper: AppWrapper, index: int, name: str) -> None:
-        """A pod that was wrapped as it is, and is gone: nobody makes it again, so no room is kept for it."""
-        uid, told = wrapper.metadata.uid, self.planning.engine.gang(gang_key(wrapper))
-        its = next((one for one in told.pod_sets if one.name.startswith(f"{index}.")), None) if told else None
-        if its is None:
-            return
-        fact = PodFact(
-            uid=f"{uid}/{name}", name=name, gang=uid, pod_set=its.name, requests=its.requests, phase="Succeeded"
-        )
-        self._never_again.setdefault(uid, {})[name] = fact
-        self.planning.update_fact(fact)
-
-    def _expect_all(self, gang_uid: str) -> None:
-        for fact in self._never_again.pop(gang_uid, {}).values():
-            self.planning.engine.remove(f"Pod/{fact.uid}")
-
-    def look(self, address: Address) -> None:
+    def refresh(self, address: Address) -> None:
+        """Look again at this AppWrapper."""
         self._wake(address, 0.0)
 
-    def look_at_admitted(self) -> None:
-        """An eviction is stored: AppWrappers that waited for that with an admission in hand look again."""
+    def _wake_admitted(self) -> None:
+        """AppWrappers that waited with an admission in hand, until an eviction is stored, look again."""
         for key in self.planning.decisions.admitting:
             if key in self.addresses:
                 self._wake(self.addresses[key], 0.0)
@@ -159,7 +179,7 @@ class Intake:
             return
         wrapper: AppWrapper = change.new
         self.addresses[gang_key(wrapper)] = address
-        self.tell(wrapper)
+        self.update(wrapper)
         if change.old is None:
             self.planning.cluster.refresh_pods(wrapper.metadata.uid)
         # A new one is looked at once the plan has judged it, so that its first status already tells the decision.
@@ -173,17 +193,17 @@ class Intake:
         if address is not None and self._gone(address, wrapper):
             self._wake(address, 0.0)
         self.facts.forget(uid)
-        self.cleaned.discard(uid)
+        self._cleaned.discard(uid)
         self._idle.discard(uid)
         self._without_pods_since.pop(uid, None)
-        self._expect_all(uid)
+        self._gone_pods.pop(uid, None)
 
     def _limits_changed(self, change: Change) -> None:
         """AppWrappers that wait in that namespace, or in any, may need more now, or less."""
         for kind, key in list(self.addresses.values()):
             wrapper = self.caches.wrapper(kind, key) if change.key.namespace in ("", key.namespace) else None
             if wrapper is not None and not wrapper.status.can_run:
-                self.tell(wrapper)
+                self.update(wrapper)
 
     def _subtree_changed(self, kind: Kind, change: Change) -> None:
         key = f"{kind.group}/{change.key}"

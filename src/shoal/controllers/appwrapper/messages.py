@@ -184,7 +184,7 @@ class Messages:
             self._newer[hold.uid] = Newer(hold.explanation, found)
             address = self.context.intake.addresses.get(hold.gang)
             if address is not None:
-                self.context.intake.look(address)
+                self.context.intake.refresh(address)
 
     def _in_quota_mode(self, hold: Hold) -> bool:
         """As MCAD: where quota is in force, a back-off is worded as one of quota and resources together."""

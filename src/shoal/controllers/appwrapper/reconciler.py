@@ -25,6 +25,16 @@ from shoal.controllers.appwrapper.placing import added_names, placed
 from shoal.controllers.appwrapper.quota import missing_labels
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
 from shoal.controllers.demand.templates import templates
+from shoal.controllers.planning.observations import (
+    CalledOff,
+    NotKept,
+    NotStored,
+    ObjectsGone,
+    ObjectsLeave,
+    ObjectsRemain,
+    Outdated,
+    WriteUnknown,
+)
 from shoal.engine.model import Admit
 from shoal.errors import BadInput, ShoalError
 from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
@@ -113,16 +123,15 @@ class Reconciler:
             await context.objects.remove_these(wrapper, strays)
             return CREATE_AGAIN
         told = context.planning.engine.gang(key)
-        if context.decisions.is_overtaken(key, uid):
-            context.decisions.call_off(key)
-            context.intake.tell(wrapper)
-            context.intake.look_at_admitted()
+        overtaken = context.decisions.is_overtaken(key, uid)
+        if overtaken:
+            context.note(CalledOff, wrapper)
         elif told is not None and told.state in ("held", "stopping"):
-            context.intake.tell(wrapper)
+            context.note(Outdated, wrapper)
         labels = missing_labels(wrapper, context.planning.engine.trees)
         if labels:
             wrapper = await context.store.labels(kind, wrapper, labels)
-        admit = context.decisions.admit(key, uid)
+        admit = context.decisions.admit(key, uid) if not overtaken else None
         if admit is not None:
             if context.decisions.is_clearing(key, uid, context.clock.now(), quota=bool(context.planning.engine.trees)):
                 if not wrapper.status.queue_job_state:
@@ -147,26 +156,20 @@ class Reconciler:
         try:
             stored = await context.store.status(kind, wrapper, status)
         except (Conflict, NotFound):
-            await self._withdraw(kind, wrapper)
+            await context.store.refreshed(kind, wrapper)
+            context.note(NotStored, wrapper)
             return None
         except (Unknown, ServerError):
-            context.decisions.doubt(gang_key(wrapper))
+            context.note(WriteUnknown, wrapper)
             raise
         if not stored.status.admission:
-            context.decisions.withdraw(gang_key(wrapper))
+            context.note(NotKept, wrapper)
             raise ShoalError(
                 f"the server took the admission of {_name(wrapper)} and did not keep it; nothing is created"
             )
         first = stored.status.controller_first_timestamp
         context.metrics.admitted((now() - parse_time(first)) / SECOND if first else 0.0)
         return await self._dispatch(kind, stored)
-
-    async def _withdraw(self, kind: Kind, wrapper: AppWrapper) -> None:
-        """The admission was certainly not stored: the engine hears what is, and decides again."""
-        fresh = await self.context.store.refreshed(kind, wrapper)
-        self.context.decisions.withdraw(gang_key(wrapper))
-        if fresh is not None:
-            self.context.intake.tell(fresh)
 
     # --- starting
 
@@ -269,11 +272,11 @@ class Reconciler:
     async def _clean(self, wrapper: AppWrapper) -> float | None:
         """Failed and Deleted leave nothing behind; Completed leaves its objects for the user to read."""
         uid = wrapper.metadata.uid
-        if wrapper.status.state == "Completed" or uid in self.context.intake.cleaned:
+        if wrapper.status.state == "Completed" or self.context.intake.is_clean(uid):
             return None
         again = await self._remove(wrapper)
         if again is None:
-            self.context.intake.mark_clean(wrapper)
+            self.context.note(ObjectsGone, wrapper)
         return again
 
     async def _take_back(self, kind: Kind, wrapper: AppWrapper) -> float | None:
@@ -291,7 +294,7 @@ class Reconciler:
         uid = wrapper.metadata.uid
         gone = await self.context.objects.remove(wrapper)
         if not gone:
-            self.context.intake.note_left_behind(wrapper)
+            self.context.note(ObjectsRemain, wrapper)
             return self._removal_pause(uid)
         self._removals.pop(uid, None)
         if any(pod.is_live for pod in self.context.planning.pods(uid)):
@@ -307,7 +310,7 @@ class Reconciler:
     async def _leave(self, wrapper: AppWrapper) -> float | None:
         """What it wrapped goes with it, by the owner references; finalizers of others may keep both, but no room."""
         if await self.context.objects.all_leaving(wrapper):
-            self.context.intake.note_leaving(wrapper)
+            self.context.note(ObjectsLeave, wrapper)
             return SAFETY  # the pods' own end wakes us
         return self._removal_pause(wrapper.metadata.uid)
 

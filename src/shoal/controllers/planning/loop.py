@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from shoal.api.kind import Key
@@ -19,6 +20,15 @@ from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking, lacking
 from shoal.controllers.planning.metrics import PlanningMetrics
+from shoal.controllers.planning.observations import (
+    CalledOff,
+    NotKept,
+    NotStored,
+    Observation,
+    ReservationRefused,
+    WriteStored,
+    WriteUnknown,
+)
 from shoal.controllers.planning.pods import GangPod
 from shoal.controllers.planning.provisioning import NodeProvisioning
 from shoal.controllers.planning.questions.alone import subject_alone
@@ -141,6 +151,23 @@ class PlanningLoop:
         """What keeps the room that this ProvisioningRequest has booked may have changed."""
         if self.provisioning is not None:
             self.provisioning.bookings.refresh(request)
+
+    def observe(self, observations: Iterable[Observation]) -> None:
+        """What a source's reconcilers have learnt: decisions follow, then the source updates what it concerns."""
+        for one in observations:
+            match one:
+                case WriteUnknown():
+                    self.decisions.doubt(one.gang)
+                case WriteStored():
+                    self.decisions.believe(one.gang)
+                case NotStored() | NotKept():
+                    self.decisions.withdraw(one.gang)
+                case ReservationRefused():
+                    self.decisions.refuse(one.gang, one.until)
+                case CalledOff():
+                    self.decisions.call_off(one.gang)
+            for source in self.sources:
+                source.observed(one)
 
     # --- pods of a gang, by its UID
 

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.controllers.planning.observations import Observation
 from shoal.controllers.planning.questions.subject import Subject
 from shoal.engine.model import Plan
 from shoal.kube.cache import Cache
@@ -55,6 +56,9 @@ class WorkloadSource(Protocol):
     def pods_changed(self, gang: str, after: float) -> None:
         """Pods of the gang with this UID, or what made them, changed; `after` so many seconds it is early enough to
         look. Gangs of other sources are ignored."""
+
+    def observed(self, observation: Observation) -> None:
+        """A reconciler has learnt this of a gang; decisions have followed. Gangs of other sources are ignored."""
 
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
         """A plan was made; it says something about the gangs with these keys, of this source and of others."""

@@ -7,6 +7,13 @@ from collections.abc import Callable
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.planning.observations import (
+    CalledOff,
+    Observations,
+    ReservationRefused,
+    WriteStored,
+    WriteUnknown,
+)
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.draft import SECOND, Draft, EventType
 from shoal.controllers.queues.settings import QueueSettings
@@ -41,33 +48,33 @@ class QueueContext:
         self.recorder = recorder
         self.stored: Callable[[Draft], None] = lambda draft: None
         """Told of every status of a Workload that was written."""
-        self.update_again: Callable[[str], None] = lambda uid: None
-        """Makes the engine hear what is stored of the gang with this UID, and plan."""
+        self.observations = Observations()
+        """What the reconciler learns, for the planning loop."""
 
-    def call_off(self, draft: Draft) -> None:
+    def call_off(self, draft: Draft) -> bool:
         """It was given quota and told to leave, and neither is stored: then it simply waits on. Where a write may have
         got through unseen, both are stored one after the other instead: the revision tells."""
         key, uid = _address(draft)
-        if draft.is_true("QuotaReserved") or not self.decisions.is_overtaken(key, uid):
-            return
-        self.decisions.call_off(key)
-        self.update_again(uid)
+        overtaken = not draft.is_true("QuotaReserved") and self.decisions.is_overtaken(key, uid)
+        if overtaken:
+            self.observations.note(CalledOff(gang=key, uid=uid))
+        return overtaken
 
     async def store(self, draft: Draft) -> Json:
         """Write the draft's status on the very revision it was read at; then tell people what changed."""
         change = draft.change
         if not change:
             return draft.obj
-        key, _ = _address(draft)
+        key, uid = _address(draft)
         try:
             stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
         except (Unknown, ServerError):
-            self.decisions.doubt(key)
+            self.observations.note(WriteUnknown(gang=key, uid=uid))
             raise
         except (Invalid, Forbidden, BadRequest) as error:
             self._refuse(draft, error)
             raise
-        self.decisions.believe(key)
+        self.observations.note(WriteStored(gang=key, uid=uid))
         self.caches.workloads.note_write(stored)
         self.stored(draft)
         for type, reason, message in draft.told:
@@ -78,9 +85,8 @@ class QueueContext:
         """Quota that cannot be stored is not kept from others."""
         key, uid = _address(draft)
         if draft.is_true("QuotaReserved") and self.decisions.reservation(key, uid) is not None:
-            self.decisions.refuse(key, draft.now + int(RETRY_REFUSED * SECOND))
+            self.observations.note(ReservationRefused(gang=key, uid=uid, until=draft.now + int(RETRY_REFUSED * SECOND)))
             self.tell(draft.obj, "Warning", "QuotaRefused", f"its quota cannot be stored: {error}")
-            self.update_again(uid)
 
     def tell(self, obj: Json, type: EventType, reason: str, message: str) -> None:
         if self.settings.events:

@@ -17,6 +17,7 @@ from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.controllers.planning import NodeRequester, PlanningLoop
+from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.questions.subject import Subject
 from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
@@ -68,10 +69,10 @@ class QueueController:
         self.facts = Facts(self.caches, self.settings)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
         self.reconciler = Reconciler(self.context, self.facts, planning.pods_left, self._incomplete)
-        self.queue: Controller[Key] = Controller("queues", self.reconciler.reconcile, workers=64, clock=self.clock)
+        self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._status = QueueStatus(self.context)
         self.metrics = Metrics(self.caches, self._status.problems)
-        self.context.stored, self.context.update_again = self.metrics.stored, self._update_again
+        self.context.stored = self.metrics.stored
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
         )
@@ -161,6 +162,16 @@ class QueueController:
         for uid in self._incomplete.late(self.clock.now()):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
         self.reasons.changed(self.planning.turn)
+
+    def observed(self, observation: Observation) -> None:
+        if isinstance(observation, CalledOff | NotStored | ReservationRefused):
+            self._update_again(observation.uid)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        try:
+            return await self.reconciler.reconcile(key)
+        finally:
+            self.planning.observe(self.context.observations.take())
 
     def _refresh(self, gang: Gang) -> None:
         self.queue.enqueue(Key(gang.namespace, gang.name))

@@ -97,7 +97,8 @@ class Reconciler:
         if draft.is_true("DeactivationTarget") and is_active(workload):
             await self._patch(workload, {"spec": {"active": False}})
             return None
-        self._context.call_off(draft)
+        if self._context.call_off(draft):
+            return 0.0  # once the planning loop knows
         wake = self._machine.advance(draft, self._situation(workload, found))
         workload = await self._context.store(draft)
         workload = await self._provisioning.look(workload)

@@ -394,6 +394,10 @@ class Ledger:
     def _shortage(self, gang: Gang) -> Amounts:
         """As MCAD reserves: demand less what its pods take (bound and not failed, or finished well), never below 0."""
         demand = demand_of(gang.pod_sets)
+        for pod_set in gang.pod_sets if gang.gone else ():
+            for resource, amount in [*pod_set.requests.items(), ("pods", 1)]:
+                if resource in demand:
+                    demand[resource] -= amount * gang.gone.get(pod_set.name, 0)
         for uid in self.by_gang.get(gang.uid, ()):
             pod = self.pods[uid]
             if pod.phase == "Failed" or (not pod.node and pod.phase != "Succeeded"):

@@ -34,10 +34,10 @@ def still_to_come(gang: Gang, pods: Sequence[PodFact]) -> tuple[Charges, dict[in
     A pod bound elsewhere than planned fulfils one of the plans of its set; which one does not matter, so the last
     by name is dropped.
     """
-    if not pods:
+    if not pods and not gang.gone:
         return _all_to_come(gang)
     bound: Counter[tuple[int, str]] = Counter()
-    finished: Counter[int] = Counter()
+    finished = Counter({index: gang.gone.get(one.name, 0) for index, one in enumerate(gang.pod_sets)})
     for pod in pods:
         index = pod_set_index(gang.pod_sets, pod)
         if index is not None and pod.phase == "Succeeded":
