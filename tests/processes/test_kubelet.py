@@ -164,7 +164,7 @@ async def test_a_volume_that_outgrows_its_limit_evicts_the_pod(plain: Machine) -
 @pytest.mark.parametrize(
     ("volume", "complaint"),
     [
-        ({"nfs": {"server": "x", "path": "/"}}, "volumes of type nfs are not to be had"),
+        ({"nfs": {"server": "x", "path": "/"}}, "volumes of type nfs are not available"),
         ({"hostPath": {"path": "/no/such/place"}}, "does not exist"),
         ({"hostPath": {"path": "/etc/passwd", "type": "Directory"}}, "is not a directory"),
         ({"hostPath": {"path": "/etc", "type": "Socket"}}, "is not a socket"),

@@ -150,11 +150,11 @@ class WebhookReplica:
     def trouble(self) -> str | None:
         """Why calls cannot be answered yet; None when they can."""
         if not self._presented.is_set():
-            return "there is no certificate to show yet"
+            return "the webhook has no certificate yet"
         return self._unproven or None
 
     async def keep(self, client: Client) -> None:
-        """Renew the certificate in time and tell the API server whom to trust, until cancelled."""
+        """Renew the certificate in time and tell the API server which CA to trust, until cancelled."""
         configurations = ((kinds.MUTATING_WEBHOOK, CONFIGURATION), (kinds.VALIDATING_WEBHOOK, CONFIGURATION))
         keeper = CertificateKeeper(
             client, self._rotation, namespace=self._namespace, secret=SECRET, webhooks=configurations
@@ -189,7 +189,7 @@ def configurations(namespace: str, url: str = "", *, queues: bool = True) -> lis
 
 
 def _queue_webhooks(namespace: str, url: str) -> dict[str, list[Json]]:
-    """None of them must answer: a job that slips through while nobody does is stopped by the controller."""
+    """None of them must answer: a job that slips through while none does is stopped by the controller."""
 
     def one(name: str, path: str, rules: list[Json], conditions: list[Json] | None = None) -> Json:
         return _webhook(f"{name}.shoal.dev", path, rules, namespace, url, conditions, needed=False)

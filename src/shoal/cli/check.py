@@ -41,7 +41,7 @@ def command(files: tuple[Path, ...], form: str) -> None:
     if form != "text":
         document({"objects": objects, "problems": problems}, form)
     if problems:
-        raise ShoalError(f"{len(problems)} of these to correct in {objects} objects")
+        raise ShoalError(f"mistakes to correct: {len(problems)} (objects read: {objects})")
     if form == "text":
         click.echo(f"{objects} objects, nothing to correct")
 

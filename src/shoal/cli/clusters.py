@@ -37,7 +37,11 @@ def command() -> None:
 
 def system_option(function: Any) -> Any:
     return click.option(
-        "--system-namespace", "system", default=NAMESPACE, show_default=True, help="Where kubeconfigs are kept."
+        "--system-namespace",
+        "system",
+        default=NAMESPACE,
+        show_default=True,
+        help="Namespace of the Secrets that hold the members' kubeconfigs.",
     )(function)
 
 
@@ -51,7 +55,7 @@ def system_option(function: Any) -> Any:
     "source",
     required=True,
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="The member's kubeconfig. Its credential is what Shoal may do there.",
+    help="Kubeconfig of the member. Shoal acts there with its credential.",
 )
 @click.option("--from-context", help="A context of that kubeconfig.")
 @click.option("--check", help="Also name it in this admission check and its MultiKueueConfig, made where they are not.")
@@ -105,7 +109,7 @@ def list_members(output: str, kubeconfig: Path | None, context: str | None, name
 
 @command.command(epilog="\b\nExamples:\n  shoal cluster remove west")
 @click.argument("member")
-@click.option("--force", is_flag=True, help="Even while gangs are there: they go back to the queue.")
+@click.option("--force", is_flag=True, help="Remove the cluster even while gangs are in it: they go back to the queue.")
 @system_option
 @cluster_options
 def remove(
@@ -200,7 +204,7 @@ async def _name_in(client: Client, check: str, member: str) -> None:
     if not await _make(client, kinds.ADMISSION_CHECK, made):
         found = await client.get(kinds.ADMISSION_CHECK, check)
         if (found.get("spec") or {}).get("controllerName") != CHECK:
-            raise ShoalError(f"admission check {check} is answered by somebody else; choose another name")
+            raise ShoalError(f"admission check {check} belongs to another controller; choose another name")
 
 
 async def _make(client: Client, kind: Kind, body: Json) -> bool:

@@ -60,7 +60,7 @@ Part = Callable[[Client], Coroutine[Any, Any, None]]
     help="Admit when every pod has a node, or when the cluster-wide sums suffice (MCAD).",
 )
 @click.option("--policy", default="priority", show_default=True, help="Order of the queue; a name or an import path.")
-@click.option("--preemption", is_flag=True, help="Take back gangs of lower priority.")
+@click.option("--preemption", is_flag=True, help="Preempt gangs of lower priority.")
 @click.option(
     "--quota",
     type=click.Choice(["auto", "always", "never"]),
@@ -79,7 +79,7 @@ Part = Callable[[Client], Coroutine[Any, Any, None]]
     "--webhook-url",
     default="",
     callback=choices.webhook_address,
-    help="Where the API server calls this process, if not by the Service.",
+    help="URL at which the API server calls this process. Default: through the Service.",
 )
 @click.option(
     "--health-port",
@@ -92,7 +92,7 @@ Part = Callable[[Client], Coroutine[Any, Any, None]]
     default="shoal-system",
     show_default=True,
     callback=choices.dns_label,
-    help="Where the lease lives.",
+    help="Namespace of the leader election lease.",
 )
 @click.option("-v", "--verbose", is_flag=True)
 def command(

@@ -38,7 +38,7 @@ def kinds_called(word: str, others: tuple[Kind, ...] = ()) -> tuple[Kind, ...]:
 
 
 def owner(obj: Json) -> Json | None:
-    """Whoever controls this object."""
+    """The controller of this object."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
 

@@ -1,6 +1,6 @@
 """The node agent with everything that it runs pods by, put together once.
 
-For `shoal up` and for `shoal node serve`: whoever owns the nodes, pods run, are limited and are watched alike.
+For `shoal up` and for `shoal node serve`: in both, pods run, are limited and are watched alike.
 """
 
 from __future__ import annotations

@@ -27,14 +27,18 @@ from shoal.errors import ShoalError
 @set_option
 @click.option("--legacy", is_flag=True, help="Also the legacy groups mcad.ibm.com and ibm.com.")
 @click.option(
-    "--replicas", type=click.IntRange(0), default=2, show_default=True, help="One leads, the others stand by."
+    "--replicas",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    help="Controller pods: one leads, the others stand by.",
 )
-@click.option("--crds-only", is_flag=True, help="Only the kinds: run `shoal controller` elsewhere.")
+@click.option("--crds-only", is_flag=True, help="Install only the CRDs; run `shoal controller` elsewhere.")
 @click.option(
     "--webhook-url",
     default="",
     callback=choices.webhook_address,
-    help="Where the API server reaches a controller that runs elsewhere.",
+    help="URL at which the API server calls a controller that runs outside the cluster.",
 )
 @click.option("--dry-run", is_flag=True, help="Print instead of applying.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)

@@ -124,7 +124,7 @@ def _wrapper_rules(group: str) -> list[Json]:
 
 
 def _impersonation_rules() -> list[Json]:
-    """Only where wrapped objects are created as their creators: whoever has this may act as anybody."""
+    """Only where wrapped objects are created as their creators: an account with it may act as any user."""
     return [
         _rule("", ["users", "groups", "serviceaccounts"], ("impersonate",)),
         _rule("authentication.k8s.io", ["uids"], ("impersonate",)),

@@ -45,7 +45,13 @@ def serving(command: F) -> F:
             click.option(
                 "--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default="auto", show_default=True
             ),
-            click.option("--image", "images", multiple=True, metavar="NAME=TARGET", help="What an image means here."),
+            click.option(
+                "--image",
+                "images",
+                multiple=True,
+                metavar="NAME=TARGET",
+                help="Run this image name with a known environment, or a directory that holds one.",
+            ),
             click.option(
                 "--address",
                 default="",
@@ -56,7 +62,8 @@ def serving(command: F) -> F:
             click.option(
                 "--client-ca",
                 type=click.Path(dir_okay=False, exists=True, path_type=Path),
-                help="Whom to believe that they are the API server. Default: what the cluster publishes.",
+                help="CA bundle that verifies the API server's client certificate. "
+                "Default: what the cluster publishes.",
             ),
         ]
     ):
@@ -108,7 +115,7 @@ def command(
 
 @command.command()
 @click.argument("nodes", nargs=-1, required=True, metavar="cpu=8,memory=16Gi[,name=…,count=…]…")
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the cluster.")
 def add(nodes: tuple[str, ...], name: str) -> None:
     """Add nodes to the running cluster."""
     with flag("NODES"):
@@ -119,7 +126,7 @@ def add(nodes: tuple[str, ...], name: str) -> None:
 
 @command.command()
 @click.argument("nodes", nargs=-1, required=True)
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the cluster.")
 def remove(nodes: tuple[str, ...], name: str) -> None:
     """Remove nodes; their pods are deleted. They stay away until `shoal up` is given --node or --config again."""
     asyncio.run(_remove(_running(name), nodes))

@@ -120,7 +120,7 @@ async def _listening(port: KubeletPort, address: str) -> int:
 
 
 async def _client_authority(client: Client) -> str:
-    """What the API server's client certificate is signed by; empty, with a warning, when nobody says."""
+    """What the API server's client certificate is signed by; empty, with a warning, when it is unknown."""
     try:
         found = await client.get(CONFIG_MAP, "extension-apiserver-authentication", "kube-system")
         if published := (found.get("data") or {}).get("client-ca-file"):

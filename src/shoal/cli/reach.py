@@ -21,7 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def cluster_options(command: F) -> F:
     """--kubeconfig, --context and --name."""
     options = (
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl; default: $KUBECONFIG."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path),
+            help="Kubeconfig file, as for kubectl. Default: $KUBECONFIG.",
+        ),
         click.option("--context", help="A context of that kubeconfig."),
         click.option("--name", help="A cluster of this machine, started with `shoal up --name`."),
     )

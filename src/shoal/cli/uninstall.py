@@ -13,7 +13,7 @@ from shoal.cli.reach import reach
 
 @click.command(epilog="\b\nExamples:\n  shoal uninstall\n  shoal uninstall --crds --yes")
 @click.option("--namespace", default="shoal-system", show_default=True, callback=choices.dns_label)
-@click.option("--crds", is_flag=True, help="Also the kinds, and with them every object of theirs.")
+@click.option("--crds", is_flag=True, help="Also delete the CRDs, and with them every object of these kinds.")
 @click.option("--yes", is_flag=True, help="Do not ask before deleting kinds.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path))
 @click.option("--context")

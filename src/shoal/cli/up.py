@@ -63,23 +63,26 @@ START_PATIENCE = 60.0
     "--base-load",
     default="",
     metavar="cpu=3050m,memory=2918400Ki[,limits.cpu=…]",
-    help="What system pods hold from the start.",
+    help="Resources that system pods use from the start.",
 )
 @click.option(
     "--runtime",
     type=click.Choice(["process", "simulated"]),
     default=None,
-    help="Whether pods are real processes. Default: process.",
+    help="Run pods as real processes, or simulate them. Default: process.",
 )
 @click.option(
-    "--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default=None, help="How pods are kept apart."
+    "--sandbox",
+    type=click.Choice(["auto", "netns", "loopback"]),
+    default=None,
+    help="Isolation of pods: network namespaces or loopback addresses.",
 )
 @click.option(
     "--image",
     "images",
     multiple=True,
     metavar="NAME=TARGET",
-    help="What an image means here: a known name such as ray, or the directory of a Python environment.",
+    help="Run this image name with a known environment, such as ray, or the directory of a Python environment.",
 )
 @click.option(
     "--supply",
@@ -88,7 +91,7 @@ START_PATIENCE = 60.0
     help="Admit a gang when every pod has a node (default), or when the sums suffice, as MCAD.",
 )
 @click.option("--policy", default=None, help="Order of the queue: a shipped name or an import path. Default: priority.")
-@click.option("--preemption", is_flag=True, default=None, help="Take back gangs of lower priority.")
+@click.option("--preemption", is_flag=True, default=None, help="Preempt gangs of lower priority.")
 @set_option
 @click.option(
     "--durability",
@@ -109,7 +112,7 @@ START_PATIENCE = 60.0
     type=click.Path(dir_okay=False, path_type=Path),
     help="Append every request and its answer to this file, as kube-apiserver does.",
 )
-@click.option("--no-kubeconfig", is_flag=True, help="Leave the user's kubeconfig alone.")
+@click.option("--no-kubeconfig", is_flag=True, help="Do not add this cluster to your kubeconfig.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; `shoal down` stops it.")
 def command(
     name: str,
@@ -282,9 +285,7 @@ async def _run(
             else f"  kubectl --kubeconfig {home.kubeconfig} get nodes"
         )
         if added is not None and was_shared:
-            click.echo(
-                f"  others could read {added}; it holds this cluster's credentials now and is yours alone (0600)"
-            )
+            click.echo(f"  other users could read {added}; it now holds credentials, so only you may read it (0600)")
         await _status_line(cluster, stop)
         click.echo("stopping every pod …", err=True)
     finally:
@@ -296,7 +297,7 @@ async def _run(
 
 
 async def _status_line(cluster: LocalCluster, stop: asyncio.Event) -> None:
-    """One line, rewritten each second on a terminal; nothing when nobody looks."""
+    """One line, rewritten each second on a terminal; nothing without a terminal."""
     if not sys.stdout.isatty():
         await stop.wait()
         return

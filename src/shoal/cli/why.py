@@ -32,7 +32,9 @@ _COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded",
 )
 @click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
-@click.option("--fresh", is_flag=True, help="Answer only from what includes everything stored before this question.")
+@click.option(
+    "--fresh", is_flag=True, help="Answer only after the controller has seen everything stored before this question."
+)
 @output_option
 @cluster_options
 def command(
@@ -44,7 +46,7 @@ def command(
     context: str | None,
     name: str | None,
 ) -> None:
-    """Say why a gang runs or waits: what is short, by how much and where, who holds it, what would help.
+    """Say why a gang runs or waits: what is short, by how much and where, which gangs hold it, what would help.
 
     The leading controller is asked (a Question, which it removes after a minute). Where it does not answer, or you may
     not create one, this is what was stored last, and says how old that is.
@@ -251,10 +253,10 @@ def _print(told: dict[str, Any]) -> None:
     for line in _helps(told):
         _say(f"  {line}")
     if told.get("clusterTooSmall"):
-        _say("  would not start even if everything else ended: the nodes do not suffice; add larger ones, or more")
+        _say("  cannot start even on an empty cluster: its nodes are too small or too few; add larger nodes, or more")
     if told.get("resumeAt") and parse_time(told["resumeAt"]) > now:
         seconds = (parse_time(told["resumeAt"]) - now) // 1_000_000
-        said = f"{told['setbacks']} starts came to nothing" if told["setbacks"] else "its last start came to nothing"
+        said = f"{told['setbacks']} starts failed" if told["setbacks"] else "the last start failed"
         _say(f"  {said}; tried again in {seconds} s")
     if told.get("notAnswered"):
         stored = told.get("explainedAt") or told.get("storedAt")

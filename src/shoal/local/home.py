@@ -61,7 +61,7 @@ class Home:
             os.chmod(self.directory, 0o700)
         except OSError as error:
             raise ShoalError(
-                f"no state can be kept in {self.directory}: {error.strerror}; name another directory in SHOAL_HOME"
+                f"state cannot be kept in {self.directory}: {error.strerror}; name another directory in SHOAL_HOME"
             ) from None
 
     def exists(self) -> bool:

@@ -50,7 +50,7 @@ class ImageTable:
         self._python_bin = str(Path(python).parent)
 
     def find(self, reference: str) -> Image | None:
-        """The environment for an image reference; None when nobody said what it is."""
+        """The environment for an image reference; None for an unknown name."""
         name = short_name(reference)
         target = self._mapped.get(reference) or self._mapped.get(name)
         if target is not None and "/" in target:
@@ -91,8 +91,8 @@ def parse_mapping(text: str) -> tuple[str, str]:
         return name, os.path.abspath(target)
     if ImageTable().find(target) is None:
         raise BadInput(
-            f"image mapping {text!r}: nobody knows {target!r}; name a Python environment, with a / in its path, or one "
-            f"of {', '.join(sorted(_RAY | _SHELL | _ECHO | {'pause', 'ubi'}))}"
+            f"image mapping {text!r}: unknown image {target!r}; name a Python environment, with a / in its path, or "
+            f"one of {', '.join(sorted(_RAY | _SHELL | _ECHO | {'pause', 'ubi'}))}"
         )
     return name, target
 

@@ -94,7 +94,7 @@ def outside_finding() -> Finding:
     from shoal.local.nodes.sandbox import nat
 
     why = nat.obstacle() if may_use_namespaces() else "only root can translate addresses"
-    detail = "pods are routed to other networks" if not why else "pods get out by HTTPS_PROXY alone"
+    detail = "pods are routed to other networks" if not why else "pods reach other networks through HTTPS_PROXY only"
     return Finding("way out", not why, detail, f"for a route: {why}")
 
 
@@ -151,7 +151,7 @@ def findings() -> list[Finding]:
             "disk",
             disk.free > 2 << 30,
             f"{disk.free >> 30} GiB free at home",
-            "free some space: state and logs live there",
+            "free some space: state and logs are stored there",
         ),
         Finding(
             "/dev/shm",

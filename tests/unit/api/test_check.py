@@ -29,7 +29,7 @@ def test_each_mistake_is_named_with_file_object_and_path(tmp_path: Path, capsys:
     assert run(str(path)) == 1
     answer = capsys.readouterr()
     assert answer.out == f'{path}: Ray r: spec.minWorker: unknown field "spec.minWorker"\n'
-    assert answer.err == "error: 1 of these to correct in 1 objects\n"
+    assert answer.err == "error: mistakes to correct: 1 (objects read: 1)\n"
 
 
 def test_programs_read_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

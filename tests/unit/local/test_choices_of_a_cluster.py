@@ -51,7 +51,7 @@ def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "--image",
             "glue=bar",
-            "nobody knows 'bar'; name a Python environment, with a / in its path, or one of alpine",
+            "unknown image 'bar'; name a Python environment, with a / in its path, or one of alpine",
         ),
         ("--set", "bind_secs=3", "bind_secs: there is no such setting"),
     ],
@@ -94,7 +94,7 @@ def test_two_of_one_name_are_refused() -> None:
         ("pools: [{cpu: 1, memory: 1Gi}]", r"pools\[0\]: a pool needs a name"),
         ("baseLoad: 3", "baseLoad: 3 must be text"),
         ("images: [a]", "images must be a mapping"),
-        ("images: {a: 7}", "images: image mapping 'a=7': nobody knows '7'"),
+        ("images: {a: 7}", "images: image mapping 'a=7': unknown image '7'"),
         ("images: {a: /nonexistent}", "images: image mapping 'a=/nonexistent': /nonexistent is not a directory"),
         ("gangs: [1]", "gangs must be a mapping"),
         ("sandbox: chroot", "sandbox is 'chroot'; choose from auto, netns, loopback"),
@@ -146,7 +146,7 @@ def test_a_place_that_cannot_keep_state_is_named(tmp_path: Path, monkeypatch: py
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "file"))
     with pytest.raises(
-        ShoalError, match=f"no state can be kept in {tmp_path}/file/local: Not a directory; name another"
+        ShoalError, match=f"state cannot be kept in {tmp_path}/file/local: Not a directory; name another"
     ):
         shoal(["up", "--node", "cpu=1,memory=1Gi"], standalone_mode=False)
 

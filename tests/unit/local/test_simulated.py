@@ -79,7 +79,7 @@ async def test_a_debugger_that_cannot_run_says_so_at_once(cluster: Cluster) -> N
         POD, "looked-into", "default", lambda pod: bool(pod["status"].get("ephemeralContainerStatuses"))
     )
     (status,) = found["status"]["ephemeralContainerStatuses"]
-    assert "no processes to look into" in status["state"]["terminated"]["message"]
+    assert "no processes to debug" in status["state"]["terminated"]["message"]
     cluster.server.set_log_source(PodStreams(cluster.agent, cluster.clock).log)
-    with pytest.raises(BadRequest, match="no processes to look into"):
+    with pytest.raises(BadRequest, match="no processes to debug"):
         await anext(cluster.client.logs("looked-into", "default", container="debugger"))

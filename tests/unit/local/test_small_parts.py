@@ -419,7 +419,7 @@ async def test_addresses_known_when_a_container_starts_are_put_into_its_command(
 def test_a_scratch_directory_that_someone_else_prepared_is_refused(tmp_path: Path) -> None:
     theirs = tmp_path / "shoal-1000"
     theirs.symlink_to(tmp_path)
-    with pytest.raises(ShoalError, match="belongs to someone else"):
+    with pytest.raises(ShoalError, match="belongs to another user"):
         claim(theirs)
     ours = tmp_path / "ours"
     claim(ours)

@@ -142,7 +142,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "together": "What would let it start only together, where no single thing would.",
         "startsByItself": "It starts without anything being done: all that it waits for is on its way.",
         "notExplored": "So many gangs matter to it that what would help was not worked out.",
-        "clusterTooSmall": "It would not start even if everything else ended.",
+        "clusterTooSmall": "It cannot start even if every other gang ended.",
         "pendingPods": "Pods that have no node or do not start, and why.",
         "namedBy": "Rights: by what the asker may read. Namespace: only this namespace, as nothing recorded the asker.",
     },

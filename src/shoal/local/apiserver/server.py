@@ -113,7 +113,7 @@ class Server:
         try:
             await self._start()
         except BaseException:
-            await self.storage.close()  # whoever tries again must find the directory free
+            await self.storage.close()  # the next start must find the directory free
             raise
 
     async def _start(self) -> None:

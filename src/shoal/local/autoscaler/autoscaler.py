@@ -1,7 +1,8 @@
 """Grows and shrinks node pools: for ProvisioningRequests all or nothing, for pending pods as a cluster autoscaler does.
 
 Event-driven, level-triggered: every look starts from the caches. What is given to a request is written on it as a
-booking before the first node is asked for, so that a restart goes on where it was and nobody else counts on that room.
+booking before the first node is asked for, so that a restart goes on where it was and no other request counts on that
+room.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Autoscaler:
         await self._publish()
 
     def _rest(self) -> float:
-        """Seconds until something is due although nothing changes: an idle node, a booking that nobody uses."""
+        """Seconds until something is due although nothing changes: an idle node, an unused booking."""
         now, moment = self._clock.monotonic(), self._clock.now()
         due = [began + self._idle_seconds - now for began in self._idle_since.values()]
         for request in self.requests.list():
@@ -300,9 +301,9 @@ class Autoscaler:
             self._recorder.event(pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: pool {grown}")
 
     async def _shrink(self) -> None:
-        """Nodes of pools that hold nothing and nobody for a while go away, down to the pool's least.
+        """Nodes of pools that hold no pod for a while go away, down to the pool's least.
 
-        In two looks: first a taint keeps new pods off, then, if still nobody came, the node goes.
+        In two looks: first a taint keeps new pods off, then, if still no pod came, the node goes.
         """
         now = self._clock.monotonic()
         booked = {place.node for place in self._booked()}

@@ -91,7 +91,7 @@ def booking(pod_sets: Sequence[PodSet], placement: Placement, new: dict[str, str
 def growth_for(
     pod_sets: Sequence[PodSet], namespace: str, pools: Sequence[tuple[Pool, int]], room: Room
 ) -> PoolGrowth | Never | Later:
-    """The smallest growth after which all pods fit together: of one pool if one can do it, without devices that nobody
+    """The smallest growth after which all pods fit together: of one pool if one can do it, without devices that no pod
     asked for, else of several. `pools` come with their present sizes; `room` is left as it was."""
     gang = as_gang(pod_sets, namespace)
     if isinstance(place(gang, room, say_why=False), Placement):
@@ -118,7 +118,7 @@ def place_with(
 
 
 def could_ever(pod_sets: Sequence[PodSet], namespace: str, pools: Sequence[Pool], nodes: Sequence[Json]) -> bool:
-    """Whether these pods would fit if nobody else were here and all pools were at their largest."""
+    """Whether these pods would fit if no other pod were here and all pools were at their largest."""
     names = {pool.name for pool in pools}
     others = [node for node in nodes if (node["metadata"].get("labels") or {}).get(POOL) not in names]
     room = free_room(others, (), ())

@@ -60,7 +60,7 @@ class NodePools:
         return self._there[pool] | {name for name, of in self.coming.items() if of == pool}
 
     def obtainable(self, promised: set[str]) -> dict[str, int]:
-        """How many more may come: the nodes `promised` to gangs are counted by whoever admits those."""
+        """How many more may come: the nodes `promised` to gangs are counted by the controller that admits those."""
         return {
             name: max(0, pool.most - len(self._all(name) - (promised - self._exist)))
             for name, pool in self.by_name.items()

@@ -52,7 +52,7 @@ class PodTally:
             self.turned_away.pop(uid, None)
 
     def is_empty(self, node: str) -> bool:
-        """Nobody is there but pods of the system and of DaemonSets."""
+        """Only pods of the system and of DaemonSets are there."""
         return not self._guests.get(node)
 
     def consumers(self, request: Json) -> list[tuple[str, Amounts]]:

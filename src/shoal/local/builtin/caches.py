@@ -1,8 +1,8 @@
 """Every kind of object that the server holds, each in one cache, shared by all built-in controllers.
 
 The garbage collector and the namespace controller must know all objects of all kinds, the workload controllers the
-whole of a few. Kinds that nobody reads are cached by their metadata alone. Kinds come and go with their CRDs;
-whoever subscribes is told of the objects of kinds that appear later, too.
+whole of a few. Kinds that no controller reads are cached by their metadata alone. Kinds come and go with their CRDs;
+subscribers are told of the objects of kinds that appear later, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WHOLE = (kinds.POD, kinds.NODE, kinds.NAMESPACE, kinds.SERVICE, kinds.REPLICA_SE
          kinds.REPLICATION_CONTROLLER, kinds.DEPLOYMENT, kinds.STATEFUL_SET,
          kinds.DAEMON_SET, kinds.JOB, kinds.ENDPOINTS, kinds.ENDPOINT_SLICE, kinds.PERSISTENT_VOLUME_CLAIM,
          kinds.POD_DISRUPTION_BUDGET, kinds.CRD)  # fmt: skip
-_IGNORED = frozenset(("events", "events.events.k8s.io"))  # short-lived, many, and nobody's owner
+_IGNORED = frozenset(("events", "events.events.k8s.io"))  # short-lived, many, and never an owner
 RETRY = 2.0
 _NEEDED_VERBS = frozenset(("list", "watch", "delete"))
 
@@ -220,7 +220,7 @@ def _node(obj: Json) -> list[str]:
 
 
 def _orphan(obj: Json) -> list[str]:
-    """The namespace, for a pod or a ReplicaSet that nobody controls."""
+    """The namespace, for a pod or a ReplicaSet without a controller."""
     if obj["kind"] not in ("Pod", "ReplicaSet") or _owner_uids(obj):
         return []
     return [obj["metadata"].get("namespace", "")]

@@ -42,7 +42,7 @@ class WorkloadContext:
         return seconds_text(self.clock.now())
 
     def fresh(self, prefix: str) -> str:
-        """A name that nobody has, as the server's own generateName makes them."""
+        """A name that is not in use, as the server's own generateName makes them."""
         return prefix[:58] + "".join(self._chance.choice(_LETTERS) for _ in range(5))
 
     def cache(self, kind: Kind) -> Cache[Json]:
@@ -61,7 +61,7 @@ class WorkloadContext:
         except NotFound:
             if not status:
                 raise
-            return obj  # its status is nobody's concern any more
+            return obj  # its status no longer matters
         self._note(kind, patched)
         return patched
 
@@ -135,7 +135,7 @@ def watch_own(controller: Controller[Key], cache: Cache[Json]) -> None:
 
 def watch_orphans(controller: Controller[Key], pods: Cache[Json], owners: Cache[Json],
                   matches: Callable[[Json, Json], bool]) -> None:  # fmt: skip
-    """Look at owners that may adopt a pod which nobody controls."""
+    """Look at owners that may adopt a pod without a controller."""
 
     def on_change(change: Change) -> None:
         pod = change.new

@@ -137,7 +137,7 @@ class DeploymentController:
         return next_scale(deployment["spec"], current, [_share(one) for one in old], old_pods_left)
 
     async def _rescale(self, deployment: Json, current: Json | None, old: list[Json]) -> None:
-        """Whoever changes the number in the middle of an exchange, or while it is paused, gets that number."""
+        """A number changed in the middle of an exchange, or while it is paused, holds at once."""
         if current is None and not old:
             return
         total = number((deployment.get("status") or {}).get("replicas"))

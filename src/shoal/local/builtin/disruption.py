@@ -88,7 +88,7 @@ class DisruptionController:
         return expected, part_of(least if least is not None else 1, expected, up=True)
 
     def _scale(self, pod: Json, owner: Json | None) -> int:
-        """The number of pods that the owner of a pod wants; one, where nobody says."""
+        """The number of pods that the owner of a pod wants; one, where no owner says."""
         while owner is not None:
             kind = _scaled_kind(owner)
             found = self._context.cache(kind).get(Key(pod["metadata"]["namespace"], owner["name"])) if kind else None

@@ -90,14 +90,14 @@ class NamespaceController:
                 continue  # there already, or the namespace is on its way out
 
     async def _restore_bundle(self, namespace: str) -> None:
-        """Pods trust what is in it: nobody else may say what that is."""
+        """Pods trust what is in it: no other client may change it."""
         try:
             held = await self._client.get(kinds.CONFIG_MAP, ROOT_CA, namespace)
             if held.get("data") != {"ca.crt": self._root_ca}:
                 data = {**dict.fromkeys(held.get("data") or ()), "ca.crt": self._root_ca}
                 await self._client.patch(kinds.CONFIG_MAP, ROOT_CA, namespace, {"data": data})
         except NotFound:
-            return  # made anew below
+            return  # made again below
 
     async def _empty(self, namespace: Json) -> float | None:
         """Delete what is there, pods before all else, so that nothing they use goes before them; release the namespace
@@ -147,7 +147,7 @@ class NamespaceController:
         return found
 
     async def _tell(self, namespace: Json, remaining: dict[Kind, Left]) -> None:
-        """The five conditions that Kubernetes writes, so that whoever waits sees for what."""
+        """The five conditions that Kubernetes writes, so that a client sees what it waits for."""
         content = ", ".join(f"{kind.resource} has {left.count} resource instances" for kind, left in
                             sorted(remaining.items()))  # fmt: skip
         finalizers: Counter[str] = sum((left.finalizers for left in remaining.values()), Counter())

@@ -1,5 +1,5 @@
-"""Pods that nobody will end: those whose node is gone, those deleted before they were placed, and too many ended
-ones.
+"""Pods without a node agent that ends them: those whose node is gone, those deleted before they were placed, and too
+many ended ones.
 """
 
 from __future__ import annotations

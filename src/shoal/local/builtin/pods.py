@@ -88,7 +88,7 @@ def matches(owner: Json, pod: Json) -> bool:
 
 
 async def claim(context: WorkloadContext, kind: Kind, owner: Json, what: Kind = kinds.POD) -> list[Json]:
-    """The owner's pods: what no longer fits its selector is let go, what fits and is nobody's is taken in.
+    """The owner's pods: what no longer fits its selector is let go, what fits and has no controller is taken in.
 
     A Deployment claims ReplicaSets in the same way.
     """
@@ -125,7 +125,7 @@ async def _release(context: WorkloadContext, owner: Json, what: Kind, one: Json)
 
 
 async def _adopt(context: WorkloadContext, kind: Kind, owner: Json, what: Kind, one: Json) -> Json | None:
-    """Take in what nobody controls, if the owner is really still there."""
+    """Take in what has no controller, if the owner is really still there."""
     try:
         current = await context.client.get(kind, owner["metadata"]["name"], owner["metadata"]["namespace"])
         if current["metadata"]["uid"] != owner["metadata"]["uid"] or is_deleting(current):

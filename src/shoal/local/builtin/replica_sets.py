@@ -70,7 +70,7 @@ class ReplicaSetController:
         return min(later) if later else None
 
     def _conditions(self, owner: Json, refused: ApiError | None) -> list[Json] | None:
-        """Pods that cannot be made are told to whoever reads the status, until they can."""
+        """Pods that cannot be made are reported in the status, until they can."""
         if refused is None:
             return None
         known = pods.condition(owner, "ReplicaFailure")

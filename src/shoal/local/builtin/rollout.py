@@ -9,7 +9,7 @@ from shoal.api.meta import Json
 
 class RolloutShare(NamedTuple):
     """One ReplicaSet's part: the pods it is asked for, those that are available, and the most that all sets together
-    were allowed when it was last resized (nought where nobody wrote that down)."""
+    were allowed when it was last resized (nought where that was not recorded)."""
 
     replicas: int
     available: int

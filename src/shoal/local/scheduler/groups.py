@@ -1,6 +1,7 @@
 """Which pods must be bound together: gangs by our annotations, PodGroups by their label, everyone else alone.
 
-Pure: pods in, groups out. The scheduler decides when; this decides who belongs to whom and whether all are there.
+Pure: pods in, groups out. The scheduler decides when; this decides which pods belong together and whether all are
+there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shoal.engine.model import PodSet
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 HOSTNAME = "kubernetes.io/hostname"
 BOUND_WHOLE = marks.PREFIX + "gang-bound"
-"""Annotation of the pod that was bound last of its gang: with it the gang was whole. Whoever joins later goes alone."""
+"""Annotation of the pod that was bound last of its gang: with it the gang was whole. Pods that join later go alone."""
 
 
 class Group(msgspec.Struct, frozen=True):

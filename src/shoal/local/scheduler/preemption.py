@@ -1,7 +1,7 @@
 """Room for a pod of higher priority: which pods of lower priority go, and who waits for their place meanwhile.
 
 As kube-scheduler does it for single pods. Pods of gangs neither take nor give room here: a gang is taken back whole, by
-whoever admitted it. The scheduler calls this for a pod that no node takes.
+the controller that admitted it. The scheduler calls this for a pod that no node takes.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class PodPreemption:
         return node, victims
 
     def _victims(self, shape: PodSet, namespace: str, candidates: Sequence[str]) -> list[str]:
-        """Without all of them it must fit; then each is spared without whom it still does, the most important first."""
+        """Without all of them it must fit; then each is spared if the pod fits without its end, the most important
+        first."""
         gone = list(candidates)
         for uid in gone:
             self._charged.lift(uid)

@@ -319,7 +319,7 @@ class Scheduler:
     # --- facts
 
     def _improved(self) -> None:
-        """Room appeared: whoever was turned away may be asked again."""
+        """Room appeared: pods that were turned away are tried again."""
         self._hopeless.clear()
         self._no_victims.clear()
         self._wake.set()

@@ -252,7 +252,7 @@ class AdmissionPlugins:
     # --- roles
 
     def _check_escalation(self, call: Call, obj: Json) -> None:
-        """Nobody may grant what they do not hold, unless allowed to by `escalate` or `bind`."""
+        """Users may grant only what they hold themselves, unless allowed to by `escalate` or `bind`."""
         if MASTERS in call.user.groups:
             return
         resource, name = call.resource, obj["metadata"].get("name", "")
@@ -318,7 +318,7 @@ def user_text(call: Call) -> str:
 
 
 def stamp_creator(call: Call, obj: Json, old: Json | None) -> None:
-    """Who answers for what it wraps, as the server knows it: its creator, or whoever last changed the wrapped objects.
+    """The user that answers for what it wraps, as the server knows it: its creator, or the last to change it.
 
     What users put there themselves is replaced.
     """

@@ -50,7 +50,7 @@ def _closing(source: str, start: int) -> int:
 
 
 def complaints(name: str, text: str) -> list[str]:
-    """What is wrong with a text by the format of that name. Raises ValueError for a format that nobody knows."""
+    """What is wrong with a text by the format of that name. Raises ValueError for an unknown format."""
     check = _FORMATS.get(name)
     if check is None:
         raise ValueError(f"no such format: {name}")

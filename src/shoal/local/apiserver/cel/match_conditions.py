@@ -46,8 +46,8 @@ def matches(conditions: list[Json], request: Json) -> bool:
 
 
 def complaint(expression: str) -> str:
-    """Why an expression cannot be a condition, or nothing. One that asks the authorizer, whom we do not have, is a good
-    expression all the same, and fails when it is asked."""
+    """Why an expression cannot be a condition, or nothing. One that asks the authorizer, which this server does not
+    have, is a good expression all the same, and fails when it is asked."""
     if re.search(r"\bauthorizer\b", expression):
         return ""
     try:

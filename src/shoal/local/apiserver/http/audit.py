@@ -1,6 +1,6 @@
 """The audit log of the embedded server: every request with its answer, in the format that kube-apiserver writes.
 
-For whoever wants to know who did what, and for tests that judge a whole history afterwards. One JSON line per request,
+For people that ask which user did what, and for tests that judge a whole history afterwards. One JSON line per request,
 written when it was answered, and for writes one when they came; the file is its owner's alone. Bodies of lists, of
 Secrets and of requests for tokens are left out.
 """

@@ -136,7 +136,7 @@ class Front:
         headers: dict[str, str] = {}
         for name, value in http.headers.items():
             name = name.lower()
-            if not value.isascii():  # bytes that are no text would fail whoever writes them down
+            if not value.isascii():  # bytes that are no text would fail in every log
                 value = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             headers[name] = (
                 f"{headers[name]}\n{value}" if name.startswith("impersonate-") and name in headers else value

@@ -1,6 +1,6 @@
 """The transport without sockets: controllers in the same process speak to the server by calling it.
 
-Same requests, same answers, same refusals as over HTTPS; only bytes are not copied and nobody has to log in.
+Same requests, same answers, same refusals as over HTTPS; only bytes are not copied and there is no login.
 """
 
 from __future__ import annotations

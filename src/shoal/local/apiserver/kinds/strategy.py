@@ -251,7 +251,8 @@ class _Service(msgspec.Struct):
 
 
 def allocate_addresses(service: Json, services: Collection, chance: random.Random, *, old: Json | None = None) -> None:
-    """A cluster IP and node ports that no other service has. One that it has already, validation lets nobody change."""
+    """A cluster IP and node ports that no other service has. One that it has already cannot be changed: validation
+    refuses that."""
     spec = service.get("spec")
     if type(spec) is not dict or spec.get("type") == "ExternalName":
         return

@@ -1,6 +1,6 @@
-"""Server-side apply's work on the object itself: one manager's configuration merged in, and what nobody sets any more
-taken out. Lists merge by their keys, as the kind's shape says. Only `managed_fields.py` calls this; nothing that it is
-given is changed.
+"""Server-side apply's work on the object itself: one manager's configuration merged in, and what no manager sets any
+more taken out. Lists merge by their keys, as the kind's shape says. Only `managed_fields.py` calls this; nothing that
+it is given is changed.
 """
 
 from __future__ import annotations

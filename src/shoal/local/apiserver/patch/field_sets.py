@@ -68,7 +68,7 @@ def fields_of(shape: FieldShape, value: Any, *, added: bool = False, inside: boo
 
 
 def _is_zero(shape: FieldShape, value: Any) -> bool:
-    """What every object of a kind has from the start is nobody's until it says something."""
+    """What every object of a kind has from the start belongs to no manager until it says something."""
     if type(value) is dict:
         return all(name in shape.always and _is_zero(shape.member(name), item) for name, item in value.items())
     return value == "" or (value == 0 and type(value) in (int, bool))

@@ -155,6 +155,6 @@ def object_answer(obj: Json, status: int = 200) -> Response:
 
 
 def decoded(record: StoredObject) -> Json:
-    """A fresh tree: whoever gets it may change it."""
+    """A fresh tree, which the caller may change."""
     found: Json = msgspec.json.decode(record.raw)
     return found

@@ -214,7 +214,7 @@ class Collection:
         for listener in self.listeners:
             try:
                 listener(event)
-            except Exception:  # the write is durable: whoever else waits for it must not pay for one listener
+            except Exception:  # the write is durable: others that wait for it must not pay for one listener
                 log.exception("a listener of %s failed at revision %d", self.name, event.record.revision)
         for follower in self.followers:
             try:

@@ -1,9 +1,9 @@
 """Where objects live: SQLite underneath, memory above, one writer.
 
-A write is given its revision at once, becomes durable together with all that wait with it (group commit), and only
-then becomes visible and is acknowledged. Where the disk answers within a blink the commit is made right on the loop,
-since the way to a thread and back would take longer; a slower disk gets a thread of its own, so that it delays nobody
-but writers. If the disk refuses, everything not yet durable is refused too, and nothing of it was ever seen.
+A write is given its revision at once, becomes durable together with all that wait with it (group commit), and only then
+becomes visible and is acknowledged. Where the disk answers within a blink the commit is made right on the loop, since
+the way to a thread and back would take longer; a slower disk gets a thread of its own, so that it delays only
+writes. If the disk refuses, everything not yet durable is refused too, and nothing of it was ever seen.
 In-memory mode is the same without a disk.
 """
 
@@ -250,7 +250,7 @@ class Storage:
         return done
 
     async def settled(self) -> None:
-        """Wait for the writes begun so far: whoever was judged by one is told only when it can be read.
+        """Wait for the writes begun so far: a client judged by one is answered only when it can be read.
 
         Raises WriteFailed when one of them was not made, since then the judgement was wrong.
         """
@@ -294,7 +294,7 @@ class Storage:
             write.collection.pending.pop((write.record.namespace, write.record.name), None)
             if not write.done.done():
                 write.done.set_exception(error)
-                write.done.exception()  # of a pod's last change nobody waits
+                write.done.exception()  # no request waits for a pod's last change
         if not error.full:
             self.broken = str(error)
 

@@ -89,7 +89,7 @@ async def run(start: Start, pod: Json, query: dict[str, str], socket: Any, attac
         await asyncio.wait((listening, telling), return_when=asyncio.FIRST_COMPLETED)
         if not telling.done():
             gone = listening.result()
-            if gone:  # nobody is left to read: the program must not stay behind
+            if gone:  # no reader is left: the program must not stay behind
                 await program.kill()
             await telling
     finally:

@@ -1,4 +1,5 @@
-"""Where a pod wants to be, and beside whom: affinity and spread of a pod's spec, judged as Kubernetes judges them."""
+"""Where a pod wants to be, and beside which pods: affinity and spread of a pod's spec, judged as Kubernetes judges
+them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Checks:
             self._tell(call, faults)
 
     def settle(self, call: Call, obj: Json) -> None:
-        """Once more, for what a webhook made of an object: nobody is told, for no client wrote that."""
+        """Once more, for what a webhook made of an object: no warning is given, for no client wrote that."""
         self._drop_unknown(call, obj)
         self.default(call, obj)
 
@@ -118,7 +118,7 @@ class Checks:
         subresource = call.owned_as
         status = (
             new.pop("status", None) if old is None and call.version.status else None
-        )  # the first status is nobody's
+        )  # the first status has no manager
         managed_fields.track(
             call.version.shape,
             old,

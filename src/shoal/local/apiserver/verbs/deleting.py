@@ -1,7 +1,7 @@
 """Delete and deletecollection: at once, gracefully, or after finalizers.
 
 The server only marks and removes; dependants are the garbage collector's. An object leaves when its finalizers are gone
-and its grace period is over, whoever makes the last write.
+and its grace period is over, whichever write was the last.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from shoal.local.apiserver.verbs.deleting import DeleteVerbs, Options, Precondit
 from shoal.local.apiserver.verbs.system_writes import SYSTEM
 from shoal.local.apiserver.verbs.writing import WriteVerbs
 
-_OVER = ("Succeeded", "Failed", "Pending")  # nobody misses these
+_OVER = ("Succeeded", "Failed", "Pending")  # no budget counts these
 
 
 class Evictor:

@@ -96,7 +96,7 @@ class ReadVerbs:
         call.number("timeoutSeconds", least=-1 << 63)
         self._check_list_options(call)
         if query.get("resourceVersion") == "0" and not query.get("resourceVersionMatch"):
-            limit = 0  # as Kubernetes: whoever takes any state gets all of it at once
+            limit = 0  # as Kubernetes: a client that takes any state gets all of it at once
         token = _decode_token(query["continue"]) if query.get("continue") else None
         records, revision, left = await self._page(call, chosen, limit, token)
         if token is None and not left and "spec.nodeName" in query.get("fieldSelector", ""):

@@ -1,7 +1,7 @@
 """The parts of objects with an address of their own: scale, binding, eviction, token, log, exec and port-forward.
 
-`status` and `finalize` are ordinary writes and live with them. Logs and terminals come from whoever runs the pods,
-through hooks that the node agent registers.
+`status` and `finalize` are ordinary writes and live with them. Logs and terminals come from the agent that runs the
+pods, through hooks that the node agent registers.
 """
 
 from __future__ import annotations

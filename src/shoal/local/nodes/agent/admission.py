@@ -1,7 +1,7 @@
 """Whether a bound pod still fits on its node: the last look before it starts, as a kubelet takes it.
 
 The scheduler has looked already; this is for pods that were bound past it (`spec.nodeName`), and for a node that came
-back smaller than it was. A pod that does not fit fails with the reason, and whoever made it makes another.
+back smaller than it was. A pod that does not fit fails with the reason, and its controller makes another.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _wanted(pod: Json) -> dict[str, int]:
     try:
         return {**pod_requests(pod["spec"]), "pods": 1}
     except BadInput:
-        return {"pods": 1}  # amounts that nobody can read hold nothing
+        return {"pods": 1}  # unreadable amounts hold nothing
 
 
 @lru_cache(4096)

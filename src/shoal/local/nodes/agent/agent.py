@@ -355,7 +355,7 @@ def _holds_room(pod: Json | None, uid: str) -> bool:
 def _with_others(pod: Json, status: Json) -> Json:
     """Our status with the conditions that others wrote.
 
-    Once a pod is bound nobody else writes conditions, unless it has readiness gates: then the server merges them.
+    Once a pod is bound no other client writes conditions, unless it has readiness gates: then the server merges them.
     """
     ours = {condition["type"] for condition in status["conditions"]}
     theirs = [one for one in (pod.get("status") or {}).get("conditions") or () if one["type"] not in ours]
@@ -364,7 +364,7 @@ def _with_others(pod: Json, status: Json) -> Json:
 
 def _no_debugger(container: Json) -> Json:
     """Without processes there is nothing to look into; said as an end, or `kubectl debug` would wait for ever."""
-    message = "this pod is simulated: it has no processes to look into"
+    message = "this pod is simulated: it has no processes to debug"
     ended = {"exitCode": 128, "reason": CANNOT_RUN, "message": message}
     return {
         "name": container["name"],

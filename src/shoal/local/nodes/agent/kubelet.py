@@ -1,8 +1,8 @@
 """The port of a node that a real API server asks: logs, exec, attach and port-forward of an agent's pods.
 
 For `shoal node serve`; the embedded API server has the agent in its own process. Speaks HTTP/1.1 over TLS by hand,
-because the streams are plain SPDY after an upgrade. Nobody is answered without a certificate of the cluster's client
-authority, and then only what the API server says they may: `nodes/proxy`, as with a kubelet.
+because the streams are plain SPDY after an upgrade. No request is answered without a certificate of the cluster's
+client authority, and then only what the API server says they may: `nodes/proxy`, as with a kubelet.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class KubeletPort:
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, spdy.Broken) as error:
-            log.debug("a caller went away or spoke something else: %s", error)
+            log.debug("a client went away or did not speak HTTP: %s", error)
         except Exception:
             log.exception("a request to the node's port failed")
         finally:
@@ -162,7 +162,9 @@ class KubeletPort:
         try:
             review: Any = await self._client.create(SUBJECT_ACCESS_REVIEW, body)
         except KubeError as error:
-            raise Refused(403, "Forbidden", f"whether {user.name} may do this could not be asked: {error}") from None
+            raise Refused(
+                403, "Forbidden", f"the API server could not be asked whether {user.name} may do this: {error}"
+            ) from None
         if not (review.get("status") or {}).get("allowed"):
             said = f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[proxy])"
             raise Refused(403, "Forbidden", said)

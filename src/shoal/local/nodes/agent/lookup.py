@@ -17,7 +17,7 @@ from shoal.local.nodes.runtime.sources import ConfigError
 class ApiSources:
     """`api` is where pods reach the server, `certificate` its CA; `sizes` tells a node's allocatable.
 
-    `binds_claims` where nobody else provides persistent volumes: a claim is bound when a pod first uses it.
+    `binds_claims` where nothing else provides persistent volumes: a claim is bound when a pod first uses it.
     """
 
     def __init__(

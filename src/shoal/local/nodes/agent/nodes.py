@@ -35,7 +35,8 @@ LEASE_SECONDS = 40
 HEARTBEAT = 10.0
 _WRITES_PER_SECOND = 20.0
 _LONGEST_ROUND = 25.0
-"""With the pause after it well below the lease: whoever judges nodes by their leases never finds one overdue."""
+"""With the pause after it well below the lease: a controller that judges nodes by their leases never finds one
+overdue."""
 _MACHINES = uuid.UUID("5a0a1000-0000-4000-8000-000000000000")
 """Nodes of one machine look like machines of their own; the same name always like the same one."""
 
@@ -114,7 +115,7 @@ def node_conditions(clock: Clock, stopped: str = "") -> list[Json]:
 
 
 def is_given_up(node: Json) -> bool:
-    """Whether the cluster has lost sight of a node: nobody but the one who judges leases says Unknown."""
+    """Whether the cluster has lost sight of a node: only the controller that judges leases says Unknown."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(one.get("type") == "Ready" and one.get("status") == "Unknown" for one in conditions)
 

@@ -130,7 +130,7 @@ class ContainerRun:
         await process.wait()
 
     def hasten(self, grace: float) -> None:
-        """It is being stopped, and whoever asked has less patience now, for its preStop hook as well."""
+        """It is being stopped, and now with less time, for its preStop hook as well."""
         if self.process is not None:
             self.process.stop(grace)
 
@@ -194,7 +194,7 @@ class ContainerRun:
             self.leave_gate()
 
     def leave_gate(self) -> None:
-        """Let others start; once, whoever comes to it first."""
+        """Let others start; once, whichever path comes to it first."""
         held, self._gate_held = self._gate_held, 0
         if held:
             self.host.gate.leave(held)
@@ -316,7 +316,7 @@ class ContainerRun:
         target = self._target()
         first = target.first if target is not None else None
         if first is None:
-            raise ConfigError(f"container {self.spec.get('targetContainerName')} to look into is not running")
+            raise ConfigError(f"target container {self.spec.get('targetContainerName')} is not running")
         return first
 
     def _runs_again(self, ended: Ended) -> bool:

@@ -37,7 +37,7 @@ class MemoryWatch:
             self._watched.pop(told, None)
 
     async def _look(self) -> None:
-        """Until nobody is watched any more."""
+        """Until no container is watched any more."""
         while self._watched:
             held = await asyncio.to_thread(private_memory, [root for root, _ in self._watched.values()])
             for told, (root, limit) in list(self._watched.items()):

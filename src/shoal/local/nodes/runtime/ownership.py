@@ -19,7 +19,7 @@ def claim(directory: Path) -> None:
         os.mkdir(directory, 0o700)
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise ShoalError(f"{directory} belongs to someone else; remove it, or run as another user")
+        raise ShoalError(f"{directory} belongs to another user; remove it, or run as that user")
     os.chmod(directory, 0o700)
 
 

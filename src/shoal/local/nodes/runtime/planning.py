@@ -27,7 +27,7 @@ RAY_HOME = "/home/ray"
 
 
 class UnknownImage(ShoalError):
-    """Nobody said what this image is on this machine."""
+    """An image name that has no meaning on this machine."""
 
 
 async def plan(

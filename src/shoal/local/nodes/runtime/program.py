@@ -166,7 +166,7 @@ class AttachedContainer:
         """Raises OSError when it has ended."""
         made = cls(await container.connect())
         if stdin:
-            await made.write(b"")  # whoever types says so first: its going may end what the container reads
+            await made.write(b"")  # a client that types says so first: its going may end what the container reads
         return made
 
     async def write(self, data: bytes) -> None:
@@ -195,6 +195,6 @@ class AttachedContainer:
         return 0
 
     async def kill(self) -> None:
-        """Whoever looks away leaves the container as it is."""
+        """Detaching leaves the container as it is."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)

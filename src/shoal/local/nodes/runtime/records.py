@@ -63,7 +63,7 @@ async def stop_stray(directory: Path, grace: float = 0.0) -> None:
 
 
 async def remove_stray(host: PodHost, directory: Path, grace: float = 0.0) -> None:
-    """End and forget a pod of an earlier agent that nobody knows any more."""
+    """End and forget a pod of an earlier agent that no longer exists."""
     await stop_stray(directory, grace)
     record = read_record(directory)
     if record is not None and record.address is not None:

@@ -16,7 +16,7 @@ from shoal.local.images import Image
 
 
 class ContainerUser(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a container's processes are. None: whoever the agent is."""
+    """The user of a container's processes. None: the agent's own."""
 
     user: int | None = None
     group: int | None = None

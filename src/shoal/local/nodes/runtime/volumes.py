@@ -170,7 +170,7 @@ class Volumes:
         if kind in _EMPTY:
             return self._open_directory(self._in_memory(volume) or path)
         if kind not in _WRITTEN:
-            raise ConfigError(f"volumes of type {kind} are not to be had on one machine; use hostPath or a claim")
+            raise ConfigError(f"volumes of type {kind} are not available on one machine; use hostPath or a claim")
         files = await self._files(volume)
         path.mkdir(parents=True, exist_ok=True)
         sync(path, files)
@@ -262,7 +262,7 @@ class Volumes:
         return held
 
     async def _config(self, namespace: str, reference: Json) -> dict[str, bytes]:
-        """A config map's data; the server's certificate where nobody publishes it as one."""
+        """A config map's data; the server's certificate where no controller publishes it as one."""
         if reference.get("name") != access.ROOT_CA:
             return await config_data(namespace, reference, self._sources)
         published = await config_data(namespace, {**reference, "optional": True}, self._sources)

@@ -123,7 +123,7 @@ class Watching:
     # --- Ray, memory, CPU
 
     async def _live_as_ray(self) -> None:
-        """A Ray node from its start through the gate to its end, which nobody else would notice."""
+        """A Ray node from its start through the gate to its end, which would go unnoticed otherwise."""
         port = rayenv.agent_port(planning.argv_of(self._process))
         clock = self._host.clock
         try:

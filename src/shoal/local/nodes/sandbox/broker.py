@@ -62,7 +62,7 @@ def refuse_machine(addresses: Iterable[str]) -> None:
         if written.version == 6 and int(written) >> 32 in (0, 0xFFFF):  # ::127.0.0.1 and ::ffff:127.0.0.1
             meant = ipaddress.IPv4Address(int(written) & 0xFFFFFFFF)
         if any(one.is_loopback or one.is_unspecified for one in (written, meant)):
-            raise ValueError("loopback addresses are not reached from here")
+            raise ValueError("loopback addresses of the machine cannot be reached from pods")
 
 
 def serve(channel: socket.socket) -> None:

@@ -21,6 +21,7 @@ def choose_sandbox(
     able = machine.may_use_namespaces() if wanted != "loopback" else False
     if wanted == "netns" and not able:
         raise ShoalError(
-            "this machine does not let us make network namespaces: shoal doctor says what is missing; or use loopback"
+            "this machine does not allow network namespaces: shoal doctor says what is missing; "
+            "or use --sandbox loopback"
         )
     return NetnsSandbox(cluster, api, outward) if able else LoopbackSandbox(cluster, api, pods)

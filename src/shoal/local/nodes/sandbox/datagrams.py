@@ -1,4 +1,4 @@
-"""Datagrams from one port to the pods behind it, and their answers back to whoever asked.
+"""Datagrams from one port to the pods behind it, and their answers back to the sender.
 
 For Services of protocol UDP. Every client gets a socket of its own towards one pod, so that answers find their way; of
 very many the one that was silent the longest is forgotten.

@@ -1,8 +1,8 @@
 """The sandbox without rights: a loopback address and a block of ports per pod, on the machine's own network.
 
 Ray's daemons bind the wildcard address, so an address of one's own is not enough: every pod also gets ports that
-nobody else has. Ports that a manifest names are translated to the pod's block by whoever connects (the probe runner,
-port-forward) and by the `ray` command placed first on the pod's PATH.
+no other pod has. Ports that a manifest names are translated to the pod's block by our side of a connection (the probe
+runner, port-forward) and by the `ray` command placed first on the pod's PATH.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which private network a cluster's pods live in: one that nobody else on this machine uses.
+"""Which private network a cluster's pods live in: one that nothing else on this machine uses.
 
 Two clusters on one network would answer for each other's pods. The choice begins at a place given by the cluster's
 name, so that it is mostly the same at every start, and a bridge that is still there keeps the network it has.

@@ -77,7 +77,7 @@ class Brokered:
                 loop.remove_reader(here)
             text, descriptors, _, _ = socket.recv_fds(here, 4096, 1)
         if not descriptors:
-            raise OSError(json.loads(text or b"{}").get("error") or "the way out of the cluster's network is gone")
+            raise OSError(json.loads(text or b"{}").get("error") or "the proxy to other networks has ended")
         made = socket.socket(fileno=descriptors[0])
         made.setblocking(False)
         return made

@@ -62,7 +62,7 @@ def enter(pods: Path, port: int) -> OwnSpace:
         else:
             _make()
     except OSError as error:
-        raise CannotEnter(f"no namespaces of our own: {error}; use --sandbox loopback") from error
+        raise CannotEnter(f"the kernel refused a user namespace: {error}; use --sandbox loopback") from error
     return OwnSpace(listener, Brokered(channel))
 
 

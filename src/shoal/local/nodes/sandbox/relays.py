@@ -47,7 +47,7 @@ class ServiceRelays:
         self._targets: Wanted = {}
         self._turn = 0
         self.refused: dict[RelayPlace, str] = {}
-        """Where nobody can listen, and why."""
+        """Where no relay can listen, and why."""
 
     async def publish(self, wanted: Wanted) -> None:
         """Listener to the pods behind it."""
@@ -62,7 +62,7 @@ class ServiceRelays:
                 except OSError as error:
                     refused[place] = error.strerror or str(error)
         for place in [one for one in refused if one not in self.refused]:
-            log.warning("nobody listens at %s: %s", place, refused[place])
+            log.warning("no relay listens at %s: %s", place, refused[place])
         self.refused = refused
 
     def refusals(self, ports: Iterable[PublishedPort], node: tuple[str, ...]) -> dict[PublishedPort, str]:

@@ -86,7 +86,7 @@ class Attached:
         self.typed = b""
         self.ending = False
         self.listener: socket.socket | None = None
-        with contextlib.suppress(OSError):  # on a full disk nobody looks
+        with contextlib.suppress(OSError):  # on a full disk no client can attach
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             listener.setblocking(False)
             listener.bind(NAME)  # below the working directory: its whole path may be too long for a socket
@@ -166,7 +166,7 @@ class Attached:
         self._close_if_done()
 
     def finish(self) -> None:
-        """The container has ended: what was said goes to whoever still reads."""
+        """The container has ended: what was said goes to the clients that still read."""
         for client in list(self.clients.values()):
             with contextlib.suppress(OSError):
                 client.connection.settimeout(1.0)

@@ -1,9 +1,9 @@
 """A command inside a running container: probes, hooks, `kubectl exec`.
 
-Two processes: the one that is called, which may be killed at any time, and its keeper, which nobody kills. The keeper
-starts the command, reaps it, and ends what it left behind with the container; when the caller goes, at once. A corpse
-that nobody reaps would keep the container's PID namespace from ending; where there is none, what a command started in
-the background would belong to nobody.
+Two processes: the one that is called, which may be killed at any time, and its keeper, which is never killed. The
+keeper starts the command, reaps it, and ends what it left behind with the container; when the caller goes, at once. A
+corpse that is not reaped would keep the container's PID namespace from ending; where there is none, what a command
+started in the background would have no parent that ends it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Keeper:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.command = self._start(argv)
         silence = os.open(os.devnull, os.O_RDWR)
-        for place in (0, 1, 2):  # whoever reads what the command says waits until nobody holds the other end
+        for place in (0, 1, 2):  # a reader of what the command says waits until all have closed the other end
             os.dup2(silence, place)
 
     def _container(self, directory: str) -> int:

@@ -70,7 +70,7 @@ def main_code(plan: dict[str, Any], parent: int, streams: Streams, report: int) 
     os.close(failed_write)
 
     def forward(*_: object) -> None:
-        if os.getppid() not in (0, parent):  # the outer half was killed: nobody is left to report to
+        if os.getppid() not in (0, parent):  # the outer half was killed: there is no one left to report to
             kill_descendants(None)
             os._exit(0)
         with contextlib.suppress(ProcessLookupError):

@@ -98,7 +98,7 @@ class Outer:
         elif self.plan.get("pid_namespace"):
             unshare(CLONE_NEWPID)
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # kept for whoever hands it on, see `main_code`
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # kept until `main_code` hands it on
         inner = os.fork()
         if inner == 0:
             self.streams.close_ours()
@@ -129,7 +129,9 @@ class Outer:
                 kill_descendants(None if self.plan.get("pid_of") else self.inner)
                 deadline = None
             if ended is None and (ended := reap(self.inner)) is not None:
-                kill_descendants(None)  # before the rest of the output: whoever floods the pipe must not keep us here
+                kill_descendants(
+                    None
+                )  # before the rest of the output: a process that floods the pipe must not keep us here
         self.log.close()
         self.attached.finish()
         if "exitCode" not in self.result and "error" not in self.result:
@@ -167,7 +169,7 @@ class Outer:
             data = os.read(source, CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # nobody holds the other end of the terminal any more
+        except OSError:  # the other end of the terminal is closed
             data = b""
         if not data:
             del self.sources[source]
@@ -197,8 +199,8 @@ def enter_pid_namespace(target: tuple[int, int]) -> None:
     held = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if start_time(pid) != start:
-            raise OSError("the container to look into has ended")
-        check(libc.setns(held, 0), "enter the container to look into")
+            raise OSError("the target container has ended")
+        check(libc.setns(held, 0), "enter the target container")
     finally:
         os.close(held)
 
