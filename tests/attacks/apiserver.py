@@ -21,7 +21,7 @@ from yarl import URL
 from shoal.api.kinds import CRD, JOB, NAMESPACE, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from shoal.kube.client import Client
 from shoal.kube.transport import Request
-from shoal.kube.webhooks import Verdict
+from shoal.kube.webhooks import AdmissionVerdict
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.http import fairness
 from tests.attacks.attack import Room, Succeeded
@@ -205,8 +205,8 @@ async def through_a_part(world: World) -> str:
 @ROOM.attack("the account", "gets past those who judge pods and jobs by writing to a subresource")
 async def past_judges(world: World) -> str:
     admission = world.server.admission
-    admission.judges[("", "pods")] = lambda request: Verdict(allowed=False, message="no")
-    admission.judges[("batch", "jobs")] = lambda request: Verdict(allowed=False, message="no")
+    admission.judges[("", "pods")] = lambda request: AdmissionVerdict(allowed=False, message="no")
+    admission.judges[("batch", "jobs")] = lambda request: AdmissionVerdict(allowed=False, message="no")
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
     jobs = "/apis/batch/v1/namespaces/red/jobs"

@@ -20,7 +20,7 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError, Unknown
-from shoal.kube.history import Entry, History, RecordingTransport
+from shoal.kube.history import History, HistoryEntry, RecordingTransport
 from shoal.kube.transport import Request, Response, Stream, Transport
 from shoal.local.apiserver import Server
 from tests.checker import Record, check, from_audit
@@ -29,7 +29,7 @@ SEEDS = int(os.environ.get("SHOAL_CHECKER_SEEDS", "4"))
 NAMES = ("a", "b", "c")
 START = 1_700_000_000_900_000
 """Shortly before a full second."""
-Lie = Callable[[list[Entry]], list[Entry]]
+Lie = Callable[[list[HistoryEntry]], list[HistoryEntry]]
 
 
 class StrayClock:
@@ -181,7 +181,7 @@ async def onlooker(client: Client) -> None:
         await asyncio.sleep(0)
 
 
-async def storm(seed: int, folder: Path) -> tuple[list[Entry], list[Record]]:
+async def storm(seed: int, folder: Path) -> tuple[list[HistoryEntry], list[Record]]:
     """The history as three replicas recorded it, and as the server's audit log tells it."""
     random = Random(seed)
     clock = StrayClock(random)
@@ -203,7 +203,7 @@ async def storm(seed: int, folder: Path) -> tuple[list[Entry], list[Record]]:
     return history.entries, from_audit(folder / "audit.log", agents=("shoal",))
 
 
-def passed_over(entries: list[Entry]) -> list[Entry]:
+def passed_over(entries: list[HistoryEntry]) -> list[HistoryEntry]:
     """A watch that goes on behind an event that it never delivered."""
     written = {entry.new["metadata"]["resourceVersion"] for entry in entries if entry.verb == "patch" and entry.new}
     for place, entry in enumerate(entries):
@@ -213,7 +213,7 @@ def passed_over(entries: list[Entry]) -> list[Entry]:
     return entries
 
 
-def told_twice(entries: list[Entry]) -> list[Entry]:
+def told_twice(entries: list[HistoryEntry]) -> list[HistoryEntry]:
     """A watch that delivers an event again."""
     for place, entry in enumerate(entries):
         if entry.event == "MODIFIED":
@@ -221,7 +221,7 @@ def told_twice(entries: list[Entry]) -> list[Entry]:
     return entries
 
 
-def read_too_old(entries: list[Entry]) -> list[Entry]:
+def read_too_old(entries: list[HistoryEntry]) -> list[HistoryEntry]:
     """A read that finds what was there before a write that had been acknowledged."""
     for place, read in enumerate(entries):
         for write in entries[:place]:

@@ -48,7 +48,7 @@ class FairSharingStatus(Part):
 # --- quota: shared by ClusterQueue and Cohort
 
 
-class ResourceQuota(Part):
+class FlavorResourceQuota(Part):
     name: Annotated[str, Rule(required=True)] = ""
     nominal_quota: Annotated[Amount, Rule(required=True)] = "0"
     borrowing_limit: Amount | None = None
@@ -58,7 +58,7 @@ class ResourceQuota(Part):
 class FlavorQuotas(Part):
     name: Annotated[Reference, Rule(required=True)] = ""
     resources: Annotated[
-        tuple[ResourceQuota, ...],
+        tuple[FlavorResourceQuota, ...],
         Rule(
             required=True, min_items=1, max_items=64, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]
         ),

@@ -39,7 +39,7 @@ def read(text: str | bytes, source: str = "manifest") -> list[Json]:
         raise BadInput(f"{source} is not UTF-8 text at byte {error.start}; save it as UTF-8") from None
     if "\0" in decoded:
         raise BadInput(f"{source} contains a NUL character; it is not a manifest")
-    documents = _Reader(source).documents(decoded)
+    documents = _ManifestReader(source).documents(decoded)
     found = []
     for position, document in enumerate(documents, 1):
         if document is None:
@@ -50,7 +50,7 @@ def read(text: str | bytes, source: str = "manifest") -> list[Json]:
     return found
 
 
-class _Reader:
+class _ManifestReader:
     """Builds plain values from YAML events, counting as it goes."""
 
     def __init__(self, source: str) -> None:

@@ -91,7 +91,7 @@ class Together(Part):
     measure: str = ""
 
 
-class PendingPod(Part):
+class UnplacedPod(Part):
     name: str = ""
     message: str = ""
 
@@ -130,7 +130,7 @@ class QuestionStatus(Part):
     starts_by_itself: bool = False
     not_explored: bool = False
     cluster_too_small: bool = False
-    pending_pods: tuple[PendingPod, ...] | None = None
+    pending_pods: tuple[UnplacedPod, ...] | None = None
     named_by: Annotated[str, Rule(enum=["Rights", "Namespace", ""])] = ""
 
 

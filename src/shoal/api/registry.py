@@ -14,7 +14,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Object
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RegisteredKind(msgspec.Struct, frozen=True):
     """`complete` says that the type lists every field of the kind."""
 
     kind: Kind
@@ -50,9 +50,9 @@ _BUILT_IN: dict[Kind, type[Object]] = {
 }
 
 
-def _custom() -> list[Entry]:
+def _custom() -> list[RegisteredKind]:
     return [
-        Entry(
+        RegisteredKind(
             Kind(definition.group, version.name, definition.kind, definition.plural, definition.namespaced),
             version.type,
             complete=True,
@@ -62,14 +62,14 @@ def _custom() -> list[Entry]:
     ]
 
 
-ENTRIES: tuple[Entry, ...] = (
-    *(Entry(kind, type_, complete=False) for kind, type_ in _BUILT_IN.items()),
+ENTRIES: tuple[RegisteredKind, ...] = (
+    *(RegisteredKind(kind, type_, complete=False) for kind, type_ in _BUILT_IN.items()),
     *_custom(),
 )
 _BY_NAME = {(entry.kind.api_version, entry.kind.kind): entry for entry in ENTRIES}
 
 
-def lookup(api_version: str, kind: str) -> Entry | None:
+def lookup(api_version: str, kind: str) -> RegisteredKind | None:
     """The entry of a kind at a version, or None for kinds that Shoal does not type."""
     return _BY_NAME.get((api_version, kind))
 

@@ -26,7 +26,7 @@ from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
-from shoal.kube.kubeconfig import Target, resolve, transport
+from shoal.kube.kubeconfig import ClusterTarget, resolve, transport
 from shoal.local import machine
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
@@ -71,7 +71,7 @@ def start(kubeconfig: Path, chosen: Serving) -> None:
 
 
 async def _serve(
-    target: Target, home: Home, shapes: list[NodeShape], chosen: Serving, images: ImageTable, given: str
+    target: ClusterTarget, home: Home, shapes: list[NodeShape], chosen: Serving, images: ImageTable, given: str
 ) -> None:
     channel, clock = transport(target), SystemClock()
     client = Client(channel, manager="shoal-node")
@@ -152,7 +152,7 @@ def _address(server: str) -> tuple[str, int] | None:
     return host, parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def _authority(target: Target) -> str:
+def _authority(target: ClusterTarget) -> str:
     """The certificate that pods are given to know the API server by."""
     entry = target.cluster
     if entry.certificate_authority_data:

@@ -23,7 +23,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.compact import cutter
 from shoal.kube.feed import Feed, FeedSettings
-from shoal.kube.revisions import Mark, newer, read_mark
+from shoal.kube.revisions import RevisionMark, newer, read_mark
 from shoal.kube.selectors import label_selector as parse_labels
 from shoal.kube.sharing import Sharer
 from shoal.kube.trouble import Trouble
@@ -180,7 +180,7 @@ class Cache(Generic[T]):
 
     # --- what the feed brings
 
-    def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> Mark | None:
+    def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> RevisionMark | None:
         """Apply one object as the server sent it. Returns its mark even when the rest does not decode.
 
         `listed_at` is the revision of the list that it is an item of.
@@ -196,7 +196,7 @@ class Cache(Generic[T]):
         self._apply(mark.key, mark, obj, listed_at=listed_at, forced=forced)
         return mark
 
-    def drop(self, raw: msgspec.Raw) -> Mark | None:
+    def drop(self, raw: msgspec.Raw) -> RevisionMark | None:
         """Apply a DELETED event, unless what is held is newer (deleted and made again since)."""
         try:
             mark = read_mark(raw)
@@ -229,7 +229,7 @@ class Cache(Generic[T]):
 
     # --- inside
 
-    def _apply(self, key: Key, mark: Mark, obj: T, *, listed_at: str = "", forced: bool = False) -> None:
+    def _apply(self, key: Key, mark: RevisionMark, obj: T, *, listed_at: str = "", forced: bool = False) -> None:
         old = self._objects.get(key)
         if not forced and self._is_stale(key, mark, old, listed_at):
             return
@@ -251,11 +251,11 @@ class Cache(Generic[T]):
                 self._indexes[name].setdefault(value, {})[key] = None
         self._tell(Change("added" if old is None else "changed", key, old, obj))
 
-    def _is_another(self, old: T, mark: Mark) -> bool:
+    def _is_another(self, old: T, mark: RevisionMark) -> bool:
         """The name was freed and taken again between two looks."""
         return self._mark_of(old).uid != mark.uid
 
-    def _is_stale(self, key: Key, mark: Mark, old: T | None, listed_at: str) -> bool:
+    def _is_stale(self, key: Key, mark: RevisionMark, old: T | None, listed_at: str) -> bool:
         if old is not None:
             return not newer(mark.resource_version, self._mark_of(old).resource_version)
         removal = self._removed.get(key)
@@ -301,7 +301,7 @@ class Cache(Generic[T]):
         except Exception:  # one subscriber's mistake must not stop the watch for the others
             log.exception("%s %s: a subscriber failed", self.kind.resource, change.key)
 
-    def _cannot_decode(self, data: bytes, error: Exception) -> Mark | None:
+    def _cannot_decode(self, data: bytes, error: Exception) -> RevisionMark | None:
         try:
             mark = read_mark(data)
         except msgspec.MsgspecError:
@@ -344,17 +344,17 @@ class Cache(Generic[T]):
             self._sharer.share(obj)
         return obj
 
-    def _mark_of(self, obj: Any) -> Mark:
+    def _mark_of(self, obj: Any) -> RevisionMark:
         if isinstance(obj, dict):
             metadata = obj["metadata"]
-            return Mark(
+            return RevisionMark(
                 metadata.get("name", ""),
                 metadata.get("namespace", ""),
                 metadata.get("uid", ""),
                 metadata.get("resourceVersion", ""),
             )
         metadata = obj.metadata
-        return Mark(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+        return RevisionMark(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
 
     def _labels(self, obj: Any) -> Mapping[str, str]:
         found = obj["metadata"].get("labels") if isinstance(obj, dict) else obj.metadata.labels

@@ -32,7 +32,7 @@ from shoal.kube.errors import (
     Unauthorized,
     Unknown,
 )
-from shoal.kube.revisions import Mark, newer, read_mark
+from shoal.kube.revisions import RevisionMark, newer, read_mark
 from shoal.kube.schemas import missing_fields
 from shoal.kube.trouble import Trouble, describe
 
@@ -56,7 +56,7 @@ class FeedSettings(msgspec.Struct, frozen=True):
     streaming_lists: bool = True
 
 
-class Counts(msgspec.Struct):
+class FeedCounts(msgspec.Struct):
     lists: int = 0
     watches: int = 0
     events: int = 0
@@ -69,8 +69,8 @@ class Sink(Protocol):
 
     undecodable: dict[Key, str]
 
-    def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> Mark | None: ...
-    def drop(self, raw: msgspec.Raw) -> Mark | None: ...
+    def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> RevisionMark | None: ...
+    def drop(self, raw: msgspec.Raw) -> RevisionMark | None: ...
     def keep_only(self, listed: set[Key], revision: str, *, forced: bool = False) -> None: ...
     def revision_of(self, key: Key) -> str | None: ...
     def __iter__(self) -> Iterator[Key]: ...
@@ -93,7 +93,7 @@ class Feed:
         requires: tuple[str, ...] = (),
     ) -> None:
         self.kind = kind
-        self.counts = Counts()
+        self.counts = FeedCounts()
         self.trouble: Trouble | None = None
         self.revision = ""
         """Where the watch goes on from; empty means that a list is due."""

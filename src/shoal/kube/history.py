@@ -24,7 +24,7 @@ Outcome = Literal["done", "refused", "unknown", "unsent"]
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-class Entry(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
+class HistoryEntry(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
     """One request, or one watch event (`verb` "event"). Times are microseconds of wall time and boot-time seconds."""
 
     order: int
@@ -64,7 +64,7 @@ class History:
     """Entries in the order in which they ended. `sink` may write each away; `entries` keeps them for tests."""
 
     def __init__(self, *, path: Path | None = None, keep: bool = True) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[HistoryEntry] = []
         self._order = itertools.count(1)
         self._last: dict[str, Json] = {}
         self._keep = keep
@@ -77,7 +77,7 @@ class History:
         """The object at a path as last seen by any replica."""
         return self._last.get(path)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: HistoryEntry) -> None:
         if self._keep:
             self.entries.append(entry)
         if self._file is not None:
@@ -91,7 +91,7 @@ class History:
         term = int(marks.pop("term", "0"))
         order = self.number()
         self.add(
-            Entry(
+            HistoryEntry(
                 order=order,
                 finished=order,
                 began=now,
@@ -114,12 +114,12 @@ class History:
             self._file.close()
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[HistoryEntry]:
     """A history from its file; a last line that was cut by a kill is left out."""
     entries = []
     for line in path.read_bytes().split(b"\n"):
         try:
-            entries.append(msgspec.json.decode(line, type=Entry))
+            entries.append(msgspec.json.decode(line, type=HistoryEntry))
         except msgspec.DecodeError:
             continue
     return entries
@@ -177,7 +177,7 @@ class RecordingTransport:
                 new = _list_summary(new)
             name = address.name or ((new or {}).get("metadata") or {}).get("name", "")
             self.history.add(
-                Entry(
+                HistoryEntry(
                     order=order,
                     finished=self.history.number(),
                     began=began,
@@ -213,7 +213,7 @@ class RecordingTransport:
         address = parse_path(request.path)
         async with self.inner.stream(request, idle_timeout=idle_timeout) as stream:
             self.history.add(
-                Entry(
+                HistoryEntry(
                     order=order,
                     finished=self.history.number(),
                     began=now,
@@ -246,7 +246,7 @@ class RecordingTransport:
         )
         now, order = self._clock.now(), self.history.number()
         self.history.add(
-            Entry(
+            HistoryEntry(
                 order=order,
                 finished=order,
                 began=now,

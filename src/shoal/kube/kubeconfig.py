@@ -78,7 +78,7 @@ class _File(msgspec.Struct, frozen=True):
     contexts: list[_NamedContext] | None = None
 
 
-class Target(msgspec.Struct, frozen=True):
+class ClusterTarget(msgspec.Struct, frozen=True):
     """One context, resolved: which server, as whom, and the namespace that commands use by default."""
 
     source: str
@@ -114,18 +114,18 @@ def default_path(environment: Mapping[str, str]) -> Path:
 
 def resolve(
     path: str | Path | None = None, context: str | None = None, *, environment: Mapping[str, str] | None = None
-) -> Target:
+) -> ClusterTarget:
     """Read the file, or the files that KUBECONFIG lists (the first to name an entry wins), down to one context."""
     environment = os.environ if environment is None else environment
     return _resolve(_files(path, environment), context)
 
 
-def parse(content: bytes, source: str, context: str | None = None) -> Target:
+def parse(content: bytes, source: str, context: str | None = None) -> ClusterTarget:
     """A kubeconfig that is not in a file, down to one context. `source` is what messages call it."""
     return _resolve([(Path(source), _decode(content, source))], context)
 
 
-def _resolve(files: list[tuple[Path, _File]], context: str | None) -> Target:
+def _resolve(files: list[tuple[Path, _File]], context: str | None) -> ClusterTarget:
     source = ", ".join(str(file) for file, _ in files)
     name = context or next((content.current_context for _, content in files if content.current_context), "")
     if not name:
@@ -144,7 +144,7 @@ def _resolve(files: list[tuple[Path, _File]], context: str | None) -> Target:
                        f"It has: {_names(files, 'users')}")  # fmt: skip
     if not cluster[1].cluster.server:
         raise BadInput(f"cluster {entry.cluster!r} in {source} has no server: set its URL")
-    return Target(
+    return ClusterTarget(
         source=source,
         cluster=cluster[1].cluster,
         user=(user[1].user if user else None) or UserEntry(),
@@ -154,7 +154,7 @@ def _resolve(files: list[tuple[Path, _File]], context: str | None) -> Target:
     )
 
 
-def transport(target: Target, *, clock: Clock | None = None) -> HttpTransport:
+def transport(target: ClusterTarget, *, clock: Clock | None = None) -> HttpTransport:
     """A transport for a resolved context."""
     user = target.user
     if user.auth_provider is not None:
@@ -194,7 +194,7 @@ def transport(target: Target, *, clock: Clock | None = None) -> HttpTransport:
     )
 
 
-def inlined(target: Target) -> bytes:
+def inlined(target: ClusterTarget) -> bytes:
     """The same context as a kubeconfig of its own, with the content of the files that it names. JSON, which is YAML."""
     cluster, user = target.cluster, target.user
     authority = _bytes(cluster.certificate_authority_data, cluster.certificate_authority, target.cluster_directory,
@@ -254,7 +254,7 @@ def in_cluster(
     )
 
 
-def tls_context(target: Target, *, clock: Clock | None = None) -> ssl.SSLContext | None:
+def tls_context(target: ClusterTarget, *, clock: Clock | None = None) -> ssl.SSLContext | None:
     """Trust and client certificate of a context, checked now rather than at the first request."""
     cluster, user = target.cluster, target.user
     if cluster.server.startswith("http://"):

@@ -9,7 +9,7 @@ import msgspec
 from shoal.api.kind import Key
 
 
-class Mark(msgspec.Struct, rename="camel", frozen=True):
+class RevisionMark(msgspec.Struct, rename="camel", frozen=True):
     """The few metadata fields that every object has."""
 
     name: str = ""
@@ -24,13 +24,13 @@ class Mark(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Marked(msgspec.Struct, frozen=True):
-    metadata: Mark
+    metadata: RevisionMark
 
 
 _decoder = msgspec.json.Decoder(_Marked)
 
 
-def read_mark(raw: bytes | msgspec.Raw) -> Mark:
+def read_mark(raw: bytes | msgspec.Raw) -> RevisionMark:
     """The mark of an encoded object. Raises `msgspec.MsgspecError` when not even that can be read."""
     return _decoder.decode(raw).metadata
 

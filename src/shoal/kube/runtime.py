@@ -141,7 +141,7 @@ class Synced(Protocol):
     synced: asyncio.Event
 
 
-class Counts(msgspec.Struct):
+class ReconcileCounts(msgspec.Struct):
     """For metrics."""
 
     reconciled: int = 0
@@ -164,7 +164,7 @@ class Controller(Generic[K]):
         retry_cap: float = 60.0,
     ) -> None:
         self.name = name
-        self.counts = Counts()
+        self.counts = ReconcileCounts()
         self.queue: WorkQueue[K] = WorkQueue(clock)
         self._reconcile = reconcile
         self._workers = workers

@@ -57,7 +57,7 @@ class AdmissionRequest(msgspec.Struct, rename="camel", frozen=True):
     options: dict[str, Any] | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AdmissionVerdict(msgspec.Struct, frozen=True):
     """Allowed as it is, allowed as `changed`, or refused with a message that the user reads."""
 
     allowed: bool = True
@@ -86,7 +86,7 @@ class _ConversionReview(msgspec.Struct, rename="camel", frozen=True):
     request: _ConversionRequest
 
 
-Admit = Callable[[AdmissionRequest], Verdict | Awaitable[Verdict]]
+Admit = Callable[[AdmissionRequest], AdmissionVerdict | Awaitable[AdmissionVerdict]]
 Convert = Callable[[Json, str], Json]
 
 
@@ -152,7 +152,7 @@ async def _admission(handler: Admit, review: _Review) -> Json:
             verdict = await asyncio.wait_for(verdict, TIME_LIMIT)
     except Exception as error:  # this call owns its request: others must not suffer
         log.exception("the webhook failed on %s %s/%s", asked.kind.kind, asked.namespace, asked.name)
-        verdict = Verdict(False, f"the webhook of Shoal failed: {error}", 500, "InternalError")
+        verdict = AdmissionVerdict(False, f"the webhook of Shoal failed: {error}", 500, "InternalError")
     response: Json = {"uid": asked.uid, "allowed": verdict.allowed}
     if verdict.warnings:
         response["warnings"] = [warning[:256] for warning in verdict.warnings]

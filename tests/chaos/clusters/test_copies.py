@@ -21,7 +21,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import LeaseLost
 from shoal.kube.lease import FencedTransport, Term
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.chaos.clusters.test_reach import placed
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -223,10 +223,10 @@ async def test_f139_a_gang_that_a_cluster_would_change_does_not_start_there() ->
     gang goes back with the field named."""
     async with town("a") as t:
 
-        def drops(request: AdmissionRequest) -> Verdict:
+        def drops(request: AdmissionRequest) -> AdmissionVerdict:
             changed = copying.deepcopy(request.object or {})
             changed["spec"].pop("activeDeadlineSeconds", None)
-            return Verdict(changed=changed)
+            return AdmissionVerdict(changed=changed)
 
         t.members["a"].server.admission.preparers[("batch", "jobs")] = drops
         t.start_hub()

@@ -16,7 +16,7 @@ from shoal.kube.certificates import Pair, Rotation
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, ServerError
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
-from shoal.kube.webhooks import AdmissionRequest, Verdict, WebhookServer
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict, WebhookServer
 from tests.faults import proven
 from tests.patience import PATIENCE
 
@@ -43,16 +43,16 @@ def configuration(kind: str, path: str, port: int) -> Json:
     }
 
 
-def judge(request: AdmissionRequest) -> Verdict:
+def judge(request: AdmissionRequest) -> AdmissionVerdict:
     assert request.object is not None
     if "bad" in request.name:
-        return Verdict(False, f"{request.user_info.username} may not call it {request.name}")
-    return Verdict()
+        return AdmissionVerdict(False, f"{request.user_info.username} may not call it {request.name}")
+    return AdmissionVerdict()
 
 
-def mark(request: AdmissionRequest) -> Verdict:
+def mark(request: AdmissionRequest) -> AdmissionVerdict:
     assert request.object is not None
-    return Verdict(changed={**request.object, "data": {"seen": "yes"}}, warnings=("it was marked",))
+    return AdmissionVerdict(changed={**request.object, "data": {"seen": "yes"}}, warnings=("it was marked",))
 
 
 def _bundles_stay_old(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from shoal.api.core import Pod
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.ray import RayCluster
-from shoal.api.registry import ENTRIES, Entry
+from shoal.api.registry import ENTRIES, RegisteredKind
 from tests.faults import proven
 from tests.unit.api.shapes import objects
 
@@ -109,7 +109,7 @@ def test_a_raw_template_opens_and_seals() -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.kind.api_version}-{entry.kind.kind}")
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_object_round_trips_through_its_type(entry: Entry, data: st.DataObject) -> None:
+def test_any_object_round_trips_through_its_type(entry: RegisteredKind, data: st.DataObject) -> None:
     raw: Json = data.draw(objects(entry.type))
     view = codec.typed(raw, entry.type)
     assert codec.typed(codec.plain(view), entry.type) == view  # the view itself is stable

@@ -25,7 +25,7 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import FeedSettings
 from shoal.kube.health import HealthServer, cache_samples, write_samples
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
-from shoal.kube.webhooks import AdmissionRequest, Verdict, WebhookServer, json_patch
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict, WebhookServer, json_patch
 from shoal.kube.writes import Writes
 from tests.embedded import Embedded
 from tests.faults import proven
@@ -56,18 +56,20 @@ async def test_admission_refuses_changes_and_survives_its_handlers() -> None:
     server = WebhookServer()
     server.present(make_leaf(authority, "webhook", hosts=["127.0.0.1"]))
 
-    def judge(request: AdmissionRequest) -> Verdict:
+    def judge(request: AdmissionRequest) -> AdmissionVerdict:
         assert request.object is not None
         match request.object["spec"]["do"]:
             case "refuse":
-                return Verdict(False, f"not for {request.user_info.username}")
+                return AdmissionVerdict(False, f"not for {request.user_info.username}")
             case "change":
-                return Verdict(changed={**request.object, "spec": {"do": "done", "a/b": 1}}, warnings=("changed it",))
+                return AdmissionVerdict(
+                    changed={**request.object, "spec": {"do": "done", "a/b": 1}}, warnings=("changed it",)
+                )
             case "fail":
                 raise KeyError("oops")
-        return Verdict()
+        return AdmissionVerdict()
 
-    async def judge_slowly(request: AdmissionRequest) -> Verdict:
+    async def judge_slowly(request: AdmissionRequest) -> AdmissionVerdict:
         await asyncio.sleep(0)
         return judge(request)
 
@@ -115,7 +117,7 @@ async def test_conversion_names_the_object_that_cannot_be_converted() -> None:
 async def test_a_new_certificate_is_presented_without_a_restart() -> None:
     first, second = make_authority("first"), make_authority("second")
     server = WebhookServer()
-    server.admit("/", lambda request: Verdict())
+    server.admit("/", lambda request: AdmissionVerdict())
     server.present(make_leaf(first, "webhook", hosts=["127.0.0.1"]))
     await server.start("127.0.0.1", 0)
     assert (await call(server, first, "/", review({})))[0] == 200

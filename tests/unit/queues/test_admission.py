@@ -13,7 +13,7 @@ from shoal.cli import cluster as composition
 from shoal.controllers.queues import admission, placement, queue_status
 from shoal.controllers.queues.jobs.ray import RayJobs
 from shoal.kube.errors import Forbidden, Invalid
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, ray_job, true
@@ -243,7 +243,7 @@ async def test_while_it_has_quota_its_queue_and_class_stay(judged: Cluster) -> N
 
 
 def _forgets_the_reference(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "_with_kept_reference", lambda obj, old: Verdict())
+    patch.setattr(admission, "_with_kept_reference", lambda obj, old: AdmissionVerdict())
 
 
 @proven(without=_forgets_the_reference)

@@ -11,7 +11,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues import PodsReady, QueueSettings, reconciler
 from shoal.controllers.queues.controller import QueueController
 from shoal.controllers.queues.jobs.ray import RayJobs
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from shoal.local.scheduler import Scheduler
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -303,9 +303,9 @@ async def test_f032_a_ray_job_that_can_have_no_pods_holds_no_quota(cluster: Clus
 
 
 async def test_a_start_that_is_refused_goes_back_with_the_refusal(cluster: Cluster) -> None:
-    def refuses(request: AdmissionRequest) -> Verdict:
+    def refuses(request: AdmissionRequest) -> AdmissionVerdict:
         starts = request.object is not None and request.object["spec"].get("suspend") is False
-        return Verdict(not starts, "not on a Sunday")
+        return AdmissionVerdict(not starts, "not on a Sunday")
 
     cluster.server.admission.judges[("batch", "jobs")] = refuses
     (made,) = await make(cluster, job("train", 4))

@@ -10,7 +10,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues import admission, workloads
 from shoal.controllers.queues.jobs.app_wrapper import AppWrappers
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE, patiently
@@ -165,7 +165,7 @@ def keeps_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "without_duplicates", lambda pod_sets: pod_sets)
 
 
-def unique_names(request: AdmissionRequest) -> Verdict:
+def unique_names(request: AdmissionRequest) -> AdmissionVerdict:
     """As the schema of Kueue's Workload: these lists are maps by these keys."""
     pod_sets = (request.object or {"spec": {}})["spec"].get("podSets") or ()
     for spec in (one["template"]["spec"] for one in pod_sets):
@@ -177,8 +177,8 @@ def unique_names(request: AdmissionRequest) -> Verdict:
         for listed in lists:
             names = [one["name"] for one in listed]
             if len(names) != len(set(names)):
-                return Verdict(False, f"Duplicate value: {names}", 422, "Invalid")
-    return Verdict()
+                return AdmissionVerdict(False, f"Duplicate value: {names}", 422, "Invalid")
+    return AdmissionVerdict()
 
 
 @proven(without=keeps_duplicates)
@@ -203,8 +203,8 @@ async def test_a_workload_that_is_refused_is_told_on_its_job(quiet: Cluster) -> 
     cluster, controller = quiet, decide(quiet)
     await make(quiet, flavor(), cluster_queue(), local_queue())
 
-    def refuses(request: AdmissionRequest) -> Verdict:
-        return Verdict(request.operation != "CREATE", "no more than ten workloads here")
+    def refuses(request: AdmissionRequest) -> AdmissionVerdict:
+        return AdmissionVerdict(request.operation != "CREATE", "no more than ten workloads here")
 
     cluster.server.admission.judges[("kueue.x-k8s.io", "workloads")] = refuses
     (made,) = await make(cluster, job("train"))
@@ -218,9 +218,9 @@ async def test_pod_sets_that_a_workload_cannot_take_over_give_it_up_instead_of_r
     name = name_of(made, "RayJob", "ray.io")
     await cluster.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
 
-    def refuses(request: AdmissionRequest) -> Verdict:
+    def refuses(request: AdmissionRequest) -> AdmissionVerdict:
         count = (request.object or {"spec": {}})["spec"]["podSets"][1]["count"]
-        return Verdict(count != 1, "one worker is too few")
+        return AdmissionVerdict(count != 1, "one worker is too few")
 
     cluster.server.admission.judges[("kueue.x-k8s.io", "workloads")] = refuses
     spec = ray_job("train", 1)["spec"]["rayClusterSpec"]

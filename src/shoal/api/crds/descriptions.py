@@ -31,7 +31,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "admissionScope": "How usage orders the workloads of its local queues.",
         "concurrentAdmissionPolicy": "Whether a workload may be tried on several flavors at once.",
     },
-    "ResourceQuota": {
+    "FlavorResourceQuota": {
         "name": "The resource, for example cpu.",
         "nominalQuota": "How much of it belongs to this queue.",
         "borrowingLimit": "How much more may be borrowed from the cohort; absent: all of it.",

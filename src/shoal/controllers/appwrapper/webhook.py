@@ -24,7 +24,7 @@ from shoal.controllers.appwrapper.rights import Rights, not_allowed, refused_kin
 from shoal.controllers.demand.app_wrapper import unreadable
 from shoal.controllers.planning.creators import Creator, stamp_of
 from shoal.kube.discovery import Discovery
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 STAMP_PATH = "/appwrapper/stamp"
 VALIDATE_PATH = "/appwrapper/validate"
@@ -32,10 +32,10 @@ MOST_KINDS = 64
 """Kinds that one AppWrapper may wrap: each is a question to the API server, and anyone may call a webhook."""
 
 
-def stamp(request: AdmissionRequest) -> Verdict:
+def stamp(request: AdmissionRequest) -> AdmissionVerdict:
     """Write down who answers for the wrapped objects: the creator, or whoever last changed them. Idempotent."""
     if request.object is None or request.sub_resource:
-        return Verdict()
+        return AdmissionVerdict()
     obj: Json = copy.deepcopy(request.object)
     metadata = obj.setdefault("metadata", {})
     annotations = metadata.get("annotations") or {}
@@ -53,10 +53,10 @@ def stamp(request: AdmissionRequest) -> Verdict:
     if old is None and "components" in (obj.get("spec") or {}):
         named = user_labels(request.user_info.username, request.user_info.uid)
         metadata["labels"] = {**(metadata.get("labels") or {}), **named}
-    return Verdict(changed=obj)
+    return AdmissionVerdict(changed=obj)
 
 
-def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str = "fit") -> Verdict:
+def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str = "fit") -> AdmissionVerdict:
     """Refuse what can never work, with the field at fault; warn of what MCAD lets in and then fails.
 
     `as_creator`: wrapped objects are created as the user, so that kinds which the server judges by their creator pass.
@@ -64,7 +64,7 @@ def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str
     """
     obj, old = request.object, request.old_object
     if obj is None or request.sub_resource or _passes(obj, old):
-        return Verdict()
+        return AdmissionVerdict()
     found = [*rules.validate(obj, old), *_too_many_kinds(obj), *([] if as_creator else refused_kinds(obj))]
     literally = _is_literal(obj, supply)
     problems = [error for error in found if not is_left_to_creation(error, literally=literally)]
@@ -72,11 +72,13 @@ def validate(request: AdmissionRequest, *, as_creator: bool = False, supply: str
         problems = _unreadable_demand(obj)
     if problems:
         return _invalid(request, problems)
-    return Verdict(warnings=tuple(f"{error}; this AppWrapper will fail" for error in found))
+    return AdmissionVerdict(warnings=tuple(f"{error}; this AppWrapper will fail" for error in found))
 
 
-def _invalid(request: AdmissionRequest, problems: list[FieldError]) -> Verdict:
-    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid")
+def _invalid(request: AdmissionRequest, problems: list[FieldError]) -> AdmissionVerdict:
+    return AdmissionVerdict(
+        False, f"{request.kind.kind} {request.name!r} is invalid: {joined(problems)}", 422, "Invalid"
+    )
 
 
 def _is_literal(obj: Json, supply: str) -> bool:
@@ -144,7 +146,7 @@ class Judge:
         self._as_creator = as_creator
         self._supply = supply
 
-    async def validate(self, request: AdmissionRequest) -> Verdict:
+    async def validate(self, request: AdmissionRequest) -> AdmissionVerdict:
         verdict = validate(request, as_creator=self._as_creator, supply=self._supply)
         obj, old = request.object, request.old_object
         if not verdict.allowed or obj is None or request.sub_resource or request.kind.kind != "AppWrapper":
@@ -162,7 +164,7 @@ class Judge:
         creator = Creator(user.username, user.uid, tuple(user.groups), user.extra)
         missing = await self._rights.missing(creator, [kind for _, kind in served], request.namespace)
         if missing is not None:
-            return Verdict(False, not_allowed(creator, missing, request.namespace))
+            return AdmissionVerdict(False, not_allowed(creator, missing, request.namespace))
         return msgspec.structs.replace(verdict, warnings=warnings)
 
     async def _kinds_of(self, obj: Json) -> list[tuple[str, tuple[str, str], Kind | None]]:

@@ -13,7 +13,7 @@ import binascii
 from shoal.api.meta import Json
 from shoal.errors import BadInput
 from shoal.kube import kubeconfig
-from shoal.kube.kubeconfig import Target
+from shoal.kube.kubeconfig import ClusterTarget
 from shoal.kube.transport import Transport
 
 KEY = "kubeconfig"
@@ -42,7 +42,7 @@ def connect(content: bytes, source: str) -> Transport:
     return kubeconfig.transport(target)
 
 
-def check(target: Target) -> None:
+def check(target: ClusterTarget) -> None:
     cluster, user = target.cluster, target.user
     refused = {
         "users[].user.exec": user.exec is not None,

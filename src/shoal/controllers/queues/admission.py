@@ -17,7 +17,7 @@ from shoal.controllers.queues import placement, words
 from shoal.controllers.queues.caches import controller_of, group_of, label
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.errors import BadInput
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 PREPARE_PATH = "/queues/prepare"
 VALIDATE_PATH = "/queues/validate"
@@ -74,47 +74,47 @@ OLD_WORKLOAD_RULES: list[Json] = [
 ]
 
 
-def prepare(request: AdmissionRequest) -> Verdict:
+def prepare(request: AdmissionRequest) -> AdmissionVerdict:
     """Suspend a new job that a queue is to start; keep queues and flavors in place while they are in use."""
     obj = request.object
     if obj is None or request.sub_resource:
-        return Verdict()
+        return AdmissionVerdict()
     if request.operation != "CREATE":
         return _with_kept_reference(obj, request.old_object)
     if request.kind.group == words.GROUP and request.kind.kind in _FINALIZED:
         held = obj["metadata"].get("finalizers") or []
         if words.IN_USE in held:
-            return Verdict()
-        return Verdict(changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, words.IN_USE]}})
+            return AdmissionVerdict()
+        return AdmissionVerdict(changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, words.IN_USE]}})
     kind = _job_kind(request)
     if kind is None or not is_queued(kind, obj, request.namespace) or kind.is_suspended(obj):
-        return Verdict()
-    return Verdict(changed=kind.suspended(obj))
+        return AdmissionVerdict()
+    return AdmissionVerdict(changed=kind.suspended(obj))
 
 
-def _with_kept_reference(obj: Json, old: Json | None) -> Verdict:
+def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:
     """A typed client of v1beta1 does not know `priorityClassRef` and would lose it with any update.
 
     Its own two fields change what was there, each where it is set.
     """
     if old is None or obj.get("kind") != "Workload" or not str(obj.get("apiVersion")).endswith("/v1beta1"):
-        return Verdict()
+        return AdmissionVerdict()
     spec, before = dict(obj.get("spec") or {}), (old.get("spec") or {}).get("priorityClassRef")
     if not before or spec.get("priorityClassRef"):
-        return Verdict()
+        return AdmissionVerdict()
     name, source = spec.pop("priorityClassName", ""), spec.pop("priorityClassSource", "")
     group, kind = PRIORITY_SOURCES.get(source, (before.get("group"), before.get("kind")))
     spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name or before.get("name")}
-    return Verdict(changed={**obj, "spec": spec})
+    return AdmissionVerdict(changed={**obj, "spec": spec})
 
 
-def validate(request: AdmissionRequest) -> Verdict:
+def validate(request: AdmissionRequest) -> AdmissionVerdict:
     """Kueue's webhooks refuse with 403, what a schema says is 422; Ray kinds and AppWrappers are refused with 422."""
     obj, old = request.object, request.old_object
     if obj is None or (obj.get("metadata") or {}).get("deletionTimestamp"):
-        return Verdict()
+        return AdmissionVerdict()
     if request.sub_resource and (request.sub_resource != "status" or request.kind.kind != "Workload"):
-        return Verdict()
+        return AdmissionVerdict()
     warnings: tuple[str, ...] = ()
     if request.kind.group == words.GROUP:
         problems = joined(rules.validate(obj, old))
@@ -124,22 +124,24 @@ def validate(request: AdmissionRequest) -> Verdict:
         problems = "; ".join(problems_of(kind, obj, old)) if kind is not None else ""
         warnings = warnings_of(kind, obj, old) if kind is not None else ()
     if not problems:
-        return Verdict(warnings=warnings)
+        return AdmissionVerdict(warnings=warnings)
     code, reason = (403, "Forbidden") if request.kind.group in (words.GROUP, "batch") else (422, "Invalid")
-    return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", code, reason)
+    return AdmissionVerdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", code, reason)
 
 
-def first_refusal(*judges: Callable[[AdmissionRequest], Verdict]) -> Callable[[AdmissionRequest], Verdict]:
+def first_refusal(
+    *judges: Callable[[AdmissionRequest], AdmissionVerdict],
+) -> Callable[[AdmissionRequest], AdmissionVerdict]:
     """Several judges of one kind: the first refusal counts, all warnings are passed on."""
 
-    def judged(request: AdmissionRequest) -> Verdict:
+    def judged(request: AdmissionRequest) -> AdmissionVerdict:
         warnings: tuple[str, ...] = ()
         for judge in judges:
             verdict = judge(request)
             if not verdict.allowed:
                 return verdict
             warnings += verdict.warnings
-        return Verdict(warnings=warnings)
+        return AdmissionVerdict(warnings=warnings)
 
     return judged
 

@@ -14,7 +14,7 @@ from shoal.controllers.ray.ray_kind.translation import translate
 from shoal.controllers.ray.settings import Settings
 from shoal.controllers.ray.validation.cluster_rules import problems_of_metadata, problems_of_spec, warnings_of_cluster
 from shoal.controllers.ray.validation.job_rules import problems_of_job_metadata, problems_of_job_spec
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 VALIDATE_PATH = "/ray/validate"
 RULES: list[Json] = [
@@ -37,21 +37,25 @@ RULES: list[Json] = [
 NOT_RUN = "RayService is stored, but Shoal does not run it yet: no pods will be made; use a RayCluster or RayJob"
 
 
-def validator(settings: Settings) -> Callable[[AdmissionRequest], Verdict]:
+def validator(settings: Settings) -> Callable[[AdmissionRequest], AdmissionVerdict]:
     """The handler for one operator's settings."""
 
-    def validate(request: AdmissionRequest) -> Verdict:
+    def validate(request: AdmissionRequest) -> AdmissionVerdict:
         obj, old = request.object, request.old_object
         if obj is None or request.sub_resource or view.deleting(obj):
-            return Verdict()
+            return AdmissionVerdict()
         if old is not None and old.get("spec") == obj.get("spec"):
-            return Verdict()
+            return AdmissionVerdict()
         if request.kind.kind == "RayService":
-            return Verdict(warnings=(NOT_RUN,) if old is None else ())
+            return AdmissionVerdict(warnings=(NOT_RUN,) if old is None else ())
         problems = problems_of(obj, request.kind.kind, settings)
         if not problems:
-            return Verdict(warnings=tuple(warnings_of_cluster(obj)) if request.kind.kind == "RayCluster" else ())
-        return Verdict(False, f"{request.kind.kind} {request.name!r} is invalid: {'; '.join(problems)}", 422, "Invalid")
+            return AdmissionVerdict(
+                warnings=tuple(warnings_of_cluster(obj)) if request.kind.kind == "RayCluster" else ()
+            )
+        return AdmissionVerdict(
+            False, f"{request.kind.kind} {request.name!r} is invalid: {'; '.join(problems)}", 422, "Invalid"
+        )
 
     return validate
 

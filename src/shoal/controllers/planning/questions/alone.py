@@ -14,7 +14,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.pod_told import why_pending
-from shoal.api.questions import PendingPod
+from shoal.api.questions import UnplacedPod
 from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.planning.questions.subject import Subject
 from shoal.controllers.planning.words import printable
@@ -49,7 +49,7 @@ def _subject(obj: Json, pods: Iterable[SeenPod]) -> Subject:
         return Subject(uid=uid, state=state or "Suspended", reason="Held", message="spec.suspend is true")
     seen = sorted(pods, key=lambda pod: pod.metadata.name)
     reasons = [(pod.metadata.name, why_pending(_opened(pod))) for pod in seen]
-    pending = [PendingPod(name=name, message=printable(message, 300)) for name, message in reasons if message]
+    pending = [UnplacedPod(name=name, message=printable(message, 300)) for name, message in reasons if message]
     if not seen:
         message = str(status.get("reason") or status.get("message") or "its controller has created no pods yet")
         return Subject(uid=uid, state=state or "New", reason="NotSeen", message=message)

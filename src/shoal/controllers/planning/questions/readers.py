@@ -21,7 +21,7 @@ from shoal.controllers.planning.naming import namespace_of
 from shoal.controllers.planning.stamps import Stamps
 from shoal.kube.client import Client
 from shoal.kube.revisions import newer
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 STAMP_PATH = "/questions/stamp"
 STAMPING = "asker.shoal.dev"
@@ -48,14 +48,14 @@ _NAMED = {
 } | {"AppWrapper.mcad": kinds.APP_WRAPPER_LEGACY}
 
 
-def stamp(request: AdmissionRequest) -> Verdict:
+def stamp(request: AdmissionRequest) -> AdmissionVerdict:
     """Record the asker: the user who wrote the question last."""
     if request.object is None or request.sub_resource:
-        return Verdict()
+        return AdmissionVerdict()
     obj: Json = copy.deepcopy(request.object)
     metadata = obj.setdefault("metadata", {})
     metadata["annotations"] = {**(metadata.get("annotations") or {}), CREATED_BY: stamp_of(request)}
-    return Verdict(changed=obj)
+    return AdmissionVerdict(changed=obj)
 
 
 def asker_of(question: Json, stamps: Stamps) -> Creator | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.api.questions import PendingPod
+from shoal.api.questions import UnplacedPod
 from shoal.engine.model import Hold
 
 
@@ -27,4 +27,4 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps it is known without the engine (a stopped queue, a gate); only its position is asked for."""
     local_queue: str = ""
     cluster_queue: str = ""
-    pending_pods: tuple[PendingPod, ...] = ()
+    pending_pods: tuple[UnplacedPod, ...] = ()

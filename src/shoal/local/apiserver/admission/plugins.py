@@ -16,7 +16,7 @@ import msgspec
 from shoal.api.appwrapper_rules import user_labels, wraps_the_same
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
-from shoal.kube.webhooks import AdmissionRequest, Verdict
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from shoal.local.apiserver.admission import limit_ranges
 from shoal.local.apiserver.admission.quota import check_quota
 from shoal.local.apiserver.admission.webhooks import Webhooks, review_of
@@ -31,7 +31,7 @@ from shoal.local.apiserver.validation.claims import requested_storage
 IMMORTAL_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 _OWN_RESOURCES = ("kubernetes.io/", "requests.")
-Judge = Callable[[AdmissionRequest], Verdict | Awaitable[Verdict]]
+Judge = Callable[[AdmissionRequest], AdmissionVerdict | Awaitable[AdmissionVerdict]]
 _STAMPED_GROUPS = ("workload.codeflare.dev", "mcad.ibm.com")
 
 
