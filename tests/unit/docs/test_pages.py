@@ -15,6 +15,9 @@ import yaml
 from tools.docs import commands, links, pages, reference
 from tools.docs.pages import ROOT, Page
 
+from shoal.local import images
+from shoal.local.images import ImageTable
+
 PAGES = [pages.read(path) for path in pages.all_pages()]
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
@@ -118,3 +121,13 @@ def test_every_kind_is_listed() -> None:
     ]
     assert len(crds) > 15
     assert [one["spec"]["names"]["kind"] for one in crds if one["spec"]["names"]["kind"] not in listed] == []
+
+
+def test_every_image_name_is_listed_and_every_listed_one_is_known() -> None:
+    page = pages.read(ROOT / "docs" / "reference" / "one-machine.md")
+    lines = [line for _, line in page.prose]
+    table = lines[lines.index("### Images") : lines.index("### Sandboxes")]
+    listed = {name for line in table if line.startswith("| `") for name in _CODE.findall(line.split("|")[1])}
+    known = ImageTable()
+    assert {name for name in listed if "…" not in name and known.find(name) is None} == set()
+    assert {*images._RAY, *images._SHELL, *images._ECHO, "pause"} - listed == set()

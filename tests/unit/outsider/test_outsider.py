@@ -16,6 +16,7 @@ import pytest
 from shoal.contracts import missing_from_check, missing_from_job, missing_from_policy
 from shoal.contracts.__main__ import main
 from shoal.controllers.queues.jobs import ALL
+from shoal.engine.policies import SHIPPED
 from tests.patience import PATIENCE
 from tests.unit.outsider.budget import Budget
 from tests.unit.outsider.training_run import TrainingRuns
@@ -77,7 +78,7 @@ def test_a_policy_of_another_package_is_taken() -> None:
     assert missing_from_policy(f"{HERE}.youngest:Youngest") == []
 
 
-@pytest.mark.parametrize("name", ["priority", "fifo", "strict-priority", "priority-slope", "fair-share", "backfill"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_policies_keep_the_contract(name: str) -> None:
     assert missing_from_policy(name) == []
 
