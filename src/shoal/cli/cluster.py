@@ -23,7 +23,7 @@ from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
-from shoal.kube.writes import contains
+from shoal.kube.writes import Writes, contains
 from shoal.local import machine
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.admission.plugins import Judge
@@ -233,17 +233,17 @@ def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: 
     from shoal.controllers import ray
     from shoal.local import autoscaler, builtin
 
-    gangs = wrapper_settings(settings)
+    gangs, writes = wrapper_settings(settings), Writes(client)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
-        "ray": lambda: ray.run(client, ray_settings()),
-        "gangs": lambda: run_gangs(client, gangs, choices.queue_settings({"device_tolerations": True}, settings.gangs)),
+        "ray": lambda: ray.run(client, ray_settings(), writes=writes),
+        "gangs": lambda: run_gangs(writes, gangs, choices.queue_settings({"device_tolerations": True}, settings.gangs)),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
-        "clusters": lambda: run_clusters(client, choices.cluster_settings({}, settings.gangs)),
+        "clusters": lambda: run_clusters(writes, choices.cluster_settings({}, settings.gangs)),
     }
 
 
-async def run_gangs(client: Client, settings: AppWrapperSettings, queues: QueueSettings) -> None:
+async def run_gangs(writes: Writes, settings: AppWrapperSettings, queues: QueueSettings) -> None:
     """AppWrappers and queued jobs, in one loop: they compete for the same room."""
     from msgspec import structs
 
@@ -251,17 +251,17 @@ async def run_gangs(client: Client, settings: AppWrapperSettings, queues: QueueS
     from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.queues import QueueController
 
-    planning = PlanningLoop(client, structs.replace(settings.planning, queues=queues.decisions))
+    planning = PlanningLoop(writes.client, structs.replace(settings.planning, queues=queues.decisions), writes=writes)
     AppWrapperController(planning, settings)
     QueueController(planning, queues)
     await planning.run()
 
 
-async def run_clusters(client: Client, settings: ClusterSettings) -> None:
+async def run_clusters(writes: Writes, settings: ClusterSettings) -> None:
     """Gives queued gangs to other clusters, once one is named; until then it watches for that alone."""
     from shoal.controllers.multicluster import ClusterController
 
-    await ClusterController(client, settings).run()
+    await ClusterController(writes.client, settings, writes=writes).run()
 
 
 def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:

@@ -24,6 +24,7 @@ from shoal.errors import BadInput
 from shoal.kube.client import Client
 from shoal.kube.health import HealthServer, cache_samples
 from shoal.kube.runtime import spare_collector
+from shoal.kube.writes import Writes
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
@@ -34,7 +35,7 @@ log = logging.getLogger("shoal")
 PARTS = ("appwrapper", "queues", "ray")
 ON_REQUEST = ("clusters",)
 """Run only where they are named: the hub of several clusters reads the kubeconfigs of the others."""
-Part = Callable[[Client], Coroutine[Any, Any, None]]
+Part = Callable[[Writes], Coroutine[Any, Any, None]]
 
 
 @click.command(
@@ -133,7 +134,7 @@ def command(
         from shoal.controllers.multicluster import ClusterController
 
         hub = choices.cluster_settings({"namespace": namespace}, settings)
-        parts["clusters"] = lambda client: ClusterController(client, hub).run()
+        parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes).run()
     asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
 
 
@@ -171,8 +172,8 @@ def _parts(
         )
         planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
-        async def run_gangs(client: Client) -> None:
-            leading[:] = [PlanningLoop(client, planned)]
+        async def run_gangs(writes: Writes) -> None:
+            leading[:] = [PlanningLoop(writes.client, planned, writes=writes)]
             if "appwrapper" in names:
                 appwrapper.AppWrapperController(leading[0], settings)
             if "queues" in names:
@@ -189,8 +190,8 @@ def _parts(
         operators: list[ray.Operator] = []
         health.add_families(lambda: operators[0].collect() if operators else ())
 
-        async def run_ray(client: Client) -> None:
-            operators[:] = [ray.Operator(client, ray_settings)]
+        async def run_ray(writes: Writes) -> None:
+            operators[:] = [ray.Operator(writes.client, ray_settings, writes=writes)]
             try:
                 await operators[0].run_until_cancelled()
             finally:
@@ -229,15 +230,16 @@ async def _run(
 
             hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
             admission = WebhookReplica(client, namespace, hosts, as_creator=as_creator, supply=wrappers.supply)
-            parts = {"webhook certificate": admission.keep, **parts}
+            keep = admission.keep
+            parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}
             health.require("webhook", admission.trouble)
 
         async def lead(term: Term) -> None:
-            fenced = leadership.fenced(term)
+            writes = Writes(leadership.fenced(term))  # one for all parts
             async with asyncio.TaskGroup() as tasks:
                 for name, part in parts.items():
                     log.info("%s starts", name)
-                    tasks.create_task(part(fenced), name=name)
+                    tasks.create_task(part(writes), name=name)
 
         async def everything() -> None:
             async with asyncio.TaskGroup() as tasks:

@@ -38,6 +38,8 @@ from shoal.kube.slots import FairSlots
 
 IN_FLIGHT = 64
 """Writes that a process has under way to one API server, all controllers together."""
+OF_ONE_CONTROLLER = IN_FLIGHT - IN_FLIGHT // 4
+"""The most of them that one controller may have."""
 ATTEMPTS = 4
 
 T = TypeVar("T")

@@ -146,7 +146,7 @@ async def test_f016_room_that_victims_leave_one_by_one_is_kept_for_the_preemptor
 
 
 def never_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def once(self: Writes, owner: str, send: Any, look: Any) -> Any:
+    async def once(self: Writes, owner: str, send: Any, look: Any, attempts: int = 1) -> Any:
         return await send()
 
     monkeypatch.setattr(Writes, "run", once)

@@ -35,7 +35,6 @@ from shoal.controllers.planning.questions.subject import Subject
 from shoal.engine.model import Amounts, Plan
 from shoal.kube.cache import Cache
 from shoal.kube.runtime import Controller
-from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class AppWrapperController:
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
         self._guard = LoopGuard(self.clock)
         facts = Facts(settings, planning.stamps.creator)
-        writes = Writes(planning.client, in_flight=64, clock=self.clock)
+        writer = planning.writes.writer("appwrapper")
         self.context = WrapperContext(
             settings=settings,
             clock=self.clock,
@@ -67,16 +66,16 @@ class AppWrapperController:
             caches=self.caches,
             facts=facts,
             intake=Intake(planning, self.caches, facts, self.queue.enqueue, self._gone),
-            store=Store(planning.client, self.caches, writes),
-            objects=Objects(planning.client, writes, as_creator=settings.create_as_creator),
+            store=Store(planning.client, self.caches, writer),
+            objects=Objects(planning.writes, as_creator=settings.create_as_creator),
             recorder=planning.recorder,
             metrics=self.metrics,
             observations=Observations(),
         )
         self.reconciler = Reconciler(self.context)
-        self._quota = QuotaStatus(planning.client, self.caches, planning.engine)
+        self._quota = QuotaStatus(writer, self.caches, planning.engine)
         self._quota_due = asyncio.Event()
-        self._growth = Growth(planning.client, self.context)
+        self._growth = Growth(writer, self.context)
         self._growth_due = asyncio.Event()
         self.metrics.measure(self._used)
         planning.join(self)

@@ -21,7 +21,6 @@ from shoal.controllers.appwrapper.rights import Rights, not_allowed, refused_kin
 from shoal.controllers.appwrapper.wrapped import templates_of, wrapped_names
 from shoal.controllers.planning.creators import Creator, creator_of
 from shoal.controllers.planning.words import printable
-from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import (
     AlreadyExists,
@@ -51,8 +50,8 @@ class Refused(msgspec.Struct, frozen=True):
 class Objects:
     """The wrapped objects of AppWrappers on the API server."""
 
-    def __init__(self, client: Client, writes: Writes, *, as_creator: bool = False) -> None:
-        self._client = client
+    def __init__(self, writes: Writes, *, as_creator: bool = False) -> None:
+        self._client = client = writes.client
         self._writes = writes
         self._writer = writes.writer(OWNER)
         self._as_creator = as_creator
@@ -96,7 +95,7 @@ class Objects:
         if not self._as_creator or creator is None:
             return self._writer
         acting = self._client.impersonating(creator.user, creator.groups, creator.uid)
-        return Writes(acting, clock=self._writes.clock).writer(OWNER)
+        return self._writes.writer(OWNER, acting)
 
     async def _create(self, writer: Writer, wrapper: AppWrapper, obj: Json) -> Refused | None:
         name = _full_name(wrapper, obj)

@@ -19,13 +19,14 @@ from shoal.engine.model import Shortfall
 from shoal.kube.cache import Change
 from shoal.kube.client import Client
 from shoal.kube.errors import Conflict, KubeError, NotFound
+from shoal.kube.writes import Writer
 
 log = logging.getLogger(__name__)
 
 
 class Growth:
-    def __init__(self, client: Client, context: WrapperContext) -> None:
-        self._client = client
+    def __init__(self, writer: Writer, context: WrapperContext) -> None:
+        self._writer = writer
         self._context = context
         self._waiting: dict[Key, SeenPod] = {}
         self._told: dict[str, str] = {}
@@ -60,8 +61,13 @@ class Growth:
             "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
             "spec": {"schedulingGates": [one for one in _gates(pod) if one.get("name") != gang.GROWTH]},
         }
+
+        async def write(server: Client) -> SeenPod:
+            stored: SeenPod = await server.patch(kinds.POD, metadata.name, metadata.namespace, change, type=SeenPod)
+            return stored
+
         try:
-            stored = await self._client.patch(kinds.POD, metadata.name, metadata.namespace, change, type=SeenPod)
+            stored = await self._writer.send(write)
         except (NotFound, Conflict):
             return True  # whatever it is now is told anew
         except KubeError as error:

@@ -20,6 +20,7 @@ from shoal.engine.model import Amounts, QuotaNode
 from shoal.engine.model import QuotaSubtree as SubtreeFact
 from shoal.kube.client import Client
 from shoal.kube.errors import Conflict, KubeError, NotFound
+from shoal.kube.writes import Writer
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +57,8 @@ def missing_labels(wrapper: AppWrapper, trees: tuple[str, ...]) -> dict[str, str
 class QuotaStatus:
     """Publishes what the engine knows of each quota node."""
 
-    def __init__(self, client: Client, caches: WrapperCaches, engine: Engine) -> None:
-        self._client = client
+    def __init__(self, writer: Writer, caches: WrapperCaches, engine: Engine) -> None:
+        self._writer = writer
         self._caches = caches
         self._engine = engine
         self._with_subresource: set[Kind] = set()
@@ -93,16 +94,22 @@ class QuotaStatus:
         metadata = subtree.metadata
         body = {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}, "status": change}
         if kind not in self._with_subresource:
-            stored: QuotaSubtree = await self._client.patch(
-                kind, metadata.name, metadata.namespace, body, type=QuotaSubtree
-            )
+            stored = await self._send(kind, subtree, body, None)
             if stored.status != subtree.status:
                 return stored
             self._with_subresource.add(kind)
-        written: QuotaSubtree = await self._client.patch(
-            kind, metadata.name, metadata.namespace, body, subresource="status", type=QuotaSubtree
-        )
-        return written
+        return await self._send(kind, subtree, body, "status")
+
+    async def _send(self, kind: Kind, subtree: QuotaSubtree, body: Json, subresource: str | None) -> QuotaSubtree:
+        name, namespace = subtree.metadata.name, subtree.metadata.namespace
+
+        async def write(server: Client) -> QuotaSubtree:
+            stored: QuotaSubtree = await server.patch(
+                kind, name, namespace, body, subresource=subresource, type=QuotaSubtree
+            )
+            return stored
+
+        return await self._writer.send(write)
 
 
 def status_of(subtree: QuotaSubtree, tree: str, use: dict[tuple[str, str], NodeUse]) -> Json:

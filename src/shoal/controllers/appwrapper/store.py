@@ -17,16 +17,14 @@ from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Conflict, LeaseLost, NotFound, ServerError, Unknown
 from shoal.kube.revisions import newer
-from shoal.kube.writes import Writes, would_change
-
-OWNER = "appwrapper"
+from shoal.kube.writes import Writer, would_change
 
 
 class Store:
-    def __init__(self, client: Client, caches: WrapperCaches, writes: Writes) -> None:
+    def __init__(self, client: Client, caches: WrapperCaches, writer: Writer) -> None:
         self._client = client
         self._caches = caches
-        self._writes = writes
+        self._writer = writer
         self._kinds = Discovery(client)
         self._unsure: set[str] = set()
         self._has_status: dict[Kind, bool] = {}
@@ -78,15 +76,15 @@ class Store:
         guarded = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         body = {**change, "metadata": {**change.get("metadata", {}), **guarded}}
 
-        async def send() -> AppWrapper:
+        async def write(server: Client) -> AppWrapper:
             endpoint = subresource if subresource is None or await self.has_status(kind) else None
             try:
-                return await self._send(kind, wrapper, body, endpoint)
+                return await _sent(server, kind, wrapper, body, endpoint)
             except NotFound:  # of the object, or of the endpoint: only the server's own list of resources tells
                 self._has_status.pop(kind, None)
                 if endpoint is None or await self.has_status(kind):
                     raise
-            return await self._send(kind, wrapper, body, None)
+            return await _sent(server, kind, wrapper, body, None)
 
         async def look() -> AppWrapper | None:
             found: AppWrapper = await self._client.get(kind, metadata.name, metadata.namespace, type=AppWrapper)
@@ -99,7 +97,7 @@ class Store:
             return found
 
         try:
-            stored = await self._writes.run(OWNER, send, look)
+            stored = await self._writer.send(write, look)
         except LeaseLost:
             raise
         except (Unknown, ServerError):
@@ -109,10 +107,11 @@ class Store:
         # Answers of a list's items carry no kind; what is cached does.
         return self._caches.wrapper(kind, Key(metadata.namespace, metadata.name)) or stored
 
-    async def _send(
-        self, kind: Kind, wrapper: AppWrapper, body: Json, subresource: Literal["status"] | None
-    ) -> AppWrapper:
-        stored: AppWrapper = await self._client.patch(
-            kind, wrapper.metadata.name, wrapper.metadata.namespace, body, subresource=subresource, type=AppWrapper
-        )
-        return stored
+
+async def _sent(
+    server: Client, kind: Kind, wrapper: AppWrapper, body: Json, subresource: Literal["status"] | None
+) -> AppWrapper:
+    stored: AppWrapper = await server.patch(
+        kind, wrapper.metadata.name, wrapper.metadata.namespace, body, subresource=subresource, type=AppWrapper
+    )
+    return stored

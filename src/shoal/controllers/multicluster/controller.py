@@ -46,12 +46,13 @@ class ClusterController:
         settings: ClusterSettings | None = None,
         clock: Clock | None = None,
         connect: Connect = connect_by_kubeconfig,
+        writes: Writes | None = None,
     ) -> None:
         self.settings = settings or ClusterSettings()
         self.clock: Clock = clock or SystemClock()
         self._client = client
         self._recorder = Recorder(client, "shoal", clock=self.clock)
-        self._writer = Writes(client, in_flight=32, clock=self.clock).writer("clusters")
+        self._writer = (writes or Writes(client, clock=self.clock)).writer("clusters")
         self.clusters: Cache[Json] = Cache(client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock)
         self.hub = Hub(client, self.settings.namespace, self.clock)
         self.members = Members(

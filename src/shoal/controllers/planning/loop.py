@@ -43,6 +43,7 @@ from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
+from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,18 @@ log = logging.getLogger(__name__)
 class PlanningLoop:
     """One engine for all sources that `join`; then `run` until cancelled."""
 
-    def __init__(self, client: Client, settings: PlanningSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: PlanningSettings | None = None,
+        clock: Clock | None = None,
+        writes: Writes | None = None,
+    ) -> None:
+        """`writes` is the process's; without one the loop and its sources are alone and share their own."""
         self.client = client
         self.settings = settings or PlanningSettings()
         self.clock: Clock = clock or SystemClock()
+        self.writes = writes or Writes(client, clock=self.clock)
         self.caches = SharedCaches(client, self.clock, self.settings.stamps)
         self.engine = Engine(self.settings.decisions, self.settings.queues)
         self.decisions = Decisions()
@@ -67,9 +76,9 @@ class PlanningLoop:
         self.provisioning: NodeProvisioning | None = None
         if self.settings.provisioning:
             self.provisioning = NodeProvisioning(
-                self.engine, self.caches, self.sources, self.recorder, self.clock, self.replan
+                self.engine, self.caches, self.sources, self.writes, self.recorder, self.clock, self.replan
             )
-        self.desk = Desk(client, self.clock, self)
+        self.desk = Desk(self.writes, self.clock, self)
         self.metrics = PlanningMetrics(self.engine, self.sources)
         self.turn = 0
         """Counts what the engine was told."""

@@ -31,9 +31,10 @@ from shoal.engine.model import Gang, NodePool, Obtain, Taint
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.clock import Clock
-from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from shoal.kube.errors import AlreadyExists, Forbidden, Invalid
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
+from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +59,14 @@ class NodeProvisioning:
         engine: Engine,
         caches: SharedCaches,
         sources: list[WorkloadSource],
+        writes: Writes,
         recorder: Recorder,
         clock: Clock,
         replan: Callable[[], None],
     ) -> None:
         self._client, self._engine, self._clock = caches.client, engine, clock
         self._sources, self._recorder, self._replan = sources, recorder, replan
+        self._writer = writes.writer("provisioning", attempts=1)
         self._lacking = asyncio.Event()
         """The pools may not be read: then nothing is requested until they are."""
         self.requests = caches.watch_requests()
@@ -182,8 +185,7 @@ class NodeProvisioning:
         owner = requester.owner
         try:
             templates, body = request_objects(name, gang, annotations)
-            for template in templates:
-                await self._make(POD_TEMPLATE, template, gang.namespace, owner)
+            made = [await self._make(POD_TEMPLATE, template, gang.namespace, owner) for template in templates]
             request = await self._make(PROVISIONING_REQUEST, body, gang.namespace, owner)
         except (BadInput, Invalid, Forbidden) as error:
             self._refuse(requester, gang, str(error))
@@ -194,14 +196,14 @@ class NodeProvisioning:
         message = f'Created ProvisioningRequest: "{name}"'
         self._recorder.event(requester.about, "Normal", "ProvisioningRequestCreated", message)
         handed = {"ownerReferences": [reference_to(request)]}
-        for template in templates:  # from now on they go with the request
-            await self._client.patch(POD_TEMPLATE, template["metadata"]["name"], gang.namespace, {"metadata": handed})
+        for template in made:  # from now on they go with the request
+            await self._writer.patch(POD_TEMPLATE, template, {"metadata": handed}, unchanged=False)
 
     async def _make(self, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:
         """Create it, or find what an earlier try made under the same name. Raises BadInput for a stranger's."""
-        body["metadata"]["ownerReferences"] = [owner]
+        body["metadata"].update(namespace=namespace, ownerReferences=[owner])
         try:
-            made: Json = await self._client.create(kind, body, namespace)
+            made: Json = await self._writer.create(kind, body)
         except AlreadyExists:
             made = await self._client.get(kind, body["metadata"]["name"], namespace)
             if owner_of(made) != owner["uid"]:
@@ -219,13 +221,7 @@ class NodeProvisioning:
 
     async def _drop(self, requests: list[Json]) -> None:
         for request in requests:
-            metadata = request["metadata"]
-            try:
-                await self._client.delete(
-                    PROVISIONING_REQUEST, metadata["name"], metadata.get("namespace"), uid=metadata["uid"]
-                )
-            except NotFound:
-                pass
+            await self._writer.delete(PROVISIONING_REQUEST, request, propagation=None)
             self.requests.note_delete(request)
 
     # --- facts

@@ -39,7 +39,6 @@ from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
-from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class QueueController:
         self.caches = QueueCaches(planning.caches, self.clock)
         self.decisions = planning.decisions
         self.recorder = Recorder(client, "shoal", clock=self.clock)
-        writer = Writes(client, in_flight=64, clock=self.clock).writer("queues")
+        writer = planning.writes.writer("queues")
         self.context = QueueContext(
             client, self.settings, self.clock, self.caches, self.decisions, writer, self.recorder
         )

@@ -29,7 +29,6 @@ from shoal.engine import Engine
 from shoal.engine.kueue import Places
 from shoal.engine.model import Explanation
 from shoal.kube.cache import Cache, Change
-from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.runtime import Controller
@@ -82,11 +81,12 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    def __init__(self, client: Client, clock: Clock, planning: PlanningView) -> None:
+    def __init__(self, writes: Writes, clock: Clock, planning: PlanningView) -> None:
+        client = writes.client
         self._planning = planning
         self._clock = clock
         self._readers = Readers(client, lambda: [cache.kind for cache in planning.watched()])
-        self._writer = Writes(client, clock=clock).writer("questions")
+        self._writer = writes.writer("questions")
         self.cache: Cache[Json] = Cache(client, kinds.QUESTION, clock=clock, report=lambda trouble: None)
         self._queue: Controller[Key] = Controller("questions", self.reconcile, workers=4, clock=clock)
         self._first_seen: dict[str, float] = {}
