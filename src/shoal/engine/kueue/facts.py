@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from shoal.engine.kueue.rules import KUEUE, OURS, Rules
 from shoal.engine.model import Gang, Taint, Toleration
 
 Strategy = Literal["StrictFIFO", "BestEffortFIFO"]
@@ -177,11 +178,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A larger slice of an elastic job takes the place of the one that runs: it asks for the difference only, on the
     same flavors. Whoever switches this on must end the smaller slice once the larger has quota (`Reserve.replaces`)."""
     exact: bool = False
-    """Decide as Kueue in every step, even where that goes in circles; for comparison. Otherwise room freed by a
-    preemption is kept for the preemptor, nobody evicts a gang that evicted it, or one it evicted before, until
-    something outside changes, and no flavor is passed over for good."""
+    """Decide as Kueue in every step, even where that goes in circles; for comparison. What is different otherwise is
+    named in `rules`."""
     step_budget: int = 100_000
     """Cycles one plan may take; a bound, not a target."""
+
+    @property
+    def rules(self) -> Rules:
+        return KUEUE if self.exact else OURS
 
 
 def terms_of(gang: Gang) -> Terms:

@@ -7,6 +7,8 @@ once; the facts that follow confirm or correct them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shoal.engine.kueue.cycle.planner import Planner
@@ -16,6 +18,8 @@ from shoal.engine.kueue.decisions import Decisions, Wait, bounded
 from shoal.engine.kueue.demand import Member
 from shoal.engine.kueue.explain import explain, fits_without
 from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, Settings
+from shoal.engine.kueue.index.heads import IndexedHeads
+from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.places import Places, places
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
 from shoal.engine.model import Explanation, Gang, Namespace
@@ -24,9 +28,11 @@ KueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
 
 
 class Kueue:
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, heads: Callable[[State], Heads] = IndexedHeads) -> None:
+        """`heads` finds the gangs to try: by index, or plainly."""
         self.settings = settings or Settings()
         self.state = State(self.settings)
+        self.state.heads = heads(self.state)
         self.register = Register(self.state)
         self.planner = Planner(self.state, self.register)
 

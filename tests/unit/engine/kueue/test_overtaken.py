@@ -144,19 +144,20 @@ def test_f202_a_preemptor_has_quota_by_a_write_that_was_not_seen() -> None:
     assert not world.kueue.state.rooms
 
 
-def test_those_set_aside_for_what_was_kept_are_called_when_it_is_given_up() -> None:
-    world = World(cohort("all"), queue("a", 4, "all", reclaim="Any"), queue("b", 0, "all"))
+def test_gangs_that_wait_for_what_was_kept_are_called_when_it_is_given_up() -> None:
+    """Quota of the first victim is free, and kept for the preemptor until the second has left; then that one goes."""
+    world = World(cohort("all"), queue("a", 4, "all", reclaim="Any"), queue("b", 0, "all"), queue("c", 0, "all"))
     world.tell(gang("first", "b", 2), gang("second", "b", 2)).settle()
     world.tell(gang("preemptor", "a", 4))
     world.plan()
     world.let_go("first")
-    world.tell(gang("other", "b", 1))
+    world.finish("first")
+    world.tell(gang("other", "c", 1))
     world.plan()
     assert world.running() == {"second"}
-    world.tell(msgspec.structs.replace(world.gangs["second"], state="admitted", stopping_for=""))
-    world.finish("preemptor", "first")
+    world.finish("preemptor")
     world.plan()
-    assert "other" in world.running()
+    assert world.running() == {"second", "other"}
 
 
 def test_a_victim_that_comes_to_another_turn_calls_those_who_found_none() -> None:

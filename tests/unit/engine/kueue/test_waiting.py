@@ -124,6 +124,18 @@ def test_a_head_that_comes_back_finds_what_was_known_of_its_shape():
     assert len(waiting) == 0 and not waiting._shapes and popped(waiting, Supply(9)) == ""
 
 
+def test_a_gang_for_which_quota_is_kept_is_the_head_whatever_was_found_of_its_shape():
+    waiting = Waiting(strict=False)
+    for one in (member("kept", cpu=5), member("other", cpu=1)):
+        waiting.push(one)
+    head = waiting.pop(Supply(1), first="uid-kept")
+    assert head is not None and head.gang.name == "kept"
+    waiting.push(head)
+    waiting.set_inadmissible(head)
+    assert waiting.pop(Supply(1), first="uid-kept") is head
+    assert waiting.pop(Supply(1)).gang.name == "other"
+
+
 def test_those_set_aside_alone_stay_when_told_so():
     waiting = filled(member("awake", at=2))
     waiting.push(member("asleep", at=1), inadmissible=True)

@@ -33,13 +33,17 @@ from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.rules import Rules
 from shoal.engine.model import PodSetAssignment
+
+STAY_FIRST = (back.AFTER_NOMINATION, back.NO_CANDIDATES)
 
 
 class Cycle:
     def __init__(self, state: State, now: int, number: int, since: int) -> None:
         self.state = state
         self.settings = state.settings
+        self.rules = state.rules
         self.now = now
         self.number = number
         self.since = since
@@ -67,8 +71,8 @@ class Cycle:
             self.state.rooms[uid].node.remove(usage)
         for node, usage in self.borrowed_room:
             node.remove(usage)
-        exact = self.settings.exact
-        waits = [self._wait(entry) for entry in judged if not entry.admitted and (exact or not entry.overtaken)]
+        hidden = self.rules.hides_overtaken
+        waits = [self._wait(entry) for entry in judged if not entry.admitted and not (hidden and entry.overtaken)]
         decisions = Decisions(
             reserved=tuple(self.reserved),
             evicted=tuple(self.evicted),
@@ -76,6 +80,14 @@ class Cycle:
             skipped_preemptions=self.skipped,
         )
         return decisions, judged
+
+    def trial(self, member: Member) -> Entry:
+        """What would be found for this gang alone; the trees are as before afterwards."""
+        kept = self._keep_room([member])
+        entry = self._nominate(member)
+        for uid, usage in kept.items():
+            self.state.rooms[uid].node.remove(usage)
+        return entry
 
     # Judging.
 
@@ -146,7 +158,7 @@ class Cycle:
         whole = search.run()
         victims = self._victims(member, whole)
         stuck = not victims and whole.outcome is not Outcome.FIT
-        if stuck and member.flavors_remain and not whole.flavors_remain and not self.settings.exact:
+        if stuck and member.flavors_remain and not whole.flavors_remain and self.rules.looks_at_all_flavors:
             whole, victims = self._from_the_start(member, search, whole)
         if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
             smaller = self._shrink(member, search)
@@ -157,7 +169,7 @@ class Cycle:
     def _is_outdated(self, member: Member, record: QueueRecord) -> bool:
         """Is it too long ago that flavors were looked through? As Kueue: when quota came back since, and not just now.
         Otherwise the memory is of this plan only, so that what was decided before makes no difference."""
-        if not self.settings.exact:
+        if self.rules.looks_at_all_flavors:
             return member.memory_cycle < self.since
         return record.freed > member.memory_generation and self.number > member.memory_cycle + 1
 
@@ -192,10 +204,10 @@ class Cycle:
         return self.preemptor.find_victims(member, assignment.usage, assignment.needing_room, self.now)
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
-        rooms, awaited, exact = self.state.rooms, self.state.awaited, self.settings.exact
+        rooms, awaited, leads = self.state.rooms, self.state.awaited, self.rules.leads_awaited
 
         def first(entry: Entry) -> bool:
-            return entry.member.uid in rooms or (entry.member.uid in awaited and not exact)
+            return entry.member.uid in rooms or (leads and entry.member.uid in awaited)
 
         if self.settings.fair_sharing:
             return fair_order(entries, first, self.settings.share_prefers_lenders)
@@ -237,7 +249,7 @@ class Cycle:
     def _stays_first(self, entry: Entry) -> bool:
         """Will it be the head of its queue again? As Kueue, others are kept from what it waits for even if not; that
         holds for one cycle only and makes decisions depend on who was looked at when."""
-        return self.settings.exact or entry.record.waiting.strict
+        return entry.record.waiting.strict or not self.rules.only_strict_heads_keep
 
     def _fits_after_others(self, entry: Entry) -> bool:
         """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before; if it
@@ -364,11 +376,10 @@ def _assigned(part: PodSetChoice, there: PodSetAssignment | None) -> PodSetAssig
     )
 
 
-def send_back(entry: Entry, record: QueueRecord, waits_for: WaitsFor | None, *, exact: bool) -> None:
+def send_back(entry: Entry, record: QueueRecord, waits_for: WaitsFor | None, rules: Rules) -> None:
     """Return a head that was not admitted to its queue: to the heap, or aside until something changes.
 
     `waits_for`: what its shape asks for, so that it is tried again only when that may be there; None: always.
-    `exact`: as Kueue, a gang that once evicted others stays first until it is admitted, whatever it waits for.
     """
     waiting, member = record.waiting, entry.member
     if record.waiting.strict:
@@ -377,7 +388,7 @@ def send_back(entry: Entry, record: QueueRecord, waits_for: WaitsFor | None, *, 
         at_once = entry.back in (back.AFTER_NOMINATION, back.PENDING_PREEMPTION)
         if entry.back == back.PENDING_PREEMPTION:
             waiting.sticky = member.uid
-        elif waiting.sticky == member.uid and not (exact or entry.back in (back.AFTER_NOMINATION, back.NO_CANDIDATES)):
+        elif waiting.sticky == member.uid and rules.demotes_preemptors and entry.back not in STAY_FIRST:
             waiting.sticky = ""
     if at_once or member.flavors_remain:
         waiting.push(member)

@@ -13,6 +13,7 @@ from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.waiting import Waiting
 from shoal.engine.kueue.index.waits_for import WaitsFor, WaitsForCache
 from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.rules import OURS, Rules
 from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
 
@@ -21,13 +22,13 @@ NOTHING: dict[int, int] = {}
 
 class QueueRecord:
     __slots__ = (
-        "_exact", "_held", "_largest", "_waits_for_cache", "called", "fact", "freed", "groups", "inactive", "last_fit",
-        "name", "node", "reserved", "scans", "selector", "stalled_at", "waiting",
+        "_held", "_largest", "_rules", "_waits_for_cache", "fact", "freed", "groups", "inactive", "last_fit", "name",
+        "node", "reserved", "scans", "selector", "waiting",
     )  # fmt: skip
 
-    def __init__(self, fact: ClusterQueue, node: Node, *, exact: bool = False) -> None:
+    def __init__(self, fact: ClusterQueue, node: Node, rules: Rules = OURS) -> None:
         self.name = fact.name
-        self._exact = exact
+        self._rules = rules
         self.node = node
         self.reserved: dict[str, Member] = {}
         """Gangs that hold quota here, by UID. Changed only by `hold` and `release`."""
@@ -36,15 +37,11 @@ class QueueRecord:
         self.waiting = Waiting(strict=fact.strategy == "StrictFIFO")
         self.inactive = ""
         """Why nothing is admitted here; empty when the queue works."""
-        self.called = False
-        """Quota came back somewhere in its tree: inadmissible gangs are to be looked through before the next head."""
         self._waits_for_cache = WaitsForCache({})
         self.last_fit: tuple[int, WaitsFor | None, Assignment | None] = (-1, None, None)
         """The tree's generation, and what was found then for one shape; kept by `Reach.fit`."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
-        self.stalled_at = -1
-        """The tree's generation at which the head was found to have to wait; no need to ask again at that one."""
         self.describe(fact)
 
     def describe(self, fact: ClusterQueue) -> None:
@@ -60,7 +57,7 @@ class QueueRecord:
         self.last_fit = (-1, None, None)
         self.waiting.strict = fact.strategy == "StrictFIFO"
         newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
-        self.waiting.age_counts = newer_leave and not self._exact  # Kueue does not ask, and misses some evictions
+        self.waiting.age_counts = newer_leave and self._rules.counts_age
         self.selector: Selector | None
         try:
             self.selector = parse_selector(fact.namespace_selector, "spec.namespaceSelector")

@@ -14,8 +14,7 @@ from shoal.engine.kueue.cycle.activity import unqueued_reason, why_inactive
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.state import State
 from shoal.engine.kueue.demand import Member
-from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, Usage, terms_of
-from shoal.engine.kueue.index.waiting import Survey
+from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
 from shoal.engine.model import Gang
 
 QueueKey = tuple[str, str]
@@ -27,7 +26,6 @@ HOLDING = ("reserved", "admitted", "stopping")
 class Register:
     def __init__(self, state: State) -> None:
         self.state = state
-        self.now = 0
         self.members: dict[str, Member] = {}
         """Every gang that is not finished, by key."""
         self.local_queues: dict[QueueKey, LocalQueue] = {}
@@ -37,10 +35,6 @@ class Register:
         """Keys of gangs that are not looked at (loose, or their queue is inactive) and have not been told why."""
         self.unheard: dict[str, None] = {}
         """Keys of gangs that wait in a queue and about which no plan has said anything yet."""
-        self.hot: set[str] = set()
-        """Cluster queues that may have someone to try."""
-        self.newly_held: dict[str, Usage] = {}
-        """By cluster queue: where gangs hold quota that did not before, or hold it since another moment."""
         self._by_local: dict[QueueKey, set[str]] = {}
         self._by_cluster: dict[str, set[str]] = {}
         self._sleepers: list[tuple[int, str]] = []
@@ -51,6 +45,10 @@ class Register:
         self._waiting_in: dict[str, str] = {}
         """UID of a waiting gang to its cluster queue."""
         self._shapes_stale = False
+
+    @property
+    def now(self) -> int:
+        return self.state.now
 
     # Gangs.
 
@@ -76,8 +74,8 @@ class Register:
         if old is not None:
             sticky = self._is_sticky(old) and _asks_the_same(old, member)
             self._take_out(old)
-        if not sticky or member.holds:
-            self.state.give_up_room(member.uid)
+        if not sticky or member.holds or self.is_asleep(member):
+            self.state.give_up_room(member.uid)  # nothing is kept for a gang that is not tried
         self._put_in(member)
         if sticky and not member.holds and member.uid in self.state.records[member.queue].waiting:
             self.state.records[member.queue].waiting.sticky = member.uid
@@ -125,7 +123,7 @@ class Register:
             record.confirm(member)
             if record.comes_to_another_turn(member, known.reserved_at):
                 self.state.forest.bump(record.node)
-                self.newly_held.setdefault(record.name, {}).update(member.usage)
+                self.state.heads.held(record, member.usage)
         self._note_readiness(member)
 
     def _is_sticky(self, member: Member) -> bool:
@@ -152,7 +150,7 @@ class Register:
                 if self.state.settings.slices and replaced is not None and replaced.uid in record.reserved:
                     record.release(replaced.uid)
                 self.state.forest.bump(record.node)
-                self.newly_held.setdefault(record.name, {}).update(member.usage)
+                self.state.heads.held(record, member.usage)
             if member.gang.stopping_for:
                 self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
             self._note_readiness(member)
@@ -169,14 +167,13 @@ class Register:
         if member.terms.requeue_at > self.now:
             heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
         asleep = self.is_asleep(member)
-        if record.waiting.strict and not asleep and not self.state.settings.exact:
+        if record.waiting.strict and not asleep and self.state.rules.new_head_frees:
             head = record.waiting.peek()
             if head is not None and member.order < head.order:
                 self._freed(record)  # the head so far stands behind, and keeps nothing from others meanwhile
         record.waiting.push(member, inadmissible=asleep)
         self._waiting_in[member.uid] = record.name
-        record.stalled_at = -1
-        self.hot.add(record.name)
+        self.state.heads.arrived(record)
         if record.inactive:
             self.unnotified.add(member.key)
         else:
@@ -207,8 +204,7 @@ class Register:
                 self._drop(record)
         else:
             record.waiting.discard(member.uid)
-            record.stalled_at = -1
-            self.hot.add(record.name)
+            self.state.heads.arrived(record)
             if record.waiting.strict:
                 self._freed(record)  # what the head of a strict queue waits for is kept from others
 
@@ -218,7 +214,7 @@ class Register:
         return successor is not None and successor.holds and successor.queue == member.queue
 
     def is_asleep(self, member: Member) -> bool:
-        return member.terms.backing_off or member.terms.requeue_at > self.now
+        return self.state.is_asleep(member)
 
     def _note_readiness(self, member: Member) -> None:
         if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
@@ -237,7 +233,7 @@ class Register:
         self._ghosts.discard(fact.name)
         stopped = record is None or record.fact.stopped != fact.stopped
         if record is None:
-            self.state.records[fact.name] = QueueRecord(fact, node, exact=self.state.settings.exact)
+            self.state.records[fact.name] = QueueRecord(fact, node, self.state.rules)
         else:
             record.describe(fact)
         self._shape_changed()
@@ -260,7 +256,7 @@ class Register:
         self._ghosts.discard(record.name)
         del self.state.records[record.name]
         self.state.forest.drop_queue(record.name)
-        self.hot.discard(record.name)
+        self.state.heads.forget(record)
         self._shape_changed()
         self._replace(self._by_cluster.get(record.name, set()))
 
@@ -315,30 +311,14 @@ class Register:
     # Calling back inadmissible gangs.
 
     def _freed(self, record: QueueRecord) -> None:
-        """Quota came back: everyone in the tree may try again. Who has a chance is found out before the next head."""
+        """Quota came back: everyone in the tree may try again."""
         self.state.forest.settled()
-        exact = self.state.settings.exact
         for node in record.node.root().queues():
             other = self.state.records.get(node.name)
             if other is not None:
                 other.freed += 1
-                if exact:
-                    self.requeue(other)
-                elif len(other.waiting):
-                    other.called = True
-                    self.hot.add(other.name)
+        self.state.heads.freed(record.node)
         self.state.forest.bump(record.node)
-
-    def requeue(self, record: QueueRecord, survey: Survey | None = None) -> None:
-        """Call back inadmissible gangs; with a `survey` only those for which there may be enough."""
-        record.called = False
-        stays = {
-            member.uid
-            for member in record.waiting.inadmissible_alone()
-            if self.is_asleep(member) or not self.state.namespace_matches(record, member)
-        }
-        if record.waiting.requeue(stays=stays, survey=survey):
-            self.hot.add(record.name)
 
     def _shape_changed(self) -> None:
         self._shapes_stale = True
@@ -346,48 +326,30 @@ class Register:
 
     def wake_all(self) -> None:
         self.state.outside_change()
-        for record in self.state.records.values():
-            record.stalled_at = -1
-            self.requeue(record)
-            if len(record.waiting):
-                self.hot.add(record.name)
+        self.state.heads.changed()
 
     def begin(self, now: int) -> None:
         """Bring everything up to date before decisions: trees, activity, those whose back-off has ended."""
-        self.now = max(self.now, now)
+        self.state.now = max(self.now, now)
         self.state.forest.settled()
         if self._shapes_stale:
             self._shapes_stale = False
-            self.state.forest.forget_rest()
             self.state.waits_for_caches.clear()
             for record in self.state.records.values():
                 before, record.inactive = record.inactive, why_inactive(record, self.state)
                 if record.inactive and record.inactive != before:
                     self.unnotified.update(member.key for member in record.waiting.everyone())
                 record.freed += 1
-                record.stalled_at = -1
                 record.offer(self.state.waits_for_caches)
-                self.requeue(record)
-                if len(record.waiting):
-                    self.hot.add(record.name)
-        if not self.state.settings.exact:
-            self._call_evictors()
-            if self.state.awaited:
-                self._lead()
+            self.state.heads.changed()
+        if self.state.rules.leads_awaited and self.state.awaited:
+            self._lead()
         while self._sleepers and self._sleepers[0][0] <= self.now:
             member = self.members.get(heapq.heappop(self._sleepers)[1])
             queue = self.state.records.get(member.queue) if member is not None else None
             if member is not None and queue is not None and not self.is_asleep(member):
                 queue.waiting.wake(member.uid)
-                queue.stalled_at = -1
-                self.hot.add(queue.name)
-
-    def _call_evictors(self) -> None:
-        for name, usage in self.newly_held.items():
-            record = self.state.records.get(name)
-            if record is not None:
-                self.state.call_evictors(usage, record)
-        self.newly_held.clear()
+                self.state.heads.arrived(queue)
 
     def _lead(self) -> None:
         """After a restart: gangs for which others are leaving go to the front of their queues again."""

@@ -7,6 +7,9 @@ no gang may evict one that evicted it since something outside last changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
 from shoal.engine.kueue.cycle.entry import Entry
@@ -14,6 +17,7 @@ from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import Member, charge_of
 from shoal.engine.kueue.facts import Flavor, Settings, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
+from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.index.waits_for import WaitsForCache
 from shoal.engine.kueue.preemption.candidates import NOBODY, Victim
 from shoal.engine.kueue.quota.forest import Forest
@@ -40,6 +44,10 @@ NO_ROOMS: dict[str, Room] = {}
 class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.rules = settings.rules
+        self.now = 0
+        self.heads: Heads
+        """Notified of all that could let a gang start."""
         self.forest = Forest()
         self.records: dict[str, QueueRecord] = {}
         self.flavors: dict[str, Flavor] = {}
@@ -59,6 +67,9 @@ class State:
     def namespace_matches(self, record: QueueRecord, member: Member) -> bool:
         selector = record.selector
         return selector is not None and selector.matches(self.namespaces.get(member.gang.namespace, {}))
+
+    def is_asleep(self, member: Member) -> bool:
+        return member.terms.backing_off or member.terms.requeue_at > self.now
 
     # What a cycle decided.
 
@@ -80,20 +91,8 @@ class State:
             self.unready.add(member.uid)
         self.forest.bump(record.node)
         if room is not None and room.usage != member.usage:
-            self._call_tree(room.node)
-        if not self.settings.exact:
-            self.call_evictors(member.usage, record)
-
-    def call_evictors(self, usage: Usage, record: QueueRecord) -> None:
-        """Gangs that use this of the queue could be made to leave, or at another turn: gangs that are inadmissible
-        for want of victims may try again."""
-        called = [record] if record.fact.preemption.within_cluster_queue != "Never" else []
-        if _takes_from_others(record.node, usage):
-            others = (self.records.get(node.name) for node in record.node.root().queues())
-            called += [other for other in others if other and other.fact.preemption.reclaim_within_cohort != "Never"]
-        for other in called:  # also where nobody waits: its head may be in this very cycle, and go back
-            other.called = True
-            self.forest.woken.add(other.name)
+            self.heads.freed(room.node)
+        self.heads.held(record, member.usage)
 
     def note_preemption(self, entry: Entry) -> None:
         """Victims are told to leave; from now on their room is spoken for."""
@@ -101,7 +100,7 @@ class State:
             if not victim.member.evicted:
                 victim.member.evicted = True
                 self.forest.bump(victim.record.node)
-        if self.settings.exact:
+        if not self.rules.keeps_room:
             return
         assert entry.assignment is not None
         leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
@@ -110,7 +109,7 @@ class State:
         if before is None or before.usage != room.usage:
             self.forest.bump(room.node)
         if before is not None and before.usage != room.usage:
-            self._call_tree(before.node)
+            self.heads.freed(before.node)
         self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
         for victim in entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
@@ -122,19 +121,21 @@ class State:
         room = self._drop_room(uid)
         if room is not None:
             self.forest.bump(room.node)
-            self._call_tree(room.node)
-
-    def _call_tree(self, node: Node) -> None:
-        """Inadmissible gangs in all queues of this tree may try again."""
-        for queue in node.root().queues():
-            record = self.records.get(queue.name)
-            if record is not None:
-                record.called = True
-                self.forest.woken.add(record.name)
+            self.heads.freed(room.node)
 
     def rooms_in(self, root: Node) -> dict[str, Room]:
         """The rooms kept in one tree, by UID."""
         return self._rooms_in.get(root, NO_ROOMS)
+
+    @contextmanager
+    def rooms_kept(self, root: Node) -> Iterator[None]:
+        """The tree with the room in it that is kept for preemptors: others have no chance there."""
+        rooms = list(self.rooms_in(root).values())
+        for room in rooms:
+            room.node.add(room.usage)
+        yield
+        for room in rooms:
+            room.node.remove(room.usage)
 
     def _drop_room(self, uid: str) -> Room | None:
         room = self.rooms.pop(uid, None)
@@ -181,12 +182,3 @@ class State:
         """Something that no decision of ours caused: old grudges are void."""
         self._evicted_by.clear()
         self._evicted_before.clear()
-
-
-def _takes_from_others(node: Node, usage: Usage) -> bool:
-    """Does the queue borrow there, or a cohort above it? One that lends what it owns makes its whole cohort borrow."""
-    while node.parent is not None:
-        if not node.within_nominal(usage):
-            return True
-        node = node.parent
-    return False

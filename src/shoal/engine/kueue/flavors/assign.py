@@ -157,9 +157,8 @@ class _Scan:
 
     @property
     def fits(self) -> bool:
-        """Is there enough of everything on the flavor chosen? As Kueue, where little borrowing is preferred, a resource
-        that is borrowed hides another one that has to be freed; such a gang is judged to fit and never starts."""
-        if self.search.settings.exact:
+        """Is there enough of everything on the flavor chosen?"""
+        if not self.search.settings.rules.fits_everywhere:
             return self.best_mode is Mode.FIT
         return self.best is not None and all(choice.mode is Mode.FIT for choice in self.best.values())
 

@@ -1,6 +1,7 @@
-"""Which gang of a queue is next, found without looking at all of them: `Waiting` keeps those who wait in order, what
-they wait for, and which is inadmissible until something changes; `reach` bounds what a gang could get."""
+"""Which gang of a queue is next: `Heads` is the protocol, `heads.IndexedHeads` finds them by what has changed,
+`plain.PlainHeads` by trying all. `Waiting` keeps the gangs of one queue in order and what they wait for."""
 
+from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.index.waiting import Waiting
 
-__all__ = ["Waiting"]
+__all__ = ["Heads", "Waiting"]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from shoal.engine.kueue.facts import ClusterQueue, Cohort, FlavorResource, Limits, ResourceGroup
 from shoal.engine.kueue.quota.tree import Node, settle
 
-NOBODY: set[str] = set()
-
 
 class Forest:
     def __init__(self) -> None:
@@ -22,9 +20,7 @@ class Forest:
         self._cohort_facts: dict[str, Cohort] = {}
         self._stale: set[Node] = set()
         self._generation = 0
-        self._resting: dict[Node, set[str]] = {}
-        self.woken: set[str] = set()
-        """Queues that came to rest and whose tree has changed since; whoever asks queues empties it."""
+        self._changed: set[Node] = set()
 
     def set_queue(self, fact: ClusterQueue) -> Node:
         node = self.queues.get(fact.name)
@@ -72,20 +68,12 @@ class Forest:
         self._generation += 1
         root = node.root()
         root.generation = self._generation
-        if root in self._resting:
-            self.woken |= self._resting.pop(root)
+        self._changed.add(root)
 
-    def rest(self, root: Node, queue: str) -> None:
-        """This queue has nothing new to say before its tree changes."""
-        self._resting.setdefault(root, set()).add(queue)
-
-    def resting(self, root: Node) -> set[str]:
-        return self._resting.get(root, NOBODY)
-
-    def forget_rest(self) -> None:
-        """Trees are not what they were."""
-        self._resting.clear()
-        self.woken.clear()
+    def take_changed(self) -> set[Node]:
+        """The roots of trees that have changed since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def settled(self) -> None:
         """Bring every tree whose shape changed up to date."""
