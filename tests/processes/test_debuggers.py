@@ -19,7 +19,7 @@ def looked_into(run: PodRun, name: str, *command: str, **more: Any) -> None:
     known = run.pod["spec"].get("ephemeralContainers") or []
     added = {"name": name, "image": "busybox", "command": list(command), **more}
     run.pod = {**run.pod, "spec": {**run.pod["spec"], "ephemeralContainers": [*known, added]}}
-    run.look(run.pod)
+    run.update(run.pod)
 
 
 def debugger(run: PodRun, name: str) -> Json:
@@ -82,6 +82,6 @@ async def test_an_image_that_nobody_knows_is_said_and_a_later_agent_finds_the_de
     plain.pods.remove(run)
     again = plain.start(manifest)
     await until(lambda: again.status()["phase"] == "Running")
-    again.look(manifest)
+    again.update(manifest)
     await until(lambda: "running" in debugger(again, "look")["state"])
     assert debugger(again, "look")["containerID"] == before

@@ -43,7 +43,7 @@ def owner(obj: Json) -> Json | None:
     return next((reference for reference in references if reference.get("controller")), None)
 
 
-def told(kind: Kind, obj: Json) -> tuple[str, str]:
+def state_of(kind: Kind, obj: Json) -> tuple[str, str]:
     """State and reason, from what the object's own controller wrote."""
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
     match kind.kind:

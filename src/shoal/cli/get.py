@@ -95,7 +95,7 @@ def row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> dict[
     """`pods` are those below a Ray cluster or Ray job."""
     held = queued.told(workload) if workload is not None else None
     if workload is None or gangs.is_known(kind):
-        state, reason = held or gangs.told(kind, obj)
+        state, reason = held or gangs.state_of(kind, obj)
         ended = gangs.ended_at(kind, obj)
     else:
         state, reason = held or queued.ran(workload)

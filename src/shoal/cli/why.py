@@ -100,7 +100,7 @@ async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any]
     if held is not None and "state" in held:
         return {**_named(kind, obj), "since": _since(obj), **held}, held["state"] != "incomplete"
     if held is not None or not gangs.is_wrapper(kind):
-        waits = held is None and not gangs.ended_at(kind, obj) and gangs.told(kind, obj)[0] not in RUNNING
+        waits = held is None and not gangs.ended_at(kind, obj) and gangs.state_of(kind, obj)[0] not in RUNNING
         return {**_plain(kind, obj), **(held or {})}, waits
     from shoal.api.appwrapper import AppWrapper
     from shoal.api.codec import typed
@@ -151,7 +151,7 @@ async def _found(client: Client, searched: tuple[Kind, ...], name: str, namespac
 
 def _plain(kind: Kind, obj: Json) -> dict[str, Any]:
     """A gang that no AppWrapper holds: what its own controller says."""
-    state, reason = gangs.told(kind, obj)
+    state, reason = gangs.state_of(kind, obj)
     since = gangs.ended_at(kind, obj) or _since(obj)
     return {**_named(kind, obj), "state": state.lower(), "since": since, "message": reason}
 
@@ -171,7 +171,7 @@ async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
     found = {**_named(kind, obj), "state": _STATES.get(state, state.lower()), "since": _since(obj), "pods": pods}
     found |= explain.described(wrapper, names)
     if not found.get("message") and state == "Running":
-        found["message"] = gangs.told(kind, obj)[1]
+        found["message"] = gangs.state_of(kind, obj)[1]
     if not status:
         found["message"] = "no controller has looked at it yet; is one running? (shoal up, or shoal controller)"
     elif (obj.get("spec") or {}).get("suspend"):

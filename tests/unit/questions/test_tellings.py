@@ -183,12 +183,12 @@ def lost(head: bool = True, **counts: int) -> Json:
 )
 def test_a_ray_cluster_that_lost_pods_is_not_called_ready(spec: Json, status: Json, told: tuple[str, str]) -> None:
     metadata = {"name": "x", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u"}
-    assert gangs.told(kinds.RAY_CLUSTER, {"metadata": metadata, "spec": spec, "status": status}) == told
+    assert gangs.state_of(kinds.RAY_CLUSTER, {"metadata": metadata, "spec": spec, "status": status}) == told
 
 
 def test_a_running_appwrapper_says_which_pods_have_no_node() -> None:
     pending = [{"podname": "train-1", **UNSCHEDULABLE}]
     status: Json = {"state": "Running", "pending": 1, "running": 3, "pendingpodconditions": pending}
     told = "1 of 4 pods have no node: train-1: 0/1 nodes are available: 1 Insufficient cpu."
-    assert gangs.told(kinds.APP_WRAPPER, {"status": status}) == ("Running", told)
-    assert gangs.told(kinds.APP_WRAPPER, {"status": {**status, "pendingpodconditions": None}}) == ("Running", "")
+    assert gangs.state_of(kinds.APP_WRAPPER, {"status": status}) == ("Running", told)
+    assert gangs.state_of(kinds.APP_WRAPPER, {"status": {**status, "pendingpodconditions": None}}) == ("Running", "")

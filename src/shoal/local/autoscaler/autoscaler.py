@@ -91,7 +91,7 @@ class Autoscaler:
                         async with asyncio.timeout(self._rest()):  # wait_for may swallow a cancellation
                             await self._wake.wait()
                     self._wake.clear()
-                    await self.look()
+                    await self.refresh()
                     await self._clock.sleep(DEBOUNCE)
         finally:
             self._pools.stop()
@@ -107,7 +107,7 @@ class Autoscaler:
                 if self._tally.has_living_consumers(request, change.key.name):
                     self._lost.add(_key(request))
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """One pass over everything."""
         self._count()
         for name, pool in self._pools.by_name.items():
@@ -135,7 +135,7 @@ class Autoscaler:
 
     def _count(self) -> None:
         held = [found for request in self.requests.list() if (found := booking_of(request)) is not None]
-        self._pools.look(self._nodes.list(), [found.new for found in held])
+        self._pools.refresh(self._nodes.list(), [found.new for found in held])
 
     # --- requests
 

@@ -37,7 +37,7 @@ class NodePools:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def look(self, nodes: Collection[Json], booked: Iterable[Mapping[str, str]]) -> None:
+    def refresh(self, nodes: Collection[Json], booked: Iterable[Mapping[str, str]]) -> None:
         """Count what is there; `booked` are the nodes that requests will bring, with their pools."""
         self._there = {name: set() for name in self.by_name}
         self._exist = {node["metadata"]["name"] for node in nodes}

@@ -110,7 +110,7 @@ class DeploymentController:
         }  # fmt: skip
         try:
             made = await self._context.create(kinds.REPLICA_SET, body)
-            self._tell_size(deployment, made, 0, replicas)
+            self._record_size(deployment, made, 0, replicas)
             return made
         except AlreadyExists:
             # Ours from before the cache saw it, or a stranger's of the same name: only the server can tell.
@@ -153,9 +153,9 @@ class DeploymentController:
             return
         change = {"metadata": {"annotations": _sizes(deployment)}, "spec": {"replicas": replicas}}
         await self._context.patch(kinds.REPLICA_SET, replica_set, change)
-        self._tell_size(deployment, replica_set, before, replicas)
+        self._record_size(deployment, replica_set, before, replicas)
 
-    def _tell_size(self, deployment: Json, replica_set: Json, before: int, replicas: int) -> None:
+    def _record_size(self, deployment: Json, replica_set: Json, before: int, replicas: int) -> None:
         if before == replicas:
             return
         way = "up" if replicas > before else "down"

@@ -113,7 +113,7 @@ class NamespaceController:
             await asyncio.gather(*(self._delete_all(kind, name) for kind in {*left, *remaining}))
             remaining = await self._remaining(name)
         if remaining:
-            await self._tell(namespace, remaining)
+            await self._publish(namespace, remaining)
             return LOOK_AGAIN
         finalizers = [one for one in namespace["spec"]["finalizers"] if one != FINALIZER]
         body = {**namespace, "spec": {**namespace["spec"], "finalizers": finalizers}}
@@ -146,7 +146,7 @@ class NamespaceController:
                 found[kind] = Left(len(heads) + (page.metadata.remaining_item_count or 0), finalizers)
         return found
 
-    async def _tell(self, namespace: Json, remaining: dict[Kind, Left]) -> None:
+    async def _publish(self, namespace: Json, remaining: dict[Kind, Left]) -> None:
         """The five conditions that Kubernetes writes, so that a client sees what it waits for."""
         content = ", ".join(f"{kind.resource} has {left.count} resource instances" for kind, left in
                             sorted(remaining.items()))  # fmt: skip

@@ -32,7 +32,7 @@ from shoal.local.scheduler.families import Families, family_key
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, as_pod_set, group_key, minimum_of, order
 from shoal.local.scheduler.placing import places_for, shape_of
 from shoal.local.scheduler.preemption import PodPreemption
-from shoal.local.scheduler.telling import WAITING_FOR_GANG, Teller
+from shoal.local.scheduler.reasons import WAITING_FOR_GANG, ReasonWriter
 from shoal.local.seen import TrackedPod
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Scheduler:
         self.room = Room()
         self._bookings = ProvisionedRoom(self.room)
         self._binder = Binder(client, self._clock, self._is_assumed)
-        self._teller = Teller(client, self._recorder, self._clock, self._binder.limit, self._assumed_at)
+        self._reasons = ReasonWriter(client, self._recorder, self._clock, self._binder.limit, self._assumed_at)
         self._charged = Charges(self.room, self._bookings)
         self._preemption = PodPreemption(client, self._recorder, self._clock, self.room, self._charged)
         self._assumed: dict[str, str] = {}
@@ -120,7 +120,7 @@ class Scheduler:
                 elif key or not self._place_kin(line, index, done):
                     self._place_one(pod)
             except BadInput as error:
-                self._teller.waits(pod, str(error))
+                self._reasons.waits(pod, str(error))
             if index % 64 == 63:
                 await asyncio.sleep(0)  # binds go out and events come in while a long queue is looked at
 
@@ -165,7 +165,7 @@ class Scheduler:
         if group.missing:
             text = f"waiting for {group.missing} more of the {group.minimum} pods of its gang to be created"
             for pod in group.pods:
-                self._teller.waits(pod, text, WAITING_FOR_GANG)
+                self._reasons.waits(pod, text, WAITING_FOR_GANG)
             return
         with self._bookings.open_to(group.pods):
             places = places_for(group, self.room)
@@ -180,7 +180,7 @@ class Scheduler:
         together = f"the {group.minimum} pods of its gang start together or not at all"
         text = f"0/{len(self._nodes)} nodes are available: {why}; {together}." if len(self._nodes) else NO_NODES
         for pod in group.pods:
-            self._teller.waits(pod, text)
+            self._reasons.waits(pod, text)
 
     def _place_kin(self, line: list[Json], index: int, done: set[str]) -> bool:
         """Pods that a queue started together get their places together, where there is room for all of them. They stand
@@ -217,11 +217,11 @@ class Scheduler:
         uid = pod["metadata"]["uid"]
         known = self._hopeless.get(key)
         if known is not None and not self._preemption.is_nominated(uid):
-            self._teller.waits(pod, known)
+            self._reasons.waits(pod, known)
             self._make_room(pod, shape, key)
             return
         if not len(self._nodes):
-            self._teller.waits(pod, NO_NODES)
+            self._reasons.waits(pod, NO_NODES)
             return
         with self._preemption.open_to(uid), self._bookings.open_to((pod,)):
             answer = place_pod(shape, namespace, self.room)
@@ -235,7 +235,7 @@ class Scheduler:
             return
         if not self._preemption.is_nominated(uid):
             self._hopeless[key] = answer.message
-        self._teller.waits(pod, answer.message)
+        self._reasons.waits(pod, answer.message)
         self._make_room(pod, shape, key)
 
     def _make_room(self, pod: Json, shape: PodSet, key: bytes) -> None:
@@ -289,7 +289,7 @@ class Scheduler:
 
     async def _bind(self, pod: Json, node: str, *, last_of_gang: bool = False) -> None:
         if await self._binder.bind(pod, node, last_of_gang=last_of_gang):
-            self._teller.bound(pod, node)
+            self._reasons.bound(pod, node)
         elif self._is_assumed(pod, node):  # else it has lost this place already, and may have another
             self._unassume(pod)
 
@@ -368,7 +368,7 @@ class Scheduler:
         uid, node = pod.metadata.uid, pod.node
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)
-        self._teller.forget(uid)
+        self._reasons.forget(uid)
         if (charged := self._charged.get(uid)) is not None and charged.node == node:
             if group := group_key({"metadata": pod.head()}):
                 self._members[group].discard(key)
@@ -404,7 +404,7 @@ class Scheduler:
         uid = pod.metadata.uid
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)
-        self._teller.forget(uid)
+        self._reasons.forget(uid)
         self._families.leave(uid)
         self._release(uid)
         if self._preemption.drop(uid):

@@ -205,12 +205,12 @@ class Collection:
         self.events.append(event)
         if len(self.events) > ENCODED_EVENTS:
             self.events[-ENCODED_EVENTS - 1].lines = {}
-        self._tell(event)
+        self._notify(event)
         self._bytes += len(record.raw)
         if self._bytes > HISTORY_BYTES or len(self.events) > HISTORY_EVENTS:
             self.compact(len(self.events) // 4 or 1)
 
-    def _tell(self, event: StoredEvent) -> None:
+    def _notify(self, event: StoredEvent) -> None:
         for listener in self.listeners:
             try:
                 listener(event)

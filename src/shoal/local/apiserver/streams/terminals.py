@@ -84,26 +84,26 @@ async def run(start: Start, pod: Json, query: dict[str, str], socket: Any, attac
         await socket.send_bytes(bytes([ERROR]) + refusal.encoded())
         return
     listening = asyncio.ensure_future(_listen(program, socket))
-    telling = asyncio.ensure_future(_tell(program, socket))
+    reporting = asyncio.ensure_future(_report(program, socket))
     try:
-        await asyncio.wait((listening, telling), return_when=asyncio.FIRST_COMPLETED)
-        if not telling.done():
+        await asyncio.wait((listening, reporting), return_when=asyncio.FIRST_COMPLETED)
+        if not reporting.done():
             gone = listening.result()
             if gone:  # no reader is left: the program must not stay behind
                 await program.kill()
-            await telling
+            await reporting
     finally:
-        over = telling.done() and not telling.cancelled() and telling.exception() is None
-        for task in (listening, telling):
+        over = reporting.done() and not reporting.cancelled() and reporting.exception() is None
+        for task in (listening, reporting):
             task.cancel()
-        await asyncio.gather(listening, telling, return_exceptions=True)
+        await asyncio.gather(listening, reporting, return_exceptions=True)
         if not over:  # the connection broke, and took us along
             await program.kill()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(program.wait(), _PATIENCE)
 
 
-async def _tell(program: Program, socket: Any) -> None:
+async def _report(program: Program, socket: Any) -> None:
     """Output to the client, then how it ended."""
     async for channel, chunk in program.output():
         if not socket.closed:

@@ -46,7 +46,7 @@ class Checks:
         """Refuse values of the wrong type, drop what the kind does not know."""
         faults = [*(f'unknown field "{path}"' for path in self._drop_unknown(call, obj)), *call.faults]
         if faults:
-            self._tell(call, faults)
+            self._report(call, faults)
 
     def settle(self, call: Call, obj: Json) -> None:
         """Once more, for what a webhook made of an object: no warning is given, for no client wrote that."""
@@ -70,7 +70,7 @@ class Checks:
         else:
             defaults.default(call.version.kind, obj)
 
-    def _tell(self, call: Call, words: list[str]) -> None:
+    def _report(self, call: Call, words: list[str]) -> None:
         match call.request.query.get("fieldValidation", "Warn"):
             case "Strict":
                 raise bad_request(

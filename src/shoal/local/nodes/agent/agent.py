@@ -194,7 +194,7 @@ class Agent:
             if run is None:
                 return None
         if isinstance(run, PodRun):
-            run.look(pod)
+            run.update(pod)
         await self._report(pod, run)
         return None
 

@@ -30,13 +30,13 @@ class MemoryWatch:
         told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._watched[told] = (root, limit)
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            self._looking = asyncio.create_task(self._measure())
         try:
             return await told
         finally:
             self._watched.pop(told, None)
 
-    async def _look(self) -> None:
+    async def _measure(self) -> None:
         """Until no container is watched any more."""
         while self._watched:
             held = await asyncio.to_thread(private_memory, [root for root, _ in self._watched.values()])

@@ -97,7 +97,7 @@ class PodRun:
             found["ephemeralContainerStatuses"] = [container.status() for container in self._debuggers]
         return found
 
-    def look(self, pod: Json) -> None:
+    def update(self, pod: Json) -> None:
         """The object as it is now: containers that were added to look into the pod are started."""
         wanted = pod["spec"].get("ephemeralContainers") or ()
         if not self._mains or self.finished.is_set() or self._stopping is not None:

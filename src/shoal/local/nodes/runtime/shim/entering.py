@@ -149,7 +149,7 @@ class Keeper:
                 os._exit(0)
             if self.container in ready or (self.caller in ready and not self.told):
                 kill_descendants(None)
-                self._tell(CALLER_GONE)
+                self._report(CALLER_GONE)
                 os._exit(0)
 
     def _reap(self) -> bool:
@@ -161,10 +161,10 @@ class Keeper:
                     return True
                 if pid == self.command:
                     code = os.waitstatus_to_exitcode(status)
-                    self._tell(128 - code if code < 0 else code)
+                    self._report(128 - code if code < 0 else code)
         return False
 
-    def _tell(self, code: int) -> None:
+    def _report(self, code: int) -> None:
         if not self.told:
             self.told = True
             with contextlib.suppress(OSError):

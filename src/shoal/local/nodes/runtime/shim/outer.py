@@ -139,7 +139,7 @@ class Outer:
         await_commands(self.directory)
         self.result["finished"] = micros()
         write_last(self.directory, self.result)
-        tell(self.notify, "exited")
+        notify_agent(self.notify, "exited")
 
     def _wait(self, deadline: float | None, ended: bool) -> bool:
         """Until something happened, and do it; False when all is said."""
@@ -190,7 +190,7 @@ class Outer:
             if "started" in fact:
                 self.identity["started"] = fact["started"]
                 write_json(self.directory, "state.json", self.identity)
-                tell(self.notify, "started")
+                notify_agent(self.notify, "started")
 
 
 def enter_pid_namespace(target: tuple[int, int]) -> None:
@@ -228,7 +228,7 @@ def write_last(directory: str, result: dict[str, Any]) -> None:
         os.unlink(os.path.join(directory, "reserve"))
 
 
-def tell(notify: int, word: str) -> None:
+def notify_agent(notify: int, word: str) -> None:
     with contextlib.suppress(OSError):  # the agent may be gone; the files say the same
         os.write(notify, word.encode() + b"\n")
 

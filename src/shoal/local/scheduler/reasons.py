@@ -23,7 +23,7 @@ UNSCHEDULABLE = "Unschedulable"
 WAITING_FOR_GANG = "WaitingForGang"
 
 
-class Teller:
+class ReasonWriter:
     def __init__(
         self,
         client: Client,
