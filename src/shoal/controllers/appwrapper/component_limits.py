@@ -29,13 +29,21 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     failure: Seconds = 60.0
     """For failed pods to be replaced."""
     retry_pause: Seconds = 90.0
+    """Before the components are created again after a reset."""
     retry_limit: Annotated[int, msgspec.Meta(ge=0)] = 3
+    """How often a gang is reset before it fails."""
     forced_deletion: Seconds = 600.0
+    """For deleted components to go, before their pods are deleted by force."""
     deletion_on_failure: Seconds = 0.0
+    """For which the components of a failed gang are kept."""
     success_ttl: Seconds = 168 * 3600.0
+    """For which an AppWrapper that succeeded is kept."""
     maximum: Seconds = 24 * 3600.0
+    """Upper limit for what the annotations of one AppWrapper may ask for."""
     terminal_exit_codes: frozenset[int] = frozenset()
+    """Exit codes of a container that fail the gang at once."""
     retryable_exit_codes: frozenset[int] | None = None
+    """Exit codes that lead to another try; every other code fails the gang. Not set: all codes lead to another try."""
 
     @property
     def problem(self) -> str:

@@ -21,7 +21,9 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = "priority"
     """Name of a shipped policy, or the import path of a user's own. Equal priorities are first in, first out."""
     dynamic_priority: bool = False
+    """Let the priority of a waiting AppWrapper grow with age by its `priorityslope`, as MCAD's option."""
     preemption: bool = False
+    """Stop gangs of lower priority, and borrowers of quota, for a gang that needs their room."""
     obtain: bool = False
     """Ask for nodes that a pool can still add, where a node autoscaler publishes its pools (the embedded cluster)."""
     quota: Literal["auto", "always", "never"] = "auto"
@@ -35,11 +37,13 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     create_seconds: Seconds = 60.0
     """How long transient refusals of a wrapped object are retried before the gang is taken back."""
     count_autoscaled_workers: Literal["maximum", "minimum", "replicas"] = "replicas"
+    """How many workers of an autoscaled Ray group a gang must have room for before it starts."""
     ray_sidecars: RaySidecars = RaySidecars()
     """As the Ray operator is told by its own file; they count in a gang's demand."""
     head_of_line_seconds: Seconds = 0.0
     """For how long nothing may overtake the front of the queue once it was found not to fit."""
     events: bool = True
+    """Write events about AppWrappers."""
     stamps: Literal["server", "webhook"] = "server"
     """Who records the creator of an AppWrapper: the embedded server by itself, or our webhook on any other cluster."""
     trust_unstamped: bool = False
@@ -54,6 +58,7 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     device_tolerations: bool = False
     """Pods that ask for a device tolerate a taint of its name by themselves, as the embedded server sees to."""
     pin_nodes: bool = False
+    """Pin pods to their node where all pods of a template were planned on the same one."""
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""
 

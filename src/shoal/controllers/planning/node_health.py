@@ -37,7 +37,9 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """`inject` keeps pods away by affinity; `monitor` resets gangs and takes the devices out of supply."""
 
     inject: bool = True
+    """Keep pods of v1beta2 AppWrappers that ask for a device away from marked nodes, by affinity."""
     monitor: bool = True
+    """Take marked devices out of supply, and reset gangs that run on devices to be vacated."""
     weight: int = 50
     """Of the preference against devices that only warn."""
     marks: dict[str, tuple[Mark, ...]] = msgspec.field(default_factory=lambda: MARKS)

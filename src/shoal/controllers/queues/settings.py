@@ -16,29 +16,36 @@ class PodsReady(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to an admitted gang whose pods do not all become ready. Seconds."""
 
     timeout: Seconds = 1800.0
+    """For all pods to be ready after the start; then the gang goes back to its queue."""
     recovery_timeout: Seconds = 1800.0
+    """For a pod that was ready to be ready again."""
     block_admission: bool = False
     """Admit nothing new while an admitted gang is not ready."""
     requeue_by: Literal["Eviction", "Creation"] = "Eviction"
     """Which moment counts for its place in the queue afterwards."""
     backoff_limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """How often it may come back; None: for ever."""
+    """How often a gang may come back before it is switched off; not set: for ever."""
     backoff_base: Seconds = 60.0
+    """Pause before the first new start; doubled with every further one."""
     backoff_most: Seconds = 3600.0
+    """Longest such pause."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     supply: Literal["fit", "off"] = "fit"
     """`fit`: a gang with quota starts once all its pods can be placed; `off`: quota and checks alone decide."""
     pods_ready: PodsReady | None = None
-    """None: nobody waits for pods to become ready."""
+    """What Kueue calls waitForPodsReady. Not set: a gang may take as long as it likes to become ready."""
     recovery_seconds: Seconds = 300.0
     """For how long a gang may lack pods that it has lost while it keeps another from being whole; 0: for ever."""
     provisioning_seconds: Seconds | None = None
-    """How long a ProvisioningRequest may stay without an answer before it counts as failed; None: for ever."""
+    """How long a ProvisioningRequest may stay without an answer before it counts as failed; not set: for ever."""
     fair_sharing: bool = False
+    """Share borrowed quota by dominant resource instead of by priority alone."""
     partial_admission: bool = True
+    """Let `minCount` of a pod set shrink a gang so that it fits."""
     priority_boost: bool = False
+    """Read the annotation `kueue.x-k8s.io/priority-boost` of Workloads."""
     device_tolerations: bool = False
     """Does the API server let pods that ask for a device tolerate a taint of that name? The embedded one does."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
@@ -50,10 +57,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     excluded_prefixes: tuple[str, ...] = ()
     """Resources whose names begin so need no quota."""
     keep_finished_seconds: Seconds | None = None
-    """How long a finished Workload is kept; None: as long as its job."""
+    """How long a finished Workload is kept; not set: as long as its job."""
     check_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 30.0
-    """How often everything is looked at again, whatever was heard."""
+    """How often everything is compared again, whatever was heard."""
     events: bool = True
+    """Write events about jobs and Workloads."""
 
     @property
     def decisions(self) -> DecisionSettings:
