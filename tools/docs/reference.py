@@ -107,7 +107,7 @@ def settings() -> str:
     parts = [
         "# Settings\n",
         WRITTEN,
-        "`--set NAME=VALUE` of `shoal up`, `shoal controller` and `shoal install` sets any of the first three "
+        "`--set NAME=VALUE` of `shoal up`, `shoal controller` and `shoal install` sets any of the first four "
         "tables; repeat it for more. A part of a setting is reached with a dot (`--set patience.retry_limit=5`). "
         "In a configuration file of `shoal up` the same names stand under `gangs`. A name that does not exist, or "
         "a value that does not fit, is refused before anything starts.\n",
@@ -121,10 +121,10 @@ def settings() -> str:
         parts += [f"## {title}\n", f"{how}\n", *_table(list(_fields(struct, prefix))), ""]
     parts += [
         "## Ray\n",
-        "Given to `shoal controller` by its environment: KubeRay's own switches keep their names and their "
-        "defaults, what only Shoal has begins with `SHOAL_RAY_` ([which variables there are](ray.md#settings)). "
-        "The table has what they set.\n",
-        *_table(list(_fields(RaySettings, ""))),
+        "`--set ray.NAME=VALUE`, and `--set ray.feature_gates=NAME=true,…`. KubeRay's own switches are read from the "
+        "environment as well, as is what begins with `SHOAL_RAY_` ([which variables there are](ray.md#settings)); "
+        "sidecars, variables, labels and annotations for every Ray pod stand in the file of `SHOAL_RAY_CONFIG`.\n",
+        *_table(list(_fields(RaySettings, "ray."))),
         "",
         "## One machine\n",
         "The configuration file of `shoal up --config FILE`. All but the two times have a flag, too ([shoal "
@@ -156,10 +156,30 @@ def _machine() -> Iterator[tuple[str, str, str, str]]:
             yield name, _type(field.type), _default(default), about
 
 
+NOT_CHOSEN = {
+    "ray_sidecars": "read from the Ray operator's own file",
+    "stamps": "follows from where the controllers run",
+    "patience.terminal_exit_codes": "by annotation of each AppWrapper",
+    "patience.retryable_exit_codes": "by annotation of each AppWrapper",
+    "node_health.marks": "has no form on the command line",
+    "queues.ray_sidecars": "read from the Ray operator's own file",
+    "ray.version": "of this release",
+    "ray.gates": "ray.feature_gates",
+    "ray.container_env": "in the file of SHOAL_RAY_CONFIG",
+    "ray.head_sidecars": "in the file of SHOAL_RAY_CONFIG",
+    "ray.worker_sidecars": "in the file of SHOAL_RAY_CONFIG",
+    "ray.pod_labels": "in the file of SHOAL_RAY_CONFIG",
+    "ray.pod_annotations": "in the file of SHOAL_RAY_CONFIG",
+}
+"""Fields of the types that `--set` is not the way to, and why."""
+
+
 def _fields(struct: Any, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     """Name, type, default, meaning; parts of a setting follow it."""
     about = _descriptions(struct)
     for field in msgspec.structs.fields(struct):
+        if prefix + field.name in NOT_CHOSEN:
+            continue
         inner = next((one for one in (field.type, *get_args(field.type)) if hasattr(one, "__struct_fields__")), None)
         default = field.default if field.default is not msgspec.NODEFAULT else None
         if field.default_factory is not msgspec.NODEFAULT:

@@ -8,7 +8,6 @@ while it is down. Metadata, deletions and finalizers of AppWrappers never depend
 from __future__ import annotations
 
 import asyncio
-import os
 from urllib.parse import urlsplit
 
 from shoal.api import kinds
@@ -99,7 +98,14 @@ class WebhookReplica:
     """The server of one replica. `run` it in every replica, `keep` where the lease is held."""
 
     def __init__(
-        self, client: Client, namespace: str, hosts: tuple[str, ...], *, as_creator: bool = False, supply: str = "fit"
+        self,
+        client: Client,
+        namespace: str,
+        hosts: tuple[str, ...],
+        of_ray: ray.Settings | None = None,
+        *,
+        as_creator: bool = False,
+        supply: str = "fit",
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -111,7 +117,7 @@ class WebhookReplica:
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
         self._server.admit(readers.STAMP_PATH, readers.stamp)
-        self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(ray.from_environment(os.environ)))
+        self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(of_ray or ray.Settings()))
         self._server.admit(queues.PREPARE_PATH, queues.prepare)
         self._server.admit(queues.VALIDATE_PATH, queues.validate)
 

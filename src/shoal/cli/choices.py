@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE`: any setting of AppWrappers, of queues as `queues.NAME`, of several clusters as `clusters.NAME`.
+"""`--set NAME=VALUE`: settings of AppWrappers, queues (`queues.NAME`), clusters (`clusters.NAME`), Ray (`ray.NAME`).
 
 Read once at the entry point; a name that does not exist, or a value that does not fit, is refused with what would.
 """
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.queues import QueueSettings
+    from shoal.controllers.ray import Settings as RaySettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 QUEUES = "queues."
 CLUSTERS = "clusters."
+RAY = "ray."
+GATES = "SHOAL_RAY_FEATURE_GATES"
 
 
 @contextmanager
@@ -45,7 +48,8 @@ def set_option(command: F) -> F:
         metavar="NAME=VALUE",
         help="Any other setting of AppWrappers, such as bind_seconds=120, pod_groups=true, "
         "count_autoscaled_workers=maximum or patience.retry_limit=5, or of queues, such as queues.fair_sharing=true or "
-        "queues.pods_ready.timeout=600, or of several clusters, such as clusters.lost_seconds=300; repeat for more.",
+        "queues.pods_ready.timeout=600, or of several clusters, such as clusters.lost_seconds=300, or of the Ray "
+        "operator, such as ray.feature_gates=SidecarSubmitterRestart=true or ray.stop_timeout=60; repeat for more.",
     )(command)
 
 
@@ -55,6 +59,8 @@ def read(chosen: Iterable[str]) -> dict[str, str]:
     wrapper_settings({}, found)
     queue_settings({}, found)
     cluster_settings({}, found)
+    if any(name.startswith(RAY) for name in found):
+        ray_settings({}, found)
     return found
 
 
@@ -62,7 +68,7 @@ def wrapper_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> AppW
     """What an administrator chose: `base` from options of their own, `chosen` from --set. The latter wins."""
     from shoal.controllers.appwrapper import AppWrapperSettings
 
-    own = {name: value for name, value in chosen.items() if not name.startswith((QUEUES, CLUSTERS))}
+    own = {name: value for name, value in chosen.items() if not name.startswith((QUEUES, CLUSTERS, RAY))}
     return _settings(AppWrapperSettings, base, own, "")
 
 
@@ -80,6 +86,22 @@ def cluster_settings(base: Mapping[str, Any], chosen: Mapping[str, str]) -> Clus
 
     own = {name.removeprefix(CLUSTERS): value for name, value in chosen.items() if name.startswith(CLUSTERS)}
     return _settings(ClusterSettings, base, own, CLUSTERS)
+
+
+def ray_settings(environment: Mapping[str, str], chosen: Mapping[str, str], **base: Any) -> RaySettings:
+    """The Ray operator's: `environment` as KubeRay reads it, `base` for this way of running, `ray.NAME` of `chosen`."""
+    import msgspec
+
+    from shoal.controllers import ray
+
+    own = {name.removeprefix(RAY): value for name, value in chosen.items() if name.startswith(RAY)}
+    gates = ",".join(filter(None, (environment.get(GATES, ""), own.pop("feature_gates", ""))))
+    settings = msgspec.structs.replace(ray.from_environment({**environment, GATES: gates}), **base)
+    if not own:
+        return settings
+    _settings(ray.Settings, {}, own, RAY)  # refuses in words
+    held = {name: getattr(settings, name) for name in ray.Settings.__struct_fields__}
+    return _settings(ray.Settings, held, own, RAY)
 
 
 def _settings(type: type[T], base: Mapping[str, Any], chosen: Mapping[str, str], prefix: str) -> T:

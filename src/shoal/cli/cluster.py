@@ -79,7 +79,7 @@ class LocalCluster:
         await self._install_kinds()
         gangs = wrapper_settings(self.settings)
         self.server.admission.judges.update(
-            judges(self.client, as_creator=gangs.create_as_creator, supply=gangs.supply)
+            judges(self.client, ray_settings(self.settings), as_creator=gangs.create_as_creator, supply=gangs.supply)
         )
         self.server.admission.status_judges.update(status_judges())
         self.server.admission.preparers.update(preparers())
@@ -230,14 +230,19 @@ def is_over(pod: Json) -> bool:
 
 def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: str) -> dict[str, Part]:
     """What runs beside the API server, by name."""
+    from msgspec import structs
+
     from shoal.controllers import ray
     from shoal.local import autoscaler, builtin
 
-    gangs, writes = wrapper_settings(settings), Writes(client)
+    writes, of_ray = Writes(client), ray_settings(settings)
+    gangs = structs.replace(wrapper_settings(settings), ray_sidecars=of_ray.sidecars)
+    queues = choices.queue_settings({"device_tolerations": True}, settings.gangs)
+    queues = structs.replace(queues, ray_sidecars=of_ray.sidecars)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
-        "ray": lambda: ray.run(client, ray_settings(), writes=writes),
-        "gangs": lambda: run_gangs(writes, gangs, choices.queue_settings({"device_tolerations": True}, settings.gangs)),
+        "ray": lambda: ray.run(client, of_ray, writes=writes),
+        "gangs": lambda: run_gangs(writes, gangs, queues),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
         "clusters": lambda: run_clusters(writes, choices.cluster_settings({}, settings.gangs)),
     }
@@ -276,7 +281,9 @@ def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:
     return choices.wrapper_settings(chosen, settings.gangs)
 
 
-def judges(client: Client, *, as_creator: bool = False, supply: str = "fit") -> dict[tuple[str, str], Judge]:
+def judges(
+    client: Client, of_rays: RaySettings | None = None, *, as_creator: bool = False, supply: str = "fit"
+) -> dict[tuple[str, str], Judge]:
     """Who refuses what can never work before it is stored, by group and resource: what the webhooks are elsewhere.
 
     `client` asks for users' rights. `as_creator`: wrapped objects are created as the user, who may then wrap roles.
@@ -288,7 +295,7 @@ def judges(client: Client, *, as_creator: bool = False, supply: str = "fit") -> 
     from shoal.controllers.queues import admission as queues
     from shoal.kube.discovery import Discovery
 
-    of_ray = ray.validator(ray_settings())
+    of_ray = ray.validator(of_rays or ray_settings(LocalSettings()))
     of_ray_in_queues = queues.first_refusal(queues.validate, of_ray)
     of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
     return {
@@ -326,11 +333,11 @@ def updaters() -> dict[tuple[str, str], Judge]:
     return {("kueue.x-k8s.io", "workloads"): queues.prepare}
 
 
-def ray_settings() -> RaySettings:
+def ray_settings(settings: LocalSettings) -> RaySettings:
     """The Ray operator's choices on one machine. Every cluster gets a token: an open dashboard runs anyone's code."""
-    from shoal.controllers import ray
-
-    return ray.Settings(
+    return choices.ray_settings(
+        os.environ,
+        settings.gangs,
         dashboard_by_pod_address=True,
         token_by_agent=True,
         mount_autoscaler_token=True,

@@ -29,6 +29,7 @@ from shoal.kube.writes import Writes
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.queues import QueueSettings
+    from shoal.controllers.ray import Settings as RaySettings
 
 log = logging.getLogger("shoal")
 
@@ -129,13 +130,16 @@ def command(
         choices.check_policy(wrappers.policy)
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
-    parts = _parts(names, wrappers, choices.queue_settings({}, settings), health)
+    of_ray = choices.ray_settings(os.environ, settings)
+    parts = _parts(names, wrappers, choices.queue_settings({}, settings), of_ray, health)
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
         hub = choices.cluster_settings({"namespace": namespace}, settings)
         parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes).run()
-    asyncio.run(_run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, health, health_port))
+    asyncio.run(
+        _run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, of_ray, health, health_port)
+    )
 
 
 def chosen_parts(only: str) -> tuple[str, ...]:
@@ -150,7 +154,11 @@ def chosen_parts(only: str) -> tuple[str, ...]:
 
 
 def _parts(
-    names: tuple[str, ...], settings: AppWrapperSettings, of_queues: QueueSettings, health: HealthServer
+    names: tuple[str, ...],
+    settings: AppWrapperSettings,
+    of_queues: QueueSettings,
+    ray_settings: RaySettings,
+    health: HealthServer,
 ) -> dict[str, Part]:
     from msgspec import structs
 
@@ -158,7 +166,6 @@ def _parts(
     if "ray" in names:  # what our operator adds to its pods counts in every gang
         from shoal.controllers import ray
 
-        ray_settings = ray.from_environment(os.environ)
         settings = structs.replace(settings, ray_sidecars=ray_settings.sidecars)
         of_queues = structs.replace(of_queues, ray_sidecars=ray_settings.sidecars)
     if "appwrapper" in names or "queues" in names:
@@ -214,6 +221,7 @@ async def _run(
     webhooks: bool,
     webhook_url: str,
     wrappers: AppWrapperSettings,
+    of_ray: RaySettings,
     health: HealthServer,
     health_port: int,
 ) -> None:
@@ -229,7 +237,7 @@ async def _run(
             from shoal.cli.admission import WebhookReplica, certificate_hosts
 
             hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
-            admission = WebhookReplica(client, namespace, hosts, as_creator=as_creator, supply=wrappers.supply)
+            admission = WebhookReplica(client, namespace, hosts, of_ray, as_creator=as_creator, supply=wrappers.supply)
             keep = admission.keep
             parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}
             health.require("webhook", admission.trouble)

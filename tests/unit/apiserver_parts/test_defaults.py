@@ -189,6 +189,13 @@ def test_wrong_types_are_refused(kind, obj, message):
     assert message in refusal.value.message
 
 
+def test_bytes_may_come_in_lines_and_are_stored_as_one():
+    """As Go's decoder takes them: `ca.crt: |` in a manifest ends with a line break."""
+    held = {"data": {"ca.crt": "aGVs\nbG8=\r\n"}}
+    decode(kinds.SECRET, held)
+    assert held["data"] == {"ca.crt": "aGVsbG8="}
+
+
 def test_a_crd_with_a_nested_schema_is_read_whole():
     schema = {
         "type": "object",

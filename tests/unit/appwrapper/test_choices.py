@@ -100,3 +100,17 @@ def test_an_order_of_ones_own_is_looked_for_where_the_controller_runs() -> None:
 
 def test_nothing_is_uninstalled_from_a_namespace_that_cannot_be() -> None:
     assert CliRunner().invoke(uninstall.command, ["--namespace", "Not A Name"]).exit_code == 2
+
+
+def test_every_setting_of_the_ray_operator_can_be_given() -> None:
+    """By KubeRay's environment names and by --set, which wins; what this way of running needs is laid in between."""
+    environment = {"SHOAL_RAY_FEATURE_GATES": "SidecarSubmitterRestart=true", "CLUSTER_DOMAIN": "example.org"}
+    chosen = choices.read(["ray.feature_gates=RayJobDeletionPolicy=false", "ray.stop_timeout=60"])
+    found = choices.ray_settings(environment, chosen, token_by_agent=True)
+    assert found.gate("SidecarSubmitterRestart") and not found.gate("RayJobDeletionPolicy")
+    assert (found.cluster_domain, found.stop_timeout, found.token_by_agent) == ("example.org", 60, True)
+    assert not choices.ray_settings({}, {"ray.token_by_agent": "false"}, token_by_agent=True).token_by_agent
+    with pytest.raises(BadInput, match="no such setting"):
+        choices.read(["ray.tokens=1"])
+    with pytest.raises(BadInput, match="expected a number"):
+        choices.read(["ray.stop_timeout=soon"])

@@ -131,3 +131,8 @@ def test_every_image_name_is_listed_and_every_listed_one_is_known() -> None:
     known = ImageTable()
     assert {name for name in listed if "…" not in name and known.find(name) is None} == set()
     assert {*images._RAY, *images._SHELL, *images._ECHO, "pause"} - listed == set()
+
+
+def test_every_setting_says_what_it_does() -> None:
+    silent = [line for line in reference.settings().splitlines() if line.startswith("| `") and line.endswith("|  |")]
+    assert silent == [], "write the text below the field of its type"

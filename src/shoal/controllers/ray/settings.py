@@ -44,20 +44,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Reconciles at the same time."""
     gates: frozenset[str] = GATES_ON
     cluster_domain: str = "cluster.local"
+    """Domain of Services inside the cluster (KubeRay: CLUSTER_DOMAIN)."""
     login_shell: bool = False
+    """Start Ray through a login shell (KubeRay: ENABLE_LOGIN_SHELL)."""
     inject_probes: bool = True
+    """Add liveness and readiness probes to Ray containers that have none (KubeRay: ENABLE_PROBES_INJECTION)."""
     inject_wait_for_head: bool = True
+    """Add an init container to workers that waits for the head (KubeRay: ENABLE_INIT_CONTAINER_INJECTION)."""
     fixed_head_name: bool = False
+    """Give the head pod a name without a random part (KubeRay: ENABLE_DETERMINISTIC_HEAD_POD_NAME)."""
     head_cluster_ip: bool = False
+    """Give the head Service a cluster IP (KubeRay: ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE)."""
     random_pod_delete: bool = False
+    """Delete workers beyond the wanted number although Ray's autoscaler is on (KubeRay: ENABLE_RANDOM_POD_DELETE)."""
     redis_cleanup: bool = True
+    """Clean Redis up when a fault-tolerant cluster is deleted (KubeRay: ENABLE_GCS_FT_REDIS_CLEANUP)."""
     delete_finished_rayjob: bool = False
+    """Delete the RayJob itself after its time to live (KubeRay: DELETE_RAYJOB_CR_AFTER_JOB_FINISHES)."""
     default_auth_token: bool = False
     """Give every cluster a token that asks for none itself (an open dashboard runs anyone's code)."""
     token_by_agent: bool = False
     """The same where our node agent starts the processes: it puts the token into their environment, not into pods."""
     default_image: str = "rayproject/ray:2.60.0"
+    """Image of pods that the operator makes where no template names one."""
     default_ray_version: str = "2.60.0"
+    """Ray version of clusters that name none."""
     container_env: tuple[dict[str, Any], ...] = ()
     """Variables for every Ray container; the user's own win."""
     head_sidecars: tuple[dict[str, Any], ...] = ()

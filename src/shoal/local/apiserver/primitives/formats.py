@@ -51,7 +51,7 @@ def _uri(text: str) -> bool:
 
 def _byte(text: str) -> bool:
     try:
-        base64.b64decode(text, validate=True)
+        base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)  # Go passes over line breaks
     except (binascii.Error, ValueError):
         return False
     return True

@@ -215,10 +215,10 @@ def _bytes(value: Any, path: Path, unknown: list[str]) -> Any:
     if type(value) is not str:
         raise _wrong(value, path, "[]uint8")
     try:
-        base64.b64decode(value, validate=True)
+        found = base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
         raise _WrongType(f"illegal base64 data in {text(path)}") from None
-    return value
+    return base64.b64encode(found).decode()  # as Go writes it: a block of YAML comes with line breaks
 
 
 def _quantity(value: Any, path: Path, unknown: list[str]) -> Any:
