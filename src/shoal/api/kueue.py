@@ -20,13 +20,14 @@ from shoal.api.fields import (
     Rule,
     Timestamp,
 )
+from shoal.api.labels import KUEUE_IN_USE, KUEUE_MULTIKUEUE, KUEUE_PRIORITY_CLASS, KUEUE_PROVISIONING, KUEUE_QUEUE
 from shoal.api.meta import LabelSelector, Object, Part
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
-FINALIZER = "kueue.x-k8s.io/resource-in-use"
-PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
-MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
+QUEUE_LABEL = KUEUE_QUEUE
+PRIORITY_CLASS_LABEL = KUEUE_PRIORITY_CLASS
+FINALIZER = KUEUE_IN_USE
+PROVISIONING_CONTROLLER = KUEUE_PROVISIONING
+MULTIKUEUE_CONTROLLER = KUEUE_MULTIKUEUE
 
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 

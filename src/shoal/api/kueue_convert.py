@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.api.kueue_topology import to_domains, to_slices
+from shoal.api.labels import KUEUE_WORKLOAD_PRIORITY, POD_PRIORITY
 from shoal.api.meta import Json
 from shoal.errors import BadInput
 
@@ -19,8 +20,8 @@ V1BETA1 = f"{GROUP}/v1beta1"
 V1BETA2 = f"{GROUP}/v1beta2"
 
 PRIORITY_SOURCES = {
-    "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
-    "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
+    KUEUE_WORKLOAD_PRIORITY: ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+    POD_PRIORITY: ("scheduling.k8s.io", "PriorityClass"),
 }
 _SOURCE_OF = {pair: source for source, pair in PRIORITY_SOURCES.items()}
 _MAY_STOP = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}

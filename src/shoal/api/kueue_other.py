@@ -7,8 +7,6 @@ from typing import Annotated, ClassVar
 from shoal.api.fields import Conditions, Rule
 from shoal.api.meta import Object, Part
 
-HOSTNAME = "kubernetes.io/hostname"
-
 
 class TopologyLevel(Part):
     node_label: Annotated[str, Rule(required=True, min_length=1, max_length=316)] = ""

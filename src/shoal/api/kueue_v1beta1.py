@@ -8,6 +8,7 @@ from shoal.api import kueue, kueue_cel, kueue_workload
 from shoal.api.fields import ABSENT, Conditions, Int32, OpaqueList, OpaqueMap, Rule
 from shoal.api.kueue import CheckName, FairSharing, FlavorUsages, LocalFlavorUsages, Reference, ResourceGroups
 from shoal.api.kueue_other import ClusterProfileReference, KubeConfig, MultiKueueClusterStatus
+from shoal.api.labels import KUEUE_WORKLOAD_PRIORITY, POD_PRIORITY
 from shoal.api.meta import LabelSelector, Object, Part
 
 
@@ -90,7 +91,7 @@ class WorkloadSpec(Part):
     priority_class_name: Reference = ""
     priority_class_source: Annotated[
         str,
-        Rule(enum=["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""]),
+        Rule(enum=[KUEUE_WORKLOAD_PRIORITY, POD_PRIORITY, ""]),
     ] = ""
     priority: Int32 | None = None
     active: Annotated[bool, Rule(default=True)] = True

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.api.kueue_rules import check_labels, check_tolerations
+from shoal.api.labels import KUEUE_ELASTIC_JOB, KUEUE_GATED_BY, KUEUE_PRIORITY_BOOST, KUEUE_SLICE_REPLACES
 from shoal.api.meta import Json
 from shoal.api.names import check_qualified, check_subdomain
 from shoal.api.problems import FieldError, check_amount
 from shoal.api.quantity import amount
 from shoal.errors import BadInput
 
-ELASTIC = "kueue.x-k8s.io/elastic-job"
-REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
-GATED_BY = "kueue.x-k8s.io/admission-gated-by"
-BOOST = "kueue.x-k8s.io/priority-boost"
+ELASTIC = KUEUE_ELASTIC_JOB
+REPLACES = KUEUE_SLICE_REPLACES
+GATED_BY = KUEUE_GATED_BY
+BOOST = KUEUE_PRIORITY_BOOST
 DEFAULT_GATES = {
     "AdmissionGatedBy": True,
     "ElasticJobsViaWorkloadSlices": True,

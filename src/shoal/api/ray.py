@@ -23,10 +23,11 @@ from shoal.api.fields import (
     StringList,
     Timestamp,
 )
+from shoal.api.labels import KUEUE_MULTIKUEUE, RAY_OPERATOR
 from shoal.api.meta import Object, Part
 
 MAX_INT32 = 2147483647
-MANAGERS = ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
+MANAGERS = (RAY_OPERATOR, KUEUE_MULTIKUEUE)
 
 ManagedBy = Annotated[
     str,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from shoal.api.fields import Int32, Resources, Rule, Timestamp
+from shoal.api.labels import POD_GROUP
 from shoal.api.meta import Object, Part
 
-POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+POD_GROUP_LABEL = POD_GROUP
 
 
 class PriorityClass(Object):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
+from shoal.api.labels import APP_NAME
 from shoal.api.meta import Json
 from shoal.cli import admission
 
@@ -20,7 +21,7 @@ ASKING = "shoal-ask"
 """ClusterRole of those who may ask about gangs; bind it to who has neither edit nor admin."""
 HEALTH_PORT = 8081
 QUEUE_GROUP = "kueue.x-k8s.io"
-LABELS = {"app.kubernetes.io/name": "shoal", "app.kubernetes.io/part-of": "shoal"}
+LABELS = {APP_NAME: "shoal", "app.kubernetes.io/part-of": "shoal"}
 
 _READ = ("get", "list", "watch")
 _OWN = (*_READ, "create", "delete", "patch")

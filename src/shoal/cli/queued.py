@@ -10,13 +10,14 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, status_of, told
+from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
 from shoal.cli import gangs
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
 
-QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE = KUEUE_QUEUE
 
 __all__ = [
     "by_owner",

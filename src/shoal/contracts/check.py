@@ -9,6 +9,7 @@ import copy
 import re
 from typing import Any
 
+from shoal.api.labels import KUEUE_MULTIKUEUE, KUEUE_PROVISIONING
 from shoal.api.meta import Json
 from shoal.contracts.loading import load
 from shoal.controllers.queues.checks import AdmissionCheck, Answer
@@ -16,7 +17,7 @@ from shoal.controllers.queues.checks.base import STATES, lacking
 from shoal.errors import BadInput
 
 _NAME = re.compile(r"[a-z0-9.-]+\.[a-z0-9-]+/[a-z0-9.-]+")
-_RESERVED = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
+_RESERVED = (KUEUE_PROVISIONING, KUEUE_MULTIKUEUE)
 _WORKLOAD: Json = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "Workload",

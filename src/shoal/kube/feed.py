@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from shoal.api.kind import Key, Kind
+from shoal.api.labels import INITIAL_EVENTS_END
 from shoal.kube.backoff import Backoff
 from shoal.kube.cancelled import end_if_cancelled
 from shoal.kube.client import Client, RawList, WatchEvent
@@ -315,7 +316,7 @@ class Feed:
         """One event of a streaming list; True when it was the last."""
         if event.type == "BOOKMARK":
             mark = read_mark(event.object)
-            if (mark.annotations or {}).get("k8s.io/initial-events-end") != "true":
+            if (mark.annotations or {}).get(INITIAL_EVENTS_END) != "true":
                 return False
             if newer(self._seen, mark.resource_version):
                 self._streaming = False  # let the plain list find out whether the store was restored

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect
 from shoal.api.gang import SUPPLY
+from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
@@ -27,7 +28,7 @@ from shoal.controllers.planning.creators import Creator, creator_of
 from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_LABEL = KUEUE_QUEUE
 NONE_GONE: Mapping[int, int] = {}
 NEITHER = "exactly one of spec.resources (v1beta1) and spec.components (v1beta2) must be set"
 

@@ -6,6 +6,7 @@ Pure. Both are off unless the installation asks for them; what a user wrote abou
 from __future__ import annotations
 
 from shoal.api.appwrapper import AppWrapper
+from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
 from shoal.api.scheduling import POD_GROUP_LABEL
 from shoal.controllers.appwrapper.admission import Admission, Name
@@ -15,7 +16,6 @@ from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.demand.templates import Template, templates
 
 POD_GROUP = ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def added_names(wrapper: AppWrapper, settings: AppWrapperSettings) -> tuple[Name, ...]:

@@ -10,6 +10,7 @@ import copy
 from typing import Any, Literal
 
 from shoal.api import kinds
+from shoal.api.labels import LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.multicluster import words
@@ -21,7 +22,7 @@ from shoal.errors import BadInput
 
 LONGEST_LABEL = 63
 _OWN_PREFIX = "shoal.dev/"
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_LAST_APPLIED = LAST_APPLIED
 
 Want = Literal["nothing", "place", "keep", "run"]
 """`place`: a copy of the Workload, made if it is missing. `keep`: the same, never made again. `run`: its job, too."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
+from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.controllers.queues.multikueue import EPOCH, HELD
 
 CHECK = MULTIKUEUE_CONTROLLER
 """`controllerName` of the admission checks that give gangs to other clusters; also `managedBy` of their jobs."""
-ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+ORIGIN = KUEUE_MULTIKUEUE_ORIGIN
 """Label of every copy: which hub it belongs to. What has another value, or none, is never touched."""
 RECORD = "shoal.dev/dispatch"
 """Annotation of a hub's Workload: in which clusters something of it may be."""

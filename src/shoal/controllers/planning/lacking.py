@@ -11,10 +11,11 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.api.labels import RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.engine.model import PodFact
 
-RAY_ROLE = "ray.io/node-type"
+RAY_ROLE = RAY_NODE_TYPE
 LONGEST_REASON = 300
 
 

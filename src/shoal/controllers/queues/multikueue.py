@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shoal.api import kinds
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
+from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
 from shoal.controllers.queues import checks
 from shoal.controllers.queues.caches import QueueCaches, annotation, label
@@ -18,7 +19,7 @@ HELD = "shoal.dev/elsewhere"
 EPOCH = "shoal.dev/epoch"
 """Annotation of what another cluster's Shoal has put here: in which round of its dispatch."""
 
-ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+ORIGIN = KUEUE_MULTIKUEUE_ORIGIN
 """Label of what another cluster's hub has put here, be it Shoal's or Kueue's."""
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from shoal.api.labels import (
+    KUEUE_ELASTIC_JOB,
+    KUEUE_GATED_BY,
+    KUEUE_IN_USE,
+    KUEUE_JOB_UID,
+    KUEUE_PRIORITY_CLASS,
+    KUEUE_PROVISIONING,
+    KUEUE_QUEUE,
+    KUEUE_WORKLOAD,
+)
+
 GROUP = "kueue.x-k8s.io"
-QUEUE = "kueue.x-k8s.io/queue-name"
-PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+QUEUE = KUEUE_QUEUE
+PRIORITY_CLASS = KUEUE_PRIORITY_CLASS
 MAX_EXECUTION = "kueue.x-k8s.io/max-exec-time-seconds"
-JOB_UID = "kueue.x-k8s.io/job-uid"
-GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+JOB_UID = KUEUE_JOB_UID
+GATED_BY = KUEUE_GATED_BY
 MANAGED = "kueue.x-k8s.io/managed"
 POD_SET = "kueue.x-k8s.io/podset"
 LOCAL_QUEUE = "kueue.x-k8s.io/local-queue-name"
 CLUSTER_QUEUE = "kueue.x-k8s.io/cluster-queue-name"
-WORKLOAD = "kueue.x-k8s.io/workload"
+WORKLOAD = KUEUE_WORKLOAD
 STOPPING = "kueue.x-k8s.io/stopping"
-ELASTIC = "kueue.x-k8s.io/elastic-job"
+ELASTIC = KUEUE_ELASTIC_JOB
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
@@ -22,10 +33,10 @@ PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that become parameters of its ProvisioningRequests."""
 
-IN_USE = "kueue.x-k8s.io/resource-in-use"
+IN_USE = KUEUE_IN_USE
 """Finalizer of ClusterQueues, ResourceFlavors and Workloads."""
 
-PROVISIONING_CHECK = "kueue.x-k8s.io/provisioning-request"
+PROVISIONING_CHECK = KUEUE_PROVISIONING
 """`controllerName` of the admission checks that we answer ourselves."""
 
 LONGEST_CONDITION = 32768

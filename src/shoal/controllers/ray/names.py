@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 
+from shoal.api import labels
+
 CLUSTER = "ray.io/cluster"
-NODE_TYPE = "ray.io/node-type"
+NODE_TYPE = labels.RAY_NODE_TYPE
 GROUP = "ray.io/group"
 IDENTIFIER = "ray.io/identifier"
 IS_RAY_NODE = "ray.io/is-ray-node"
@@ -18,7 +20,7 @@ REPLICA_NAME = "ray.io/worker-group-replica-name"
 HOST_INDEX = "ray.io/replica-host-index"
 SERVE = "ray.io/serve"
 HEADLESS_WORKERS = "ray.io/headless-worker-svc"
-APP_NAME = "app.kubernetes.io/name"
+APP_NAME = labels.APP_NAME
 CREATED_BY = "app.kubernetes.io/created-by"
 ORIGIN_NAME = "ray.io/originated-from-cr-name"
 ORIGIN_KIND = "ray.io/originated-from-crd"

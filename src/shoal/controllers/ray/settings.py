@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.api.labels import RAY_OPERATOR
 from shoal.controllers.ray import operator_file
 
 DELETION_POLICY = "RayJobDeletionPolicy"
@@ -22,7 +23,7 @@ EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
 NETWORK_POLICY = "RayClusterNetworkPolicy"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
 
-CONTROLLER_NAME = "ray.io/kuberay-operator"
+CONTROLLER_NAME = RAY_OPERATOR
 
 
 class RaySidecars(msgspec.Struct, frozen=True):

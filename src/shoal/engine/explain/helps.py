@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from shoal.api.labels import HOSTNAME
 from shoal.engine.explain.rehearsal import Deed, Rehearsal
 from shoal.engine.line.queues import QueueFact
 from shoal.engine.model import Amounts, Fact, Gang, Measure, NewNodes, NodeFact, PodSet, QuotaIncrease, Together
 from shoal.engine.nodes.fit import demand_of
 
-HOSTNAME = "kubernetes.io/hostname"
 NAMES = ("0", "zz")
 """A new node may have any name, and names break ties: it is tried as the first of all nodes and as the last."""
 MOST_SINGLES = 24

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.api.labels import HOSTNAME
 from shoal.engine.mcad.forest import Forest
 from shoal.engine.mcad.trees import Consumer, TreeNode
 from shoal.engine.model import Amounts, Gang, NodeFact, QuotaIncrease
@@ -76,7 +77,7 @@ def least_node(gang: Gang, ledger: Ledger) -> QuotaIncrease | None:
 
 def _offer(gang: Gang, ledger: Ledger, labels: dict[str, str], amounts: Amounts) -> Amounts | None:
     """What the gang would take of one more node with these amounts; None when it would not fit even so."""
-    fact = NodeFact(name=_NEW, labels={**labels, "kubernetes.io/hostname": _NEW}, allocatable=amounts)
+    fact = NodeFact(name=_NEW, labels={**labels, HOSTNAME: _NEW}, allocatable=amounts)
     with ledger.room.imagining([fact]):
         found = place(gang, ledger.room, say_why=False)
     if not isinstance(found, Placement):

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from shoal.api.labels import KUEUE_GATED_BY, KUEUE_JOB_UID, KUEUE_PRIORITY_BOOST, KUEUE_SLICE_REPLACES
 from shoal.api.quantity import MAX_UNITS, amount, amounts, parse
 from shoal.api.times import parse_time
 from shoal.engine import facts as pods
@@ -36,8 +37,8 @@ from shoal.errors import BadInput
 
 Json = Mapping[str, Any]
 
-JOB_UID = "kueue.x-k8s.io/job-uid"
-GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+JOB_UID = KUEUE_JOB_UID
+GATED_BY = KUEUE_GATED_BY
 
 
 def cluster_queue(stored: Json) -> ClusterQueue:
@@ -125,8 +126,8 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
     """`waitForPodsReady.requeuingStrategy.timestamp: Creation`: whoever timed out keeps its place."""
 
 
-BOOST = "kueue.x-k8s.io/priority-boost"
-REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+BOOST = KUEUE_PRIORITY_BOOST
+REPLACES = KUEUE_SLICE_REPLACES
 
 DEFAULT_RULES = PodRules()
 

@@ -10,11 +10,11 @@ from collections import Counter
 
 import msgspec
 
+from shoal.api.labels import HOSTNAME
 from shoal.engine.model import Gang, NodeFact, NodePool
 from shoal.engine.nodes.fit import Placement, place
 from shoal.engine.nodes.room import Room, is_accelerator
 
-HOSTNAME = "kubernetes.io/hostname"
 MOST_NODES = 1_000
 """As many as one request may ask for."""
 

@@ -11,23 +11,31 @@ from typing import Any
 
 import msgspec
 
+from shoal.api.labels import (
+    NODE_DISK_PRESSURE,
+    NODE_MEMORY_PRESSURE,
+    NODE_NOT_READY,
+    NODE_PID_PRESSURE,
+    NODE_UNREACHABLE,
+    NODE_UNSCHEDULABLE,
+)
 from shoal.engine.model import Taint, Toleration
 from shoal.errors import BadInput
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
-UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-NOT_READY = Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+UNSCHEDULABLE = Taint(NODE_UNSCHEDULABLE, "", "NoSchedule")
+NOT_READY = Taint(NODE_NOT_READY, "", "NoSchedule")
 STANDARD_TAINTS = frozenset(
     {
         "node-role.kubernetes.io/control-plane",
         "node-role.kubernetes.io/master",
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
+        NODE_NOT_READY,
+        NODE_UNREACHABLE,
+        NODE_UNSCHEDULABLE,
         "node.kubernetes.io/network-unavailable",
-        "node.kubernetes.io/disk-pressure",
-        "node.kubernetes.io/memory-pressure",
-        "node.kubernetes.io/pid-pressure",
+        NODE_DISK_PRESSURE,
+        NODE_MEMORY_PRESSURE,
+        NODE_PID_PRESSURE,
         "node.cloudprovider.kubernetes.io/uninitialized",
     }
 )

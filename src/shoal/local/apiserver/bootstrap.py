@@ -3,6 +3,7 @@ the Service that stands for the server itself, with its address behind it."""
 
 from __future__ import annotations
 
+from shoal.api.labels import SERVICE_NAME
 from shoal.api.meta import Json
 from shoal.local.apiserver.admission.plugins import SYSTEM_PRIORITIES
 from shoal.local.apiserver.auth import authorization
@@ -50,7 +51,7 @@ def own_address(host: str, port: int) -> list[Json]:
     slice_: Json = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": _own({"kubernetes.io/service-name": "kubernetes"}),
+        "metadata": _own({SERVICE_NAME: "kubernetes"}),
         "addressType": "IPv6" if ":" in host else "IPv4",
         "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
         "ports": ports,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shoal.api.booking import BookedPods, Booking, Place
+from shoal.api.labels import HOSTNAME, OPERATING_SYSTEM
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts
 from shoal.engine.facts import node_fact
@@ -14,7 +15,6 @@ from shoal.engine.model import Amounts, Gang, HostPort, NodeFact, NodePool, PodS
 from shoal.engine.nodes import Placement, Pools, Room, Wanting, place
 from shoal.errors import BadInput
 from shoal.local.nodes.agent.nodes import POOL
-from shoal.local.scheduler.groups import HOSTNAME
 from shoal.local.settings import Pool
 
 
@@ -48,7 +48,7 @@ def pool_fact(pool: Pool, name: str) -> NodeFact:
     """A node that this pool would add."""
     return NodeFact(
         name=name,
-        labels={HOSTNAME: name, POOL: pool.name, "kubernetes.io/os": "linux", **pool.labels},
+        labels={HOSTNAME: name, POOL: pool.name, OPERATING_SYSTEM: "linux", **pool.labels},
         taints=tuple(Taint(t["key"], t.get("value", ""), t["effect"]) for t in pool.taints),
         allocatable={"pods": 110, **amounts(pool.capacity)},
     )

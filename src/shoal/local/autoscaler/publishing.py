@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.api.kinds import CONFIG_MAP
+from shoal.api.labels import OPERATING_SYSTEM
 from shoal.api.node_pools import NAME, NAMESPACE, PublishedPool
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, NotFound
@@ -49,6 +50,6 @@ class Publisher:
 
 
 def _text(pool: Pool, obtainable: int) -> str:
-    labels = {POOL: pool.name, "kubernetes.io/os": "linux", **pool.labels}
+    labels = {POOL: pool.name, OPERATING_SYSTEM: "linux", **pool.labels}
     found = PublishedPool({"pods": "110", **pool.capacity}, labels, pool.taints, obtainable)
     return msgspec.json.encode(found).decode()

@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.labels import (
+    NODE_DISK_PRESSURE,
+    NODE_MEMORY_PRESSURE,
+    NODE_NOT_READY,
+    NODE_PID_PRESSURE,
+    NODE_UNREACHABLE,
+    NODE_UNSCHEDULABLE,
+)
 from shoal.api.meta import Json
 from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists
@@ -17,12 +25,12 @@ from shoal.local.builtin.deployments import template_hash
 
 REVISION = revisions.HASH
 _TOLERATED = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+    (NODE_NOT_READY, "NoExecute"),
+    (NODE_UNREACHABLE, "NoExecute"),
+    (NODE_DISK_PRESSURE, "NoSchedule"),
+    (NODE_MEMORY_PRESSURE, "NoSchedule"),
+    (NODE_PID_PRESSURE, "NoSchedule"),
+    (NODE_UNSCHEDULABLE, "NoSchedule"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.labels import LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.kube.errors import AlreadyExists
@@ -299,7 +300,7 @@ def _next_revision(old: list[Json]) -> int:
 
 
 def _annotations(deployment: Json, revision: int) -> Json:
-    skipped = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MOST)
+    skipped = (LAST_APPLIED, REVISION, DESIRED, MOST)
     own = {k: v for k, v in (deployment["metadata"].get("annotations") or {}).items() if k not in skipped}
     return {**own, REVISION: str(revision)}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.labels import SERVICE_NAME
 from shoal.api.meta import Json
 from shoal.kube.cache import Change
 from shoal.kube.errors import AlreadyExists, Forbidden, NotFound
@@ -19,7 +20,6 @@ from shoal.kube.runtime import Controller
 from shoal.local.builtin import pods
 from shoal.local.builtin.context import WorkloadContext, key_of, reference_to
 
-SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "endpointslice-controller.k8s.io"
 _HEADLESS = {"service.kubernetes.io/headless": ""}

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from shoal.api.labels import KUEUE_WORKLOAD
 from shoal.api.meta import Json
 from shoal.local.scheduler.groups import group_key, order
 
-WORKLOAD = "kueue.x-k8s.io/workload"
+WORKLOAD = KUEUE_WORKLOAD
 """Annotation of pods that a queue has started: the name of their Workload."""
 
 

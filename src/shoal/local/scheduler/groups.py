@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from shoal.api import gang as marks
+from shoal.api.labels import HOSTNAME, POD_GROUP
 from shoal.api.meta import Json
 from shoal.engine.facts import pod_set
 from shoal.engine.model import PodSet
 
-POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-HOSTNAME = "kubernetes.io/hostname"
+POD_GROUP_LABELS = (POD_GROUP, "pod-group.scheduling.sigs.k8s.io")
 BOUND_WHOLE = marks.PREFIX + "gang-bound"
 """Annotation of the pod that was bound last of its gang: with it the gang was whole. Pods that join later go alone."""
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import msgspec
 
 from shoal.api.kinds import POD
+from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.engine.model import Amounts, PodSet
@@ -23,7 +24,6 @@ from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.events import Recorder
 from shoal.local.scheduler.charges import Charges, PodCharge
-from shoal.local.scheduler.groups import HOSTNAME
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.labels import BATCH_CONTROLLER_UID, BATCH_JOB_NAME
 from shoal.api.meta import Json
 from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
 MAIN = "main"
-ADDED_LABELS = ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
+ADDED_LABELS = (BATCH_CONTROLLER_UID, BATCH_JOB_NAME, "controller-uid", "job-name")
 """What the Job controller writes into the template by itself."""
 
 

@@ -6,12 +6,13 @@ cluster that cannot resolve its head never starts; the operator may reach the da
 
 from __future__ import annotations
 
+from shoal.api.labels import APP_NAME
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import submission
 
 NO_DNS = "shoal.dev/network-policy-without-dns"
-_OPERATOR = {"app.kubernetes.io/name": "shoal"}
+_OPERATOR = {APP_NAME: "shoal"}
 _TYPES = {"DenyAll": ["Ingress", "Egress"], "DenyAllIngress": ["Ingress"], "DenyAllEgress": ["Egress"]}
 
 

@@ -6,6 +6,7 @@ Pure; called by the reconciler.
 
 from __future__ import annotations
 
+from shoal.api.labels import POD_GROUP
 from shoal.api.meta import Json
 from shoal.api.quantity import Quantity
 from shoal.controllers.ray import view
@@ -15,7 +16,7 @@ from shoal.controllers.ray.settings import Settings
 SCHEDULER_PLUGINS = "scheduler-plugins"
 SCHEDULER_NAME = "scheduler-plugins-scheduler"
 ASKED_BY = "ray.io/gang-scheduling-enabled"
-POD_LABEL = "scheduling.x-k8s.io/pod-group"
+POD_LABEL = POD_GROUP
 
 
 def wants_pod_group(cluster: Json, settings: Settings) -> bool:

@@ -13,6 +13,7 @@ import re
 import shlex
 from typing import Any
 
+from shoal.api.labels import LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.controllers.ray import guarded_yaml, names, shell_text, view
 from shoal.controllers.ray.pods import auth, observed
@@ -168,11 +169,7 @@ def cluster_of(job: Json, settings: Settings) -> Json:
         names.ORIGIN_KIND: "RayJob",
         names.SUBMISSION_MODE: mode(job),
     }
-    annotations = {
-        key: value
-        for key, value in view.annotations_of(job).items()
-        if key != "kubectl.kubernetes.io/last-applied-configuration"
-    }
+    annotations = {key: value for key, value in view.annotations_of(job).items() if key != LAST_APPLIED}
     cluster: Json = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",

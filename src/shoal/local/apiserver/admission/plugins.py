@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.api.appwrapper_rules import user_labels, wraps_the_same
 from shoal.api.gang import CREATED_BY
+from shoal.api.labels import NODE_NOT_READY, NODE_UNREACHABLE
 from shoal.api.meta import Json
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from shoal.local.apiserver.admission import limit_ranges
@@ -375,7 +376,7 @@ def complete_update(spec: Json, before: Json) -> None:
 def tolerate_lost_nodes(spec: Json) -> None:
     """Pods stay five minutes on a node that is lost, unless they say otherwise."""
     tolerations = _tolerations(spec)
-    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+    for key in (NODE_NOT_READY, NODE_UNREACHABLE):
         if not any(
             one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "")
             for one in tolerations

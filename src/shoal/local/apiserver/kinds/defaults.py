@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.labels import BATCH_CONTROLLER_UID, BATCH_JOB_NAME
 
 Json = dict[str, Any]
 
@@ -217,9 +218,9 @@ def select_own_pods(job: Json) -> None:
     name, uid = str(job["metadata"].get("name") or ""), str(job["metadata"].get("uid") or "")
     shares = job["metadata"].get("labels") == ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     labels = _under(_under(_under(spec, "template"), "metadata"), "labels")
-    labels.update({"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid,
-                   "batch.kubernetes.io/job-name": name, "job-name": name})  # fmt: skip
-    spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    labels.update({BATCH_CONTROLLER_UID: uid, "controller-uid": uid,
+                   BATCH_JOB_NAME: name, "job-name": name})  # fmt: skip
+    spec["selector"] = {"matchLabels": {BATCH_CONTROLLER_UID: uid}}
     if shares:  # labels that came from the template go on doing so
         job["metadata"]["labels"] = dict(labels)
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from shoal.api.labels import INITIAL_EVENTS_END
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
@@ -269,7 +270,7 @@ class ReadVerbs:
                     bodies = await self.convert(call, bodies)
                 yield b"".join(b'{"type":"ADDED","object":' + body + b"}\n" for body in bodies)
             if initial and bookmarks:
-                yield self._bookmark(call, told, {"k8s.io/initial-events-end": "true"})
+                yield self._bookmark(call, told, {INITIAL_EVENTS_END: "true"})
         alarm = Alarm(self.clock)
         deadline = self.clock.monotonic() + timeout
         try:

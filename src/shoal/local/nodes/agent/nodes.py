@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable
 
 from shoal.api.kinds import LEASE, NODE
+from shoal.api.labels import HOSTNAME, OPERATING_SYSTEM
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, seconds_text
 from shoal.kube.client import Client
@@ -46,8 +47,8 @@ def node_object(shape: NodeShape, agent: str, address: str, clock: Clock, port: 
     machine = platform.machine()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     labels = {
-        "kubernetes.io/hostname": shape.name,
-        "kubernetes.io/os": "linux",
+        HOSTNAME: shape.name,
+        OPERATING_SYSTEM: "linux",
         "kubernetes.io/arch": architecture,
         MANAGED: agent,
         RUNTIME: shape.runtime,

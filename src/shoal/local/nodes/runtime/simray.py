@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from shoal.api.labels import RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
 
@@ -77,7 +78,7 @@ async def follow_job(wanted: Submission, resolve: Callable[[str], str | None], c
 
 
 def is_head(pod: Json) -> bool:
-    return (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+    return (pod["metadata"].get("labels") or {}).get(RAY_NODE_TYPE) == "head"
 
 
 class SimulatedRay:

@@ -1,0 +1,50 @@
+"""Labels, annotations, taints and finalizers that more than one module reads or writes: each is spelled here alone.
+
+Names that one module uses stand in that module; the marks of a gang are in `gang`.
+"""
+
+# Kubernetes
+HOSTNAME = "kubernetes.io/hostname"
+OPERATING_SYSTEM = "kubernetes.io/os"
+SERVICE_NAME = "kubernetes.io/service-name"
+APP_NAME = "app.kubernetes.io/name"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+BATCH_JOB_NAME = "batch.kubernetes.io/job-name"
+BATCH_CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+NODE_NOT_READY = "node.kubernetes.io/not-ready"
+NODE_UNREACHABLE = "node.kubernetes.io/unreachable"
+NODE_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+NODE_DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
+NODE_MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+NODE_PID_PRESSURE = "node.kubernetes.io/pid-pressure"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""On the bookmark that ends the first list of a watch."""
+
+# Kubernetes' scheduler-plugins
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
+
+# Kueue
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+KUEUE_PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
+KUEUE_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
+KUEUE_ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
+KUEUE_SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+KUEUE_IN_USE = "kueue.x-k8s.io/resource-in-use"
+"""Finalizer of queues, flavors and checks."""
+KUEUE_PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+"""Controller name of the admission check that requests nodes."""
+KUEUE_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+"""Controller name of the admission check that sends a gang to another cluster, and `managedBy` of such jobs."""
+KUEUE_MULTIKUEUE_ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+KUEUE_WORKLOAD_PRIORITY = "kueue.x-k8s.io/workloadpriorityclass"
+"""`priorityClassSource` of v1beta1."""
+POD_PRIORITY = "scheduling.k8s.io/priorityclass"
+"""The same of a PriorityClass for pods."""
+
+# KubeRay
+RAY_NODE_TYPE = "ray.io/node-type"
+RAY_OPERATOR = "ray.io/kuberay-operator"
+"""`managedBy` of what the operator itself looks after."""
