@@ -66,6 +66,7 @@ MENU: dict[str, list[str]] = {
     "Internals": [
         "ARCHITECTURE",
         "docs/internals/engine",
+        "docs/internals/controllers",
         "docs/internals/kube",
         "docs/internals/embedded-api-server",
         "docs/internals/built-in-controllers",
