@@ -30,3 +30,7 @@ CREATED_BY = PREFIX + "created-by"
 
 ASKED = PREFIX + "asked"
 """On an AppWrapper, by who wants to know why it waits: the controller looks again and repeats this in its answer."""
+
+PREEMPTED_FOR = PREFIX + "preempted-for"
+"""Annotation of an evicted Workload: UID of the gang that it makes way for, `@`, and the moment of that eviction as its
+condition has it. What is said of another eviction does not count."""

@@ -9,7 +9,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.queues import QueueSettings, provisioning, requests, steps
+from shoal.controllers.queues import QueueSettings, provisioning, requests
+from shoal.controllers.queues.checks import steps
 from shoal.kube.clock import SystemClock
 from shoal.local.scheduler import Scheduler
 from tests.cluster import Cluster

@@ -10,10 +10,10 @@ import pytest
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.queues import steps
 from shoal.controllers.queues.caches import QUEUE_KINDS, SHARED_KINDS
+from shoal.controllers.queues.checks import steps
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.controller import QueueController
-from shoal.controllers.queues.draft import Draft
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (

@@ -11,7 +11,7 @@ from shoal.api import kinds
 from shoal.api.appwrapper import FINALIZER
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.queues import multikueue
+from shoal.controllers.queues.checks import multikueue
 
 _PREFIXES: dict[Kind, str] = {
     kinds.RAY_JOB: "ray.io/",

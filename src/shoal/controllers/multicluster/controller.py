@@ -14,6 +14,7 @@ from random import Random
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
+from shoal.api.objects import key_of
 from shoal.controllers.multicluster.abandoned import abandoned
 from shoal.controllers.multicluster.credentials import connect as connect_by_kubeconfig
 from shoal.controllers.multicluster.dispatcher import Dispatcher
@@ -22,8 +23,7 @@ from shoal.controllers.multicluster.members import Connect, Members
 from shoal.controllers.multicluster.pulse import SYSTEM
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
-from shoal.controllers.queues.caches import key_of
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

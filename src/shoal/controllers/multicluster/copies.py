@@ -10,14 +10,14 @@ import copy
 from typing import Any, Literal
 
 from shoal.api import kinds
+from shoal.api.kueue_names import IN_USE, JOB_UID, PREBUILT
 from shoal.api.labels import LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.record import Record, record_of
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.words import IN_USE, JOB_UID, PREBUILT
 from shoal.errors import BadInput
 
 LONGEST_LABEL = 63

@@ -15,7 +15,9 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
+from shoal.api.kueue_names import bounded
 from shoal.api.meta import Json
+from shoal.api.objects import key_of
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.copies import chosen_cluster, stays
 from shoal.controllers.multicluster.hub import Hub
@@ -23,11 +25,9 @@ from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
 from shoal.controllers.multicluster.record import Record, record_of, stored
 from shoal.controllers.multicluster.settings import ClusterSettings
-from shoal.controllers.queues import multikueue, steps
-from shoal.controllers.queues.caches import key_of
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.checks import multikueue, steps
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.words import bounded
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Forbidden, Invalid, NotFound
 from shoal.kube.events import Recorder

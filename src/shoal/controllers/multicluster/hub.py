@@ -9,13 +9,13 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
+from shoal.api.kueue_names import GROUP, QUEUE
 from shoal.api.meta import Json
+from shoal.api.objects import controller_of, group_of
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.planning.caches import UNREADABLE
-from shoal.controllers.queues.caches import controller_of, group_of
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
-from shoal.controllers.queues.words import GROUP, QUEUE
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
+from shoal.api.kueue_names import PREBUILT
 from shoal.api.meta import Json
+from shoal.api.objects import annotation, controller_of, group_of, key_of
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.copies import (
     Verdict,
@@ -31,10 +33,8 @@ from shoal.controllers.multicluster.pulse import Pulse
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.planning.caches import UNREADABLE
-from shoal.controllers.queues.caches import annotation, controller_of, group_of, key_of
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
-from shoal.controllers.queues.words import PREBUILT
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client

@@ -17,6 +17,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.api.objects import annotation, key_of
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.credentials import Insecure, content_of
 from shoal.controllers.multicluster.hub import Hub, secret_name
@@ -32,8 +33,7 @@ from shoal.controllers.multicluster.record import (
     with_removal,
 )
 from shoal.controllers.multicluster.settings import ClusterSettings
-from shoal.controllers.queues.caches import annotation, key_of
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock

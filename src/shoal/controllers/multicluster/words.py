@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
-from shoal.controllers.queues.multikueue import EPOCH, HELD
+from shoal.controllers.queues.checks.multikueue import EPOCH, HELD
 
 CHECK = MULTIKUEUE_CONTROLLER
 """`controllerName` of the admission checks that give gangs to other clusters; also `managedBy` of their jobs."""

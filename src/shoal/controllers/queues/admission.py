@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.api import rules
+from shoal.api import kueue_names, rules
 from shoal.api.kueue_convert import PRIORITY_SOURCES
 from shoal.api.meta import Json
 from shoal.api.names import check_subdomain
+from shoal.api.objects import controller_of, group_of, label
 from shoal.api.problems import joined
-from shoal.controllers.queues import placement, words
-from shoal.controllers.queues.caches import controller_of, group_of, label
+from shoal.controllers.queues import placement
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.errors import BadInput
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
@@ -30,8 +30,8 @@ STATUS_JUDGED = ("workloads",)
 """Whose status is judged too: what was given to a Workload stays until it is taken back."""
 PREPARED = (
     *((one.kind.group, one.kind.plural) for one in BY_NAME.values()),
-    (words.GROUP, "clusterqueues"),
-    (words.GROUP, "resourceflavors"),
+    (kueue_names.GROUP, "clusterqueues"),
+    (kueue_names.GROUP, "resourceflavors"),
 )
 """Group and resource of what `prepare` may change."""
 
@@ -47,7 +47,7 @@ JOB_RULES: list[Json] = [
 ]
 QUEUE_RULES: list[Json] = [
     {
-        "apiGroups": [words.GROUP],
+        "apiGroups": [kueue_names.GROUP],
         "apiVersions": ["v1beta1", "v1beta2"],
         "resources": list(JUDGED),
         "operations": ["CREATE", "UPDATE"],
@@ -56,7 +56,7 @@ QUEUE_RULES: list[Json] = [
 ]
 STATUS_RULES: list[Json] = [
     {
-        "apiGroups": [words.GROUP],
+        "apiGroups": [kueue_names.GROUP],
         "apiVersions": ["v1beta1", "v1beta2"],
         "resources": [f"{name}/status" for name in STATUS_JUDGED],
         "operations": ["UPDATE"],
@@ -65,7 +65,7 @@ STATUS_RULES: list[Json] = [
 ]
 OLD_WORKLOAD_RULES: list[Json] = [
     {
-        "apiGroups": [words.GROUP],
+        "apiGroups": [kueue_names.GROUP],
         "apiVersions": ["v1beta1"],
         "resources": ["workloads"],
         "operations": ["UPDATE"],
@@ -81,11 +81,13 @@ def prepare(request: AdmissionRequest) -> AdmissionVerdict:
         return AdmissionVerdict()
     if request.operation != "CREATE":
         return _with_kept_reference(obj, request.old_object)
-    if request.kind.group == words.GROUP and request.kind.kind in _FINALIZED:
+    if request.kind.group == kueue_names.GROUP and request.kind.kind in _FINALIZED:
         held = obj["metadata"].get("finalizers") or []
-        if words.IN_USE in held:
+        if kueue_names.IN_USE in held:
             return AdmissionVerdict()
-        return AdmissionVerdict(changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, words.IN_USE]}})
+        return AdmissionVerdict(
+            changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, kueue_names.IN_USE]}}
+        )
     kind = _job_kind(request)
     if kind is None or not is_queued(kind, obj, request.namespace) or kind.is_suspended(obj):
         return AdmissionVerdict()
@@ -116,7 +118,7 @@ def validate(request: AdmissionRequest) -> AdmissionVerdict:
     if request.sub_resource and (request.sub_resource != "status" or request.kind.kind != "Workload"):
         return AdmissionVerdict()
     warnings: tuple[str, ...] = ()
-    if request.kind.group == words.GROUP:
+    if request.kind.group == kueue_names.GROUP:
         problems = joined(rules.validate(obj, old))
         warnings = placement.warnings_of_object(obj) if old is None else ()
     else:
@@ -125,7 +127,7 @@ def validate(request: AdmissionRequest) -> AdmissionVerdict:
         warnings = warnings_of(kind, obj, old) if kind is not None else ()
     if not problems:
         return AdmissionVerdict(warnings=warnings)
-    code, reason = (403, "Forbidden") if request.kind.group in (words.GROUP, "batch") else (422, "Invalid")
+    code, reason = (403, "Forbidden") if request.kind.group in (kueue_names.GROUP, "batch") else (422, "Invalid")
     return AdmissionVerdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", code, reason)
 
 
@@ -150,7 +152,10 @@ def is_queued(kind: GangJob, job: Json, namespace: str = "") -> bool:
     """Is it for a queue to start this job? Not what another queued job made, nor what no queue can hold."""
     where = namespace or job["metadata"].get("namespace", "")
     return (
-        bool(label(job, words.QUEUE)) and where not in NEVER_QUEUED and not is_child(job) and not kind.is_skipped(job)
+        bool(label(job, kueue_names.QUEUE))
+        and where not in NEVER_QUEUED
+        and not is_child(job)
+        and not kind.is_skipped(job)
     )
 
 
@@ -165,29 +170,29 @@ def problems_of(kind: GangJob, job: Json, old: Json | None) -> list[str]:
     if is_child(job):
         return []
     found = []
-    queue, before = label(job, words.QUEUE), label(old, words.QUEUE) if old is not None else ""
+    queue, before = label(job, kueue_names.QUEUE), label(old, kueue_names.QUEUE) if old is not None else ""
     running = old is not None and not kind.is_suspended(old) and kind.end(old) is None
     if running and before and queue != before:
-        found.append(f"metadata.labels[{words.QUEUE}]: field is immutable while the job is not suspended")
+        found.append(f"metadata.labels[{kueue_names.QUEUE}]: field is immutable while the job is not suspended")
     if not queue:
         return found
     if problem := check_subdomain(queue):
-        found.append(f"metadata.labels[{words.QUEUE}]: {problem}")
-    seconds = label(job, words.MAX_EXECUTION)
+        found.append(f"metadata.labels[{kueue_names.QUEUE}]: {problem}")
+    seconds = label(job, kueue_names.MAX_EXECUTION)
     if seconds and not (seconds.isascii() and seconds.isdigit() and int(seconds) > 0):
-        found.append(f"metadata.labels[{words.MAX_EXECUTION}]: {seconds!r} must be a number above 0")
+        found.append(f"metadata.labels[{kueue_names.MAX_EXECUTION}]: {seconds!r} must be a number above 0")
     if (
         old is not None
-        and label(old, words.MAX_EXECUTION) != seconds
+        and label(old, kueue_names.MAX_EXECUTION) != seconds
         and not (kind.is_suspended(old) and kind.is_suspended(job))
     ):
-        found.append(f"metadata.labels[{words.MAX_EXECUTION}]: field is immutable unless the job is suspended")
+        found.append(f"metadata.labels[{kueue_names.MAX_EXECUTION}]: field is immutable unless the job is suspended")
     if old is not None:
-        priority, had = label(job, words.PRIORITY_CLASS), label(old, words.PRIORITY_CLASS)
+        priority, had = label(job, kueue_names.PRIORITY_CLASS), label(old, kueue_names.PRIORITY_CLASS)
         if had and not priority:
-            found.append(f"metadata.labels[{words.PRIORITY_CLASS}]: may be changed, not removed")
+            found.append(f"metadata.labels[{kueue_names.PRIORITY_CLASS}]: may be changed, not removed")
         elif running and priority and not had:
-            found.append(f"metadata.labels[{words.PRIORITY_CLASS}]: may not be added while the job runs")
+            found.append(f"metadata.labels[{kueue_names.PRIORITY_CLASS}]: may not be added while the job runs")
     if old is None or old.get("spec") != job.get("spec"):
         found += kind.problems(job) + placement.problems(_templates(kind, job))
     return found
@@ -195,7 +200,7 @@ def problems_of(kind: GangJob, job: Json, old: Json | None) -> list[str]:
 
 def warnings_of(kind: GangJob, job: Json, old: Json | None) -> tuple[str, ...]:
     """What is asked for and will not be done, although the job can be queued."""
-    if is_child(job) or not label(job, words.QUEUE) or (old is not None and old.get("spec") == job.get("spec")):
+    if is_child(job) or not label(job, kueue_names.QUEUE) or (old is not None and old.get("spec") == job.get("spec")):
         return ()
     return placement.warnings(_templates(kind, job))
 

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
+from shoal.api.objects import annotation, controller_of, key_of, label
 from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.planning.caches import UNREADABLE, SharedCaches
-from shoal.controllers.queues import words
 from shoal.controllers.queues.jobs import ALL, GangJob
 from shoal.controllers.queues.names import workload_name
 from shoal.kube.awaited import Awaited
@@ -52,7 +52,7 @@ class QueueCaches:
         self.others: dict[Kind, Cache[Json]] = {kind: self._cache(kind) for kind in QUEUE_KINDS}
         self.requests: Cache[Json] = shared.watch_requests()
         self.jobs: dict[Kind, Cache[Json]] = {
-            one.kind: self._cache(one.kind, label_selector=words.QUEUE) for one in ALL
+            one.kind: self._cache(one.kind, label_selector=kueue_names.QUEUE) for one in ALL
         }
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
 
@@ -167,32 +167,11 @@ def workload_key(kind: GangJob, job: Json) -> Key:
 
 def prebuilt_name(job: Json) -> str:
     """The Workload that somebody else made for this job; empty for most jobs, whose Workload is made by us."""
-    return annotation(job, words.PREBUILT) or label(job, words.PREBUILT)
-
-
-def key_of(obj: Json) -> Key:
-    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-
-
-def controller_of(obj: Json) -> Json | None:
-    references = obj["metadata"].get("ownerReferences") or ()
-    return next((one for one in references if one.get("controller")), None)
-
-
-def group_of(reference: Json) -> str:
-    return str(reference.get("apiVersion") or "").partition("/")[0]
+    return annotation(job, kueue_names.PREBUILT) or label(job, kueue_names.PREBUILT)
 
 
 def queue_name(workload: Json) -> str:
     return str((workload.get("spec") or {}).get("queueName") or "")
-
-
-def label(obj: Json, name: str) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(name) or "")
-
-
-def annotation(obj: Json, name: str) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(name) or "")
 
 
 def _owner_uids(obj: Json) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.api import kinds
+from shoal.api.kueue_names import LONGEST_EVENT, bounded
 from shoal.api.meta import Json
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.observations import (
@@ -15,9 +16,8 @@ from shoal.controllers.planning.observations import (
     WriteUnknown,
 )
 from shoal.controllers.queues.caches import QueueCaches
-from shoal.controllers.queues.draft import SECOND, Draft, EventType
+from shoal.controllers.queues.checks.draft import SECOND, Draft, EventType
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.words import LONGEST_EVENT, bounded
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, BadRequest, Forbidden, Invalid, ServerError, Unknown
@@ -67,7 +67,10 @@ class QueueContext:
             return draft.obj
         key, uid = _address(draft)
         try:
-            stored = await self.writer.patch(kinds.WORKLOAD, draft.obj, {"status": change}, subresource="status")
+            obj = draft.obj
+            if draft.annotations:  # before the status: it counts only together with that
+                obj = await self.writer.patch(kinds.WORKLOAD, obj, {"metadata": {"annotations": draft.annotations}})
+            stored = await self.writer.patch(kinds.WORKLOAD, obj, {"status": change}, subresource="status")
         except (Unknown, ServerError):
             self.observations.note(WriteUnknown(gang=key, uid=uid))
             raise

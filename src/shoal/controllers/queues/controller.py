@@ -11,17 +11,17 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
+from shoal.api.objects import controller_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.questions.subject import Subject
-from shoal.controllers.queues import words
 from shoal.controllers.queues.admission import is_queued
-from shoal.controllers.queues.caches import QueueCaches, controller_of, key_of, label, workload_key
+from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.facts import Facts, gang_key, is_active
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
@@ -285,7 +285,7 @@ class QueueController:
         """Jobs with this label of a priority class: their Workloads take over its value, or can be made now."""
         for kind, cache in self.caches.jobs.items():
             for job in cache.list():
-                if label(job, words.PRIORITY_CLASS) == name:
+                if label(job, kueue_names.PRIORITY_CLASS) == name:
                     self.queue.enqueue(workload_key(BY_KIND[kind], job))
 
     def _note_what_it_names(self, change: Change) -> None:

@@ -1,7 +1,7 @@
 """From stored queue objects to the engine's facts.
 
 All that was decided is read back from what is stored, so that a restarted controller tells the engine what the last one
-knew. The gang for which another one was evicted is named in the message of its condition, where people read it, too.
+knew. The UID of the gang for which another one was evicted is an annotation of the latter's Workload.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ import msgspec
 
 from shoal.api import kinds
 from shoal.api.booking import booking_of
+from shoal.api.gang import PREEMPTED_FOR
 from shoal.api.meta import Json
+from shoal.api.objects import annotation, controller_of, key_of
 from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
-from shoal.controllers.queues import checks, multikueue, requests
-from shoal.controllers.queues.caches import QueueCaches, controller_of, key_of
+from shoal.controllers.queues import checks, requests
+from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.checks import multikueue
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.engine.kueue import ClusterQueue, order_time, read
 from shoal.engine.model import Gang
 
 replace = msgspec.structs.replace
+# Releases before the annotation stored the UID in the condition's message alone.
 _PREEMPTOR = re.compile(r"\(UID: ([^,()]+), JobUID:")
 
 
@@ -45,7 +49,7 @@ class Facts:
         gang = self._read(workload)
         status = workload.get("status") or {}
         # In the line for room it is as old as in that for quota: AppWrappers stand there, too.
-        gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(status))
+        gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload))
         if self._settings.device_tolerations:
             gang = tolerating(gang)
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
@@ -180,10 +184,13 @@ def is_active(obj: Json) -> bool:
     return any(one.get("type") == "Active" and one.get("status") == "True" for one in conditions)
 
 
-def preemptor_of(status: Json) -> str:
+def preemptor_of(workload: Json) -> str:
     """UID of the gang that it was evicted for, until it holds quota again."""
-    for one in status.get("conditions") or ():
+    for one in (workload.get("status") or {}).get("conditions") or ():
         if one.get("type") == "Evicted" and one.get("status") == "True" and one.get("reason") == "Preempted":
+            uid, _, moment = annotation(workload, PREEMPTED_FOR).rpartition("@")
+            if uid and moment == one.get("lastTransitionTime"):
+                return uid
             found = _PREEMPTOR.search(str(one.get("message") or ""))
             return found[1] if found else ""
     return ""

@@ -15,7 +15,7 @@ from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.queues.caches import QueueCaches
-from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.controllers.queues.facts import is_active
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)

@@ -5,10 +5,11 @@ Asked by the reconciler before it lets go of quota or of the Workload itself.
 
 from __future__ import annotations
 
+from shoal.api import kueue_names
 from shoal.api.meta import Json
-from shoal.controllers.queues import multikueue, words
-from shoal.controllers.queues.caches import controller_of, group_of, label
-from shoal.controllers.queues.draft import Draft
+from shoal.api.objects import controller_of, group_of, label
+from shoal.controllers.queues.checks import multikueue
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
@@ -16,7 +17,7 @@ from shoal.kube.errors import Forbidden, NotFound
 
 def is_orphan(workload: Json) -> bool:
     """Made for a job that has let it go."""
-    return not workload["metadata"].get("ownerReferences") and bool(label(workload, words.JOB_UID))
+    return not workload["metadata"].get("ownerReferences") and bool(label(workload, kueue_names.JOB_UID))
 
 
 def cannot_have_started(workload: Json) -> bool:
@@ -33,7 +34,7 @@ async def has_left_its_queue(client: Client, workload: Json) -> bool:
         job = await client.get(kind.kind, owner["name"], workload["metadata"]["namespace"])
     except (NotFound, Forbidden):
         return False
-    return bool(job["metadata"]["uid"] == owner.get("uid")) and not label(job, words.QUEUE)
+    return bool(job["metadata"]["uid"] == owner.get("uid")) and not label(job, kueue_names.QUEUE)
 
 
 def _job_kind(workload: Json) -> GangJob | None:

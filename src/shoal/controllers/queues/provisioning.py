@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from random import Random
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.demand.devices import tolerating_template
-from shoal.controllers.queues import requests, words
+from shoal.controllers.queues import requests
 from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.workloads import infos_of
 from shoal.errors import BadInput
@@ -53,7 +53,7 @@ class Provisioning:
 
     def _is_ours(self, name: str) -> bool:
         found = self._caches.get(kinds.ADMISSION_CHECK, name)
-        return found is not None and (found.get("spec") or {}).get("controllerName") == words.PROVISIONING_CHECK
+        return found is not None and (found.get("spec") or {}).get("controllerName") == kueue_names.PROVISIONING_CHECK
 
     def config_of(self, check: str) -> Json | None:
         found = self._caches.get(kinds.ADMISSION_CHECK, check) or {}
@@ -192,7 +192,7 @@ class Provisioning:
         """Write what the request says into its check; the time changes only with the state."""
         before = str(check.get("state") or "")
         changed = before != given.state
-        check["message"] = words.bounded(given.message)
+        check["message"] = kueue_names.bounded(given.message)
         if changed:
             check["state"] = given.state
             check["lastTransitionTime"] = draft.moment(check)
@@ -229,13 +229,13 @@ class Provisioning:
 def config_of(check: Json, caches: QueueCaches) -> Json | None:
     """The ProvisioningRequestConfig that a check names; None when it does not, or names something else."""
     parameters = (check.get("spec") or {}).get("parameters") or {}
-    if parameters.get("kind") != "ProvisioningRequestConfig" or parameters.get("apiGroup") != words.GROUP:
+    if parameters.get("kind") != "ProvisioningRequestConfig" or parameters.get("apiGroup") != kueue_names.GROUP:
         return None
     return caches.get(kinds.PROVISIONING_REQUEST_CONFIG, str(parameters.get("name") or ""))
 
 
 def _is_made_by_a_check(request: Json) -> bool:
-    return (request["metadata"].get("labels") or {}).get(words.MANAGED) == "true"
+    return (request["metadata"].get("labels") or {}).get(kueue_names.MANAGED) == "true"
 
 
 def _without_updates(workload: Json) -> Json:

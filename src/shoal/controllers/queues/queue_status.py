@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue import MOST_FLAVORS
 from shoal.api.kueue_convert import upgrade
 from shoal.api.meta import Json
 from shoal.api.quantity import amount, show
-from shoal.controllers.queues import words
 from shoal.controllers.queues.checks import BY_CONTROLLER, rules_of
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.draft import Draft
 from shoal.controllers.queues.facts import check_problems
 from shoal.controllers.queues.provisioning import config_of
 from shoal.kube.errors import Forbidden, NotFound
@@ -64,7 +63,7 @@ class QueueStatus:
             state = ("Active", "The admission check is active") if not problem else ("BadParametersRef", problem)
             draft.put("Active", not problem, *state)
             return
-        if spec.get("controllerName") != words.PROVISIONING_CHECK:
+        if spec.get("controllerName") != kueue_names.PROVISIONING_CHECK:
             return
         if config_of(draft.obj, self._caches) is not None:
             draft.put("Active", True, "Active", "The admission check is active")
@@ -73,7 +72,7 @@ class QueueStatus:
         name = parameters.get("name") or ""
         message = (
             f'ProvisioningRequestConfig.kueue.x-k8s.io "{name}" not found'
-            if parameters.get("kind") == "ProvisioningRequestConfig" and parameters.get("apiGroup") == words.GROUP
+            if parameters.get("kind") == "ProvisioningRequestConfig" and parameters.get("apiGroup") == kueue_names.GROUP
             else "spec.parameters must name a ProvisioningRequestConfig of kueue.x-k8s.io"
         )
         draft.put("Active", False, "BadParametersRef", message)
@@ -126,9 +125,9 @@ class QueueStatus:
         """
         held = obj["metadata"].get("finalizers") or []
         leaving = bool(obj["metadata"].get("deletionTimestamp"))
-        if leaving == (words.IN_USE not in held) or (leaving and self._is_used(kind, obj["metadata"]["name"])):
+        if leaving == (kueue_names.IN_USE not in held) or (leaving and self._is_used(kind, obj["metadata"]["name"])):
             return obj
-        wanted = [one for one in held if one != words.IN_USE] if leaving else [*held, words.IN_USE]
+        wanted = [one for one in held if one != kueue_names.IN_USE] if leaving else [*held, kueue_names.IN_USE]
         try:
             stored = await self._context.writer.patch(kind, obj, {"metadata": {"finalizers": wanted or None}})
         except NotFound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.api.times import seconds_text
-from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.controllers.queues.settings import PodsReady
 
 NOT_READY = "Not all pods are ready or succeeded"

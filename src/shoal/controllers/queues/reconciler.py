@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.api.objects import annotation, controller_of, label
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import multikueue, ownership, requests, steps, words
-from shoal.controllers.queues.caches import annotation, controller_of, label, prebuilt_name
+from shoal.controllers.queues import ownership, requests
+from shoal.controllers.queues.caches import prebuilt_name
+from shoal.controllers.queues.checks import multikueue, steps
 from shoal.controllers.queues.checks.answered import AnsweredChecks
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.draft import SECOND, Draft
 from shoal.controllers.queues.facts import Facts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
@@ -209,10 +211,10 @@ class Reconciler:
         except BadInput as error:
             self._context.tell(job, "Warning", "InvalidJob", str(error))
             return True
-        if not reserved and annotation(job, words.GATED_BY) != annotation(workload, words.GATED_BY):
-            gates = annotation(job, words.GATED_BY) or None
-            change = {"metadata": {"annotations": {words.GATED_BY: gates}}}
-            if await self._change_workload(workload, job, change, f"annotation {words.GATED_BY}"):
+        if not reserved and annotation(job, kueue_names.GATED_BY) != annotation(workload, kueue_names.GATED_BY):
+            gates = annotation(job, kueue_names.GATED_BY) or None
+            change = {"metadata": {"annotations": {kueue_names.GATED_BY: gates}}}
+            if await self._change_workload(workload, job, change, f"annotation {kueue_names.GATED_BY}"):
                 return False
         same = is_same_shape(wanted["podSets"], workload, admitted=reserved)
         if same or (reserved and kind.is_suspended(job) and draft.is_true("Evicted")):
@@ -247,7 +249,7 @@ class Reconciler:
         workload, reserved = draft.obj, draft.is_true("QuotaReserved")
         admitted = draft.is_true("Admitted") or bool(prebuilt_name(job))  # a prebuilt one has a limit of its own
         change = spec_change(workload, wanted, reserved=reserved, admitted=admitted)
-        named = label(job, words.PRIORITY_CLASS)
+        named = label(job, kueue_names.PRIORITY_CLASS)
         if reserved and named and named != class_of(workload) and "priorityClassRef" not in change:
             message = (
                 f"WorkloadPriorityClass {named} counts from when the job has no quota: until then it cannot change"
@@ -337,7 +339,7 @@ class Reconciler:
 
     async def _leave(self, workload: Json, found: Found) -> float | None:
         """Deleted: the job stops, its requests go, and the name is free once no pod is left."""
-        if words.IN_USE not in (workload["metadata"].get("finalizers") or ()):
+        if kueue_names.IN_USE not in (workload["metadata"].get("finalizers") or ()):
             return None
         finished = Draft(workload, 0).is_true("Finished")
         if found is not None and not finished:
@@ -370,9 +372,9 @@ class Reconciler:
 
     async def _drop_finalizer(self, workload: Json) -> None:
         held = workload["metadata"].get("finalizers") or []
-        if words.IN_USE not in held:
+        if kueue_names.IN_USE not in held:
             return
-        left = [one for one in held if one != words.IN_USE]
+        left = [one for one in held if one != kueue_names.IN_USE]
         try:
             await self._patch(workload, {"metadata": {"finalizers": left or None}})
         except NotFound:

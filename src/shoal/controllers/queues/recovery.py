@@ -9,11 +9,12 @@ from __future__ import annotations
 from shoal.api import kinds
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
+from shoal.api.objects import annotation, controller_of
 from shoal.api.times import seconds_text
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.loop import PlanningLoop
-from shoal.controllers.queues.caches import QueueCaches, annotation, controller_of
-from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.engine.line import Deadline, Recovery
 
 GRACE = 5.0

@@ -12,12 +12,11 @@ from typing import Any
 
 import msgspec
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.autoscaling import CLASS_ANNOTATION, CONSUME_ANNOTATION
 from shoal.api.booking import is_over
 from shoal.api.meta import Json
 from shoal.api.node_pools import obtains
-from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, merged
 from shoal.controllers.queues.names import attempt_of, request_name, template_name
 
@@ -138,7 +137,7 @@ def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list
             "metadata": {
                 "name": template_name(name, one.name),
                 "namespace": namespace,
-                "labels": {words.MANAGED: "true"},
+                "labels": {kueue_names.MANAGED: "true"},
                 "ownerReferences": [owner],
             },
             "template": one.template,
@@ -147,8 +146,8 @@ def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list
     ]
     parameters = dict(spec.get("parameters") or {})
     for key, value in (workload["metadata"].get("annotations") or {}).items():
-        if key.startswith(words.PROVISIONING_PREFIX):
-            parameters[key.removeprefix(words.PROVISIONING_PREFIX)] = value
+        if key.startswith(kueue_names.PROVISIONING_PREFIX):
+            parameters[key.removeprefix(kueue_names.PROVISIONING_PREFIX)] = value
     body: Json = {
         "provisioningClassName": spec.get("provisioningClassName"),
         "podSets": [
@@ -164,7 +163,7 @@ def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {words.MANAGED: "true"},
+            "labels": {kueue_names.MANAGED: "true"},
             "ownerReferences": [owner],
         },
         "spec": body,

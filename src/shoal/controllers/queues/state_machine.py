@@ -11,20 +11,22 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.api import kinds
+from shoal.api.kueue_names import GATED_BY
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
+from shoal.api.objects import annotation
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
-from shoal.controllers.queues import checks, readiness, recovery, steps
-from shoal.controllers.queues.caches import QueueCaches, annotation
-from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues import checks, readiness, recovery
+from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.checks import steps
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.words import GATED_BY
 from shoal.engine.line import Recovery
-from shoal.engine.model import Gang
+from shoal.engine.model import Gang, Preempt
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +128,7 @@ class StateMachine:
             message = f"Evicted due to AdmissionCheck in Retry state: {checks.listed(again)}"
             self._evict(draft, "AdmissionCheck", message)
         elif preempt is not None:
-            self._preempt(draft, preempt.term, preempt.message)
+            self._preempt(draft, preempt)
         elif stopped := self._stopped(draft):
             self._stop(draft, *stopped)
         elif self._is_over_time(draft):
@@ -155,10 +157,10 @@ class StateMachine:
         steps.evict(draft, reason, message, cause)
         draft.tell("Normal", f"EvictedDueTo{reason}", message)
 
-    def _preempt(self, draft: Draft, reason: str, message: str) -> None:
-        steps.preempt(draft, reason, message)
-        draft.tell("Normal", "EvictedDueToPreempted", message)
-        draft.tell("Normal", "Preempted", message)
+    def _preempt(self, draft: Draft, preempt: Preempt) -> None:
+        steps.preempt(draft, preempt.term, preempt.message, preempt.preemptor_uid)
+        draft.tell("Normal", "EvictedDueToPreempted", preempt.message)
+        draft.tell("Normal", "Preempted", preempt.message)
 
     def _stopped(self, draft: Draft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""

@@ -9,14 +9,15 @@ from collections.abc import Callable
 
 from shoal.api import kinds, kueue_told
 from shoal.api.kind import Key
+from shoal.api.kueue_names import GATED_BY
 from shoal.api.meta import Json
+from shoal.api.objects import annotation
 from shoal.api.times import parse_time
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.questions.subject import Subject
-from shoal.controllers.queues.caches import QueueCaches, annotation, queue_name, workload_key
+from shoal.controllers.queues.caches import QueueCaches, queue_name, workload_key
 from shoal.controllers.queues.facts import gang_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
-from shoal.controllers.queues.words import GATED_BY
 from shoal.controllers.queues.workloads import NoSuchClass, new_workload
 from shoal.engine import Engine
 from shoal.errors import BadInput

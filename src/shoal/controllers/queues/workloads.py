@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.meta import Json
 from shoal.api.names import check_label_value
-from shoal.controllers.queues import words
-from shoal.controllers.queues.caches import QueueCaches, label, workload_key
+from shoal.api.objects import label
+from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.inject import PodSetInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
 from shoal.errors import BadInput
@@ -30,11 +30,11 @@ def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: t
     """The Workload of a job. Raises BadInput where the job cannot be read, NoSuchClass for an unknown class."""
     key, metadata = workload_key(kind, job), job["metadata"]
     labels = {name: value for name in copied_labels if (value := label(job, name))}
-    labels[words.JOB_UID] = metadata["uid"]
+    labels[kueue_names.JOB_UID] = metadata["uid"]
     annotations = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
-        if name.startswith(words.PROVISIONING_PREFIX) or name == words.GATED_BY
+        if name.startswith(kueue_names.PROVISIONING_PREFIX) or name == kueue_names.GATED_BY
     }
     made: Json = {
         "apiVersion": kinds.WORKLOAD.api_version,
@@ -43,7 +43,7 @@ def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: t
             "name": key.name,
             "namespace": key.namespace,
             "labels": labels,
-            "finalizers": [words.IN_USE],
+            "finalizers": [kueue_names.IN_USE],
             "ownerReferences": [owner_reference(kind, job)],
         },
         "spec": {**spec_of(kind, job, caches), "active": True},
@@ -68,10 +68,10 @@ def spec_of(kind: GangJob, job: Json, caches: QueueCaches) -> Json:
     """What the job asks for, as its Workload says it; `active` is not the job's to say."""
     pod_sets = without_duplicates(kind.pod_sets(job))
     priority = priority_of(job, pod_sets, caches)
-    spec: Json = {"queueName": label(job, words.QUEUE), "podSets": pod_sets, "priority": priority.value}
+    spec: Json = {"queueName": label(job, kueue_names.QUEUE), "podSets": pod_sets, "priority": priority.value}
     if priority.reference is not None:
         spec["priorityClassRef"] = priority.reference
-    seconds = label(job, words.MAX_EXECUTION)
+    seconds = label(job, kueue_names.MAX_EXECUTION)
     if seconds.isascii() and seconds.isdigit() and int(seconds) > 0:
         spec["maximumExecutionTimeSeconds"] = int(seconds)
     return spec
@@ -106,12 +106,12 @@ def _keep_last(holder: Json, name: str) -> None:
 
 def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> Priority:
     """As Kueue: the class the job names, else that of its first pods that name one, else the cluster's default."""
-    named = label(job, words.PRIORITY_CLASS)
+    named = label(job, kueue_names.PRIORITY_CLASS)
     if named:
         found = caches.get(kinds.WORKLOAD_PRIORITY_CLASS, named)
         if found is None:
             raise NoSuchClass(f"WorkloadPriorityClass {named} does not exist; create it, or correct the job's label")
-        reference = {"group": words.GROUP, "kind": "WorkloadPriorityClass", "name": named}
+        reference = {"group": kueue_names.GROUP, "kind": "WorkloadPriorityClass", "name": named}
         return Priority(int(found.get("value") or 0), reference)
     for one in pod_sets:
         name = ((one.get("template") or {}).get("spec") or {}).get("priorityClassName")
@@ -231,9 +231,9 @@ def infos_of(workload: Json, flavor: Callable[[str], Json | None]) -> list[PodSe
 def _mark(parts: Json, workload: Json, pod_set: str) -> None:
     queue = str((workload.get("spec") or {}).get("queueName") or "")
     cluster_queue = str(((workload.get("status") or {}).get("admission") or {}).get("clusterQueue") or "")
-    marks = {words.POD_SET: pod_set, words.LOCAL_QUEUE: queue, words.CLUSTER_QUEUE: cluster_queue}
+    marks = {kueue_names.POD_SET: pod_set, kueue_names.LOCAL_QUEUE: queue, kueue_names.CLUSTER_QUEUE: cluster_queue}
     parts["labels"].update({name: value for name, value in marks.items() if value and not check_label_value(value)})
-    parts["annotations"][words.WORKLOAD] = workload["metadata"]["name"]
+    parts["annotations"][kueue_names.WORKLOAD] = workload["metadata"]["name"]
 
 
 def _update(parts: Json, update: Json, pod_set: str, check: str) -> None:

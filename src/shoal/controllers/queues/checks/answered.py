@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.meta import Json
-from shoal.controllers.queues import words
 from shoal.controllers.queues.checks import BY_CONTROLLER
 from shoal.controllers.queues.checks.base import STATES, AdmissionCheck, Answer
+from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.draft import Draft
 
 log = logging.getLogger(__name__)
 ASK_AGAIN = 60.0
@@ -62,7 +61,7 @@ def _asked(check: AdmissionCheck, workload: Json, found: Json, now: int) -> Answ
 
 def write(draft: Draft, entry: Json, given: Answer) -> None:
     """The time changes only with the state."""
-    before, message = str(entry.get("state") or ""), words.bounded(given.message)
+    before, message = str(entry.get("state") or ""), kueue_names.bounded(given.message)
     if before == given.state and str(entry.get("message") or "") == message:
         return
     made = {**entry, "message": message, "state": given.state}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shoal.api.meta import Json
-from shoal.controllers.queues.draft import Draft
+from shoal.controllers.queues.checks.draft import Draft
 
 Rules = dict[str, frozenset[str]]
 """Check name to the flavors it concerns; none: all."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
 from shoal.api.labels import BATCH_CONTROLLER_UID, BATCH_JOB_NAME
 from shoal.api.meta import Json
-from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
@@ -61,7 +60,7 @@ class Jobs(Suspendable):
         spec["template"] = merged(spec.get("template") or {}, infos[0])
         if _minimum(job) is not None:
             spec["parallelism"] = infos[0].count
-            if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
+            if _annotations(job).get(kueue_names.COMPLETIONS_EQUAL_PARALLELISM) == "true":
                 spec["completions"] = infos[0].count
         spec["suspend"] = False
         return made
@@ -69,11 +68,11 @@ class Jobs(Suspendable):
     def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         """Suspended and marked: a template may change only once the Job stands still and has no start time."""
         made = self.suspended(job)
-        made["metadata"]["annotations"] = {**_annotations(job), words.STOPPING: "true"}
+        made["metadata"]["annotations"] = {**_annotations(job), kueue_names.STOPPING: "true"}
         return made
 
     def is_half_stopped(self, job: Json) -> bool:
-        return self.is_suspended(job) and _annotations(job).get(words.STOPPING) == "true"
+        return self.is_suspended(job) and _annotations(job).get(kueue_names.STOPPING) == "true"
 
     def is_winding_down(self, job: Json) -> bool:
         """Until its controller says so, it may still be making pods of what it saw before."""
@@ -83,7 +82,7 @@ class Jobs(Suspendable):
 
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         made: Json = copy.deepcopy(job)
-        made["metadata"]["annotations"].pop(words.STOPPING)
+        made["metadata"]["annotations"].pop(kueue_names.STOPPING)
         if len(pod_sets) != 1:
             return made
         spec, recorded = made["spec"], pod_sets[0].get("template") or {}
@@ -98,7 +97,7 @@ class Jobs(Suspendable):
             metadata["labels"] = {**(metadata.get("labels") or {}), **added}
         if _minimum(job) is not None:
             spec["parallelism"] = pod_sets[0].get("count", 1)
-            if _annotations(job).get(words.COMPLETIONS_EQUAL_PARALLELISM) == "true":
+            if _annotations(job).get(kueue_names.COMPLETIONS_EQUAL_PARALLELISM) == "true":
                 spec["completions"] = spec["parallelism"]
         return made
 
@@ -112,14 +111,13 @@ class Jobs(Suspendable):
         return made
 
     def problems(self, job: Json) -> list[str]:
-        text = _annotations(job).get(words.MIN_PARALLELISM)
+        text = _annotations(job).get(kueue_names.MIN_PARALLELISM)
         if text is None:
             return []
         least = _minimum(job)
         if least is None or not 0 < least < _count(job):
-            return [
-                f"metadata.annotations[{words.MIN_PARALLELISM}]: {text!r} must be a number from 1 to {_count(job) - 1}"
-            ]
+            field = f"metadata.annotations[{kueue_names.MIN_PARALLELISM}]"
+            return [f"{field}: {text!r} must be a number from 1 to {_count(job) - 1}"]
         return []
 
 
@@ -135,7 +133,7 @@ def _count(job: Json) -> int:
 
 
 def _minimum(job: Json) -> int | None:
-    text = _annotations(job).get(words.MIN_PARALLELISM, "")
+    text = _annotations(job).get(kueue_names.MIN_PARALLELISM, "")
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 

@@ -10,11 +10,10 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.demand import ray as demand
-from shoal.controllers.queues import words
 from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
@@ -137,9 +136,9 @@ def _pod_sets(found: Iterable[demand.RayPods]) -> list[Json]:
 
 def elastic_problems(job: Json) -> list[str]:
     """A cluster that changes its size while it runs would be stopped each time: better said at once."""
-    if ((job.get("metadata") or {}).get("annotations") or {}).get(words.ELASTIC) != "true":
+    if ((job.get("metadata") or {}).get("annotations") or {}).get(kueue_names.ELASTIC) != "true":
         return []
-    return [f"metadata.annotations[{words.ELASTIC}]: elastic jobs are not supported by these queues; remove it"]
+    return [f"metadata.annotations[{kueue_names.ELASTIC}]: elastic jobs are not supported by these queues; remove it"]
 
 
 def cluster_problems(spec: Json, where: str, *, extra: int) -> list[str]:

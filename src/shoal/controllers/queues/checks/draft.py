@@ -10,9 +10,9 @@ import copy
 from typing import Any, Literal
 
 from shoal.api.codec import merge_patch
+from shoal.api.kueue_names import bounded
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues.words import bounded
 
 SECOND = 1_000_000
 EventType = Literal["Normal", "Warning"]
@@ -24,6 +24,8 @@ class Draft:
         self.now = now
         self.before: Json = obj.get("status") or {}
         self.status: Json = copy.deepcopy(self.before)
+        self.annotations: dict[str, str] = {}
+        """What is stored of this change beside the status, and before it."""
         self.told: list[tuple[EventType, str, str]] = []
         """Events that tell of these changes, once they are stored."""
 

@@ -6,12 +6,15 @@ keeps a finalizer on its Workload for as long as anything of it may exist in ano
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from shoal.api import kinds
+from shoal.api.kind import Kind
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
-from shoal.controllers.queues import checks
-from shoal.controllers.queues.caches import QueueCaches, annotation, label
+from shoal.api.objects import annotation, label
+from shoal.controllers.queues.checks.rules import rules_of
 
 HELD = "shoal.dev/elsewhere"
 """Finalizer of a Workload of which another cluster may hold a copy."""
@@ -21,6 +24,10 @@ EPOCH = "shoal.dev/epoch"
 
 ORIGIN = KUEUE_MULTIKUEUE_ORIGIN
 """Label of what another cluster's hub has put here, be it Shoal's or Kueue's."""
+
+
+class ChecksByName(Protocol):
+    def get(self, kind: Kind, name: str) -> Json | None: ...
 
 
 def is_copy(workload: Json) -> bool:
@@ -47,7 +54,7 @@ def is_dispatched(workload: Json, job: Json | None) -> bool:
     return is_held(workload) or (job is not None and is_managed(job))
 
 
-def dispatches(cluster_queue: Json | None, caches: QueueCaches) -> bool:
+def dispatches(cluster_queue: Json | None, caches: ChecksByName) -> bool:
     """Does this queue give its gangs to other clusters?"""
-    found = (caches.get(kinds.ADMISSION_CHECK, name) for name in checks.rules_of(cluster_queue))
+    found = (caches.get(kinds.ADMISSION_CHECK, name) for name in rules_of(cluster_queue))
     return any((one or {}).get("spec", {}).get("controllerName") == MULTIKUEUE_CONTROLLER for one in found)

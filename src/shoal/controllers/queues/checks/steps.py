@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shoal.api.gang import PREEMPTED_FOR
 from shoal.api.meta import Json
 from shoal.api.quantity import show
-from shoal.controllers.queues.draft import SECOND, Draft
+from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.engine.model import PodSetAssignment
 
 PREVIOUSLY = "Previously: "
@@ -61,9 +62,11 @@ def forget_answers(draft: Draft) -> None:
     draft.set("admissionChecks", [_reset(one, draft) for one in draft.get("admissionChecks") or ()])
 
 
-def preempt(draft: Draft, reason: str, message: str) -> None:
+def preempt(draft: Draft, reason: str, message: str, preemptor: str) -> None:
+    """`preemptor` is the UID of the gang that it makes way for; the message names that to people."""
     evict(draft, "Preempted", message)
     draft.put("Preempted", True, reason, message)
+    draft.annotations[PREEMPTED_FOR] = f"{preemptor}@{(draft.condition('Evicted') or {}).get('lastTransitionTime')}"
 
 
 def release(draft: Draft, reason: str, message: str) -> None:
