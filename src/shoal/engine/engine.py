@@ -25,7 +25,7 @@ from shoal.engine.line.queues import QueueFact, Queues
 from shoal.engine.line.recovery import Deadline, Recovery, recovery
 from shoal.engine.line.state import State
 from shoal.engine.mcad.quota_view import NodeUse, quota_use
-from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease, Shortfall
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease
 from shoal.engine.settings import Settings
 
 NO_HELP = ("bad-fact", "held", "backing-off")
@@ -179,19 +179,6 @@ class Engine:
     def quota_use(self) -> dict[tuple[str, str], NodeUse]:
         """By tree and node: what is allocated, what is borrowed, and by whom."""
         return quota_use(self._state.forest, self._state.keys)
-
-    def let_grow(self, pod: str) -> tuple[Shortfall, ...] | None:
-        """What quota lacks for this pod, which a gate holds back, to come on top of what its gang was admitted with. If
-        nothing, it counts from now on. None: no such pod is known, or it was let go before."""
-        fact = self._state.ledger.pods.get(pod)
-        if fact is None or not fact.gated:
-            return None
-        missing = self._state.room_to_grow(fact)
-        if not missing:
-            self._state.update(msgspec.structs.replace(fact, gated=False))
-            self._state.ledger.settle()
-            self._state.charge_growth()
-        return missing
 
     @property
     def cycles(self) -> int:

@@ -17,6 +17,7 @@ from shoal.api.codec import typed
 from shoal.api.core import PodSpec
 from shoal.api.node_pools import BROUGHT_FOR
 from shoal.api.quantity import amounts
+from shoal.api.times import parse_time
 from shoal.engine.model import Amounts, HostPort, NodeFact, PodFact, PodSet, Taint, Toleration
 from shoal.errors import BadInput
 
@@ -58,7 +59,18 @@ def pod_fact(pod: Mapping[str, Any], *, gang: str = "", pod_set: str = "") -> Po
         host_ports=host_ports(spec),
         deleting=bool(metadata.get("deletionTimestamp")),
         gated=bool(spec.get("schedulingGates")),
+        grows_since=_grows_since(metadata, spec),
     )
+
+
+def _grows_since(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
+    """When a pod was made that our gate keeps until quota has room for it; 0 for all others."""
+    if marks.GROWTH not in (metadata.get("annotations") or {}) or metadata.get("deletionTimestamp"):
+        return 0
+    if all(one.get("name") != marks.GROWTH for one in spec.get("schedulingGates") or ()):
+        return 0
+    made = metadata.get("creationTimestamp")
+    return parse_time(made) if made else 1
 
 
 def pod_set(name: str, count: int, template: Mapping[str, Any], *, min_count: int | None = None) -> PodSet:

@@ -171,7 +171,10 @@ class PodFact(msgspec.Struct, frozen=True, kw_only=True):
     host_ports: tuple[HostPort, ...] = ()
     deleting: bool = False
     gated: bool = False
-    """Somebody still holds it back from the scheduler."""
+    """A gate still holds it back from the scheduler."""
+    grows_since: int = 0
+    """The moment since which it waits behind a gate of ours to come on top of what its gang was admitted with; else 0.
+    Plans say when it may (`Grow`)."""
 
     @property
     def is_terminal(self) -> bool:
@@ -381,6 +384,18 @@ class Reseat(msgspec.Struct, frozen=True, kw_only=True):
     seats: dict[str, Seat]
 
 
+class Grow(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that comes on top of what its gang was admitted with: without shortfalls it may come and counts from now
+    on, so open its gate; else it has to wait, and this is what quota lacks. Said again when that changes."""
+
+    pod: str
+    """UID of the pod."""
+    gang: str
+    uid: str
+    """Key and UID of its gang; empty where no gang is known."""
+    shortfalls: tuple[Shortfall, ...] = ()
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not everyone who waits."""
 
@@ -390,6 +405,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     reseats: tuple[Reseat, ...] = ()
     obtains: tuple[Obtain, ...] = ()
+    grows: tuple[Grow, ...] = ()
     warnings: tuple[str, ...] = ()
     """Facts that could not be used, each naming the object at fault."""
     unfinished: bool = False
@@ -400,4 +416,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to do; holds alone change nothing."""
-        return not (self.reservations or self.admits or self.preempts or self.reseats or self.obtains)
+        grows = any(not one.shortfalls for one in self.grows)
+        return not (self.reservations or self.admits or self.preempts or self.reseats or self.obtains or grows)

@@ -8,7 +8,6 @@ from shoal.api import kinds
 from shoal.api.gang import GROWTH
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings, follow, monitor
-from shoal.engine import Engine
 from shoal.engine.line.state import State
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -145,7 +144,3 @@ async def test_f085_growth_that_finds_no_node_does_not_send_the_gang_back(
     await set_pod(quiet, "more", "Running")
     grown = await quiet.until(kinds.APP_WRAPPER, "gang", lambda found: found["status"].get("running") == 2)
     assert has_state("Running")(grown)
-
-
-def test_a_pod_that_no_gate_holds_is_nobodys_growth() -> None:
-    assert Engine().let_grow("unknown") is None

@@ -52,12 +52,40 @@ def test_others_wait_for_what_it_has_grown_by():
 
 
 def test_growth_comes_as_far_as_hard_quota_goes():
-    told = running(pod("a", "n", "ray"), *(pod(name, of="ray", gated=True) for name in "bcdef"))
-    lacking = {name: told.let_grow(name) for name in "bcdef"}
-    assert [name for name, missing in lacking.items() if missing == ()] == ["b", "c", "d"]
-    assert lacking["e"] is not None and lacking["e"][0].place == "team/green"
+    told = running(pod("a", "n", "ray"))
+    for since, name in enumerate("fedcb"):
+        told.update(pod(name, of="ray", gated=True, grows_since=10 - since))
+    plan = told.plan(2)
+    lacking = {one.pod: one.shortfalls for one in plan.grows}
+    assert [name for name, missing in lacking.items() if missing == ()] == ["b", "c", "d"], "the oldest first"
+    assert lacking["e"][0].place == "team/green" and not plan.is_empty
+    assert {(one.gang, one.uid) for one in plan.grows} == {("AppWrapper/default/ray", "uid-ray")}
     assert carried(told) == 4
-    assert told.let_grow("b") is None, "let go before"
+    assert told.plan(3).grows == (), "said once"
+
+
+def test_growth_comes_when_there_is_quota_again_and_is_said_again_when_it_was_not_stored():
+    growing = [pod(name, of="ray", gated=True, grows_since=1) for name in "bcde"]
+    told = running(pod("a", "n", "ray"), *growing)
+    told.remove("Pod/b")
+    assert [(one.pod, one.shortfalls) for one in told.plan(3).grows] == [("e", ())]
+    told.update(growing[3])
+    assert [(one.pod, one.shortfalls) for one in told.plan(4).grows] == [("e", ())]
+    assert carried(told) == 4
+
+
+def test_gangs_that_wait_whole_come_before_gangs_that_want_more():
+    told = running(pod("a", "n", "ray"))
+    told.update(gang("next", pods(3), labels=LABELS, at=2))
+    told.update(pod("b", of="ray", gated=True, grows_since=1))
+    plan = told.plan(2)
+    assert admitted(plan) == ["next"]
+    assert [one.shortfalls != () for one in plan.grows] == [True]
+
+
+def test_a_pod_that_waits_behind_a_gate_of_somebody_else_is_not_let_come():
+    told = running(pod("a", "n", "ray"), pod("b", of="ray", gated=True))
+    assert told.plan(2).grows == ()
 
 
 def test_an_engine_built_anew_carries_the_same():

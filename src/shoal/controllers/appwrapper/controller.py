@@ -117,7 +117,8 @@ class AppWrapperController:
                 self.queue.enqueue(address)
         self.reconciler.messages.changed()
         self._quota_due.set()  # an end that starts no other gang frees quota too; only differences are written
-        self._growth_due.set()
+        if self._growth.planned(plan):
+            self._growth_due.set()
 
     def keeps(self, request: Json) -> bool:
         return False
@@ -168,7 +169,6 @@ class AppWrapperController:
             await self.clock.sleep(QUOTA_PAUSE)
 
     async def _open_gates(self) -> None:
-        """After every plan, which goes first: gangs that wait whole come before gangs that want more."""
         while True:
             await self._growth_due.wait()
             self._growth_due.clear()

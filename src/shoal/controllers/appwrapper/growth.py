@@ -1,8 +1,8 @@
 """Pods that come on top of what a gang was admitted with: workers that Ray's autoscaler asked for while it runs.
 
-The Ray operator makes them with a gate that keeps the scheduler away; here the gate is opened as soon as the quota
-trees have room, which from then on carry the pod. What already runs is never touched for it. Whatever was admitted
-comes through at once, a replacement for a dead worker too.
+The Ray operator makes them with a gate that keeps the scheduler away; here the gate is opened as soon as a plan says
+that the quota trees have room, which from then on carry the pod. What already runs is never touched for it. Pods that
+were admitted come through at once, a replacement for a dead worker too.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import logging
 
 from shoal.api import gang, kinds
 from shoal.api.codec import opened
-from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.context import WrapperContext
-from shoal.controllers.planning.pods import SeenPod, key_of, read_fact
-from shoal.engine.model import Shortfall
+from shoal.controllers.planning.pods import SeenPod, key_of
+from shoal.engine.model import Grow, Plan, Shortfall
 from shoal.kube.cache import Change
 from shoal.kube.client import Client
 from shoal.kube.errors import Conflict, KubeError, NotFound
@@ -28,31 +27,41 @@ class Growth:
     def __init__(self, writer: Writer, context: WrapperContext) -> None:
         self._writer = writer
         self._context = context
-        self._waiting: dict[Key, SeenPod] = {}
-        self._told: dict[str, str] = {}
-        """By UID of a pod that waits: what was said about it."""
+        self._waiting: dict[str, SeenPod] = {}
+        """By UID: pods whose gate is ours to open."""
+        self._decided: dict[str, Grow] = {}
+        """By UID: what plans say of them and is not carried out yet."""
 
     def subscribe(self) -> None:
-        """After the intake, so that the engine knows a pod before it is asked about it."""
         self._context.shared.pods.subscribe(self._pod_changed)
 
     def _pod_changed(self, change: Change) -> None:
         new: SeenPod | None = change.new
         if new is not None and gang.GROWTH in (new.metadata.annotations or ()) and _gates(new):
-            self._waiting[change.key] = new
-        elif (left := self._waiting.pop(change.key, None)) is not None:
-            self._told.pop(left.metadata.uid, None)
+            self._waiting[new.metadata.uid] = new
+        else:
+            uid = (new or change.old).metadata.uid
+            self._waiting.pop(uid, None)
+            self._decided.pop(uid, None)
+
+    def planned(self, plan: Plan) -> bool:
+        """Take over what a plan says; True when there is something to carry out."""
+        for one in plan.grows:
+            self._decided[one.pod] = one
+        return bool(self._decided)
 
     async def open_gates(self) -> bool:
-        """Let come whoever may; False when one could not be told and is to be tried again."""
+        """Let pods come that may, and say why others may not; False when one is to be tried again."""
         done = True
-        waiting = sorted(self._waiting.values(), key=lambda one: (one.metadata.creation_timestamp or "", key_of(one)))
-        for pod in waiting:
-            missing = self._context.planning.engine.let_grow(pod.metadata.uid)
-            if missing:
-                self._tell(pod, missing)
-            elif missing is not None:
-                done = await self._open(pod) and done
+        for uid, decision in list(self._decided.items()):
+            pod = self._waiting.get(uid)
+            if pod is not None and decision.shortfalls:
+                self._notify(pod, decision.shortfalls)
+            elif pod is not None and not await self._open(pod):
+                done = False
+                continue
+            if self._decided.get(uid) is decision:
+                del self._decided[uid]
         return done
 
     async def _open(self, pod: SeenPod) -> bool:
@@ -72,16 +81,14 @@ class Growth:
             return True  # whatever it is now is told anew
         except KubeError as error:
             log.warning("the gate of pod %s could not be opened: %s", key_of(pod), error)
-            self._context.planning.engine.update(read_fact(pod, self._context.planning.cluster.gang_of(pod)))
             return False
         self._context.shared.pods.note_write(stored)
         return True
 
-    def _tell(self, pod: SeenPod, missing: tuple[Shortfall, ...]) -> None:
+    def _notify(self, pod: SeenPod, missing: tuple[Shortfall, ...]) -> None:
         message = "; ".join(one.message for one in missing)
         wrapper = self._context.caches.wrapper_by_uid(self._context.planning.cluster.gang_of(pod))
-        if wrapper is not None and self._told.get(pod.metadata.uid) != message:
-            self._told[pod.metadata.uid] = message
+        if wrapper is not None:
             text = f"Pod {pod.metadata.name} is more than was admitted and waits for quota: {message}"
             self._context.tell_people(wrapper, "Normal", "GrowthWaits", text)
 

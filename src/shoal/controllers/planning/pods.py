@@ -91,6 +91,8 @@ def read_fact(pod: SeenPod, gang_uid: str) -> PodFact:
         "labels": pod.metadata.labels or {},
         "deletionTimestamp": pod.metadata.deletion_timestamp,
     }
+    if gang.GROWTH in (pod.metadata.annotations or ()):
+        metadata |= {"annotations": {gang.GROWTH: "true"}, "creationTimestamp": pod.metadata.creation_timestamp}
     spec = opened(pod.spec)
     try:
         fact = pod_fact({"metadata": metadata, "spec": spec, "status": {"phase": pod.status.phase}}, gang=gang_uid)

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from itertools import count
 
 from shoal.engine.line.decided import Decided
+from shoal.engine.line.growth import grow
 from shoal.engine.line.judge import Blocked, Judge, Start
 from shoal.engine.line.quota_index import QuotaWait
 from shoal.engine.line.state import State
@@ -55,6 +56,7 @@ class Cycle:
             state.forest.note_freed(wait.gates)  # their turn did not come: look there again
         self._notify_fresh()
         decided = self.decided
+        grows = grow(state) if state.ledger.growing or state.held_growth else ()
         reseats = decided.reseats()
         return Plan(
             admits=decided.admits(),
@@ -62,6 +64,7 @@ class Cycle:
             holds=tuple(decided.holds.values()),
             reseats=reseats,
             obtains=tuple(decided.obtains),
+            grows=grows,
             warnings=(*self.state.warnings.values(), *self.state.forest.warnings),
             unfinished=self._is_spent,
             wake_at=self.wake_at,

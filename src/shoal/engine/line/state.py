@@ -82,6 +82,8 @@ class State:
         """UID of the gang at the front for which room is set aside; that room, and those whose end will free it."""
         self.reserved_room: Placement | None = None
         self.reserved_after: tuple[str, ...] = ()
+        self.held_growth: dict[str, tuple[Shortfall, ...]] = {}
+        """Pods that wait to come on top of what was admitted, by UID: what was said of them last."""
         self.warnings: dict[str, str] = {}
         self.classes_of_row: dict[int, dict[GangClass, None]] = {}
         self.watchers: dict[GangClass, None] = {}

@@ -32,6 +32,8 @@ class Ledger:
         self.early_release = early_release
         self.pods: dict[str, PodFact] = {}
         self.by_gang: dict[str, set[str]] = {}
+        self.growing: set[str] = set()
+        """UIDs of pods that wait behind our gate to come on top of what their gangs were admitted with."""
         self.holders: dict[str, Gang] = {}
         """Gangs that hold room, by UID."""
         self.reserved: dict[str, Amounts] = {}
@@ -78,6 +80,8 @@ class Ledger:
             return
         self.drop_pod(fact.uid)
         self.pods[fact.uid] = fact
+        if fact.gated and fact.grows_since:
+            self.growing.add(fact.uid)
         if fact.gang:
             self.by_gang.setdefault(fact.gang, set()).add(fact.uid)
             self._unsettled.add(fact.gang)
@@ -88,6 +92,7 @@ class Ledger:
         if fact is None:
             return
         self._uncharge_pod(fact)
+        self.growing.discard(uid)
         if fact.gang:
             siblings = self.by_gang[fact.gang]
             siblings.discard(uid)
