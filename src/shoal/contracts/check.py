@@ -12,7 +12,7 @@ from typing import Any
 from shoal.api.labels import KUEUE_MULTIKUEUE, KUEUE_PROVISIONING
 from shoal.api.meta import Json
 from shoal.contracts.loading import load
-from shoal.controllers.queues.checks import AdmissionCheck, Answer
+from shoal.controllers.queues.checks import AnsweredCheck, CheckAnswer
 from shoal.controllers.queues.checks.base import STATES, lacking
 from shoal.errors import BadInput
 
@@ -32,7 +32,7 @@ _WORKLOAD: Json = {
 }
 
 
-def missing_from_check(check: str | AdmissionCheck, example: Json) -> list[str]:
+def missing_from_check(check: str | AnsweredCheck, example: Json) -> list[str]:
     """What keeps the class or object (or the path of one) from being an admission check; `example` is an
     AdmissionCheck object that names it."""
     try:
@@ -58,13 +58,13 @@ def missing_from_check(check: str | AdmissionCheck, example: Json) -> list[str]:
     return found
 
 
-def _answers(check: AdmissionCheck, workload: Json, example: Json) -> list[str]:
+def _answers(check: AnsweredCheck, workload: Json, example: Json) -> list[str]:
     now = 1_800_000_000_000_000
     if problem := check.problem(example):
         return [f"`problem` refuses the example: {problem}"]
     given = check.answer(workload, example, now)
-    if not isinstance(given, Answer):
-        return ["`answer` must return an Answer"]
+    if not isinstance(given, CheckAnswer):
+        return ["`answer` must return an CheckAnswer"]
     found = []
     if given.state not in STATES:
         found.append(f"`answer` says {given.state!r}; it must be one of {', '.join(STATES)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.controllers.queues.checks.base import Answer
+from shoal.controllers.queues.checks.base import CheckAnswer
 
 Json = dict[str, Any]
 
@@ -18,8 +18,8 @@ class Budget:
     def problem(self, check: Json) -> str:
         return "" if check["spec"].get("parameters") else "spec.parameters must name the budget"
 
-    def answer(self, workload: Json, check: Json, now: int) -> Answer:
+    def answer(self, workload: Json, check: Json, now: int) -> CheckAnswer:
         granted = (workload["metadata"].get("labels") or {}).get("lab.example/granted")
         if granted == "yes":
-            return Answer(state="Ready", message="the budget is granted")
-        return Answer(state="Pending", message="the budget is not granted yet", look_again=600)
+            return CheckAnswer(state="Ready", message="the budget is granted")
+        return CheckAnswer(state="Pending", message="the budget is not granted yet", look_again=600)

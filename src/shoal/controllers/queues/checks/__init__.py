@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 
-from shoal.controllers.queues.checks.base import AdmissionCheck, Answer, lacking
+from shoal.controllers.queues.checks.base import AnsweredCheck, CheckAnswer, lacking
 from shoal.controllers.queues.checks.rules import (
     all_ready,
     applying,
@@ -28,18 +28,18 @@ from shoal.errors import BadInput
 ENTRY_POINTS = "shoal.admission_checks"
 
 
-def _shipped() -> Iterator[AdmissionCheck]:
+def _shipped() -> Iterator[AnsweredCheck]:
     for module in pkgutil.iter_modules(__path__):
         if module.name != "answered":  # it asks the checks, and is no check
             yield from getattr(importlib.import_module(f"{__name__}.{module.name}"), "CHECKS", ())
 
 
-def _installed() -> Iterator[AdmissionCheck]:
+def _installed() -> Iterator[AnsweredCheck]:
     """Checks that other packages bring. Raises BadInput for one that cannot be used."""
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             found = entry.load()
-            check: AdmissionCheck = found() if isinstance(found, type) else found
+            check: AnsweredCheck = found() if isinstance(found, type) else found
         except (ImportError, AttributeError, TypeError) as error:
             raise BadInput(f"admission check {entry.value} cannot be loaded: {error}; uninstall it") from error
         if missing := lacking(check):
@@ -47,12 +47,12 @@ def _installed() -> Iterator[AdmissionCheck]:
         yield check
 
 
-BY_CONTROLLER: dict[str, AdmissionCheck] = {one.controller_name: one for one in (*_shipped(), *_installed())}
+BY_CONTROLLER: dict[str, AnsweredCheck] = {one.controller_name: one for one in (*_shipped(), *_installed())}
 
 __all__ = [
     "BY_CONTROLLER",
-    "AdmissionCheck",
-    "Answer",
+    "AnsweredCheck",
+    "CheckAnswer",
     "all_ready",
     "applying",
     "flavors_of",

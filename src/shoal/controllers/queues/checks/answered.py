@@ -10,7 +10,7 @@ import logging
 from shoal.api import kinds, kueue_names
 from shoal.api.meta import Json
 from shoal.controllers.queues.checks import BY_CONTROLLER
-from shoal.controllers.queues.checks.base import STATES, AdmissionCheck, Answer
+from shoal.controllers.queues.checks.base import STATES, AnsweredCheck, CheckAnswer
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.context import QueueContext
 
@@ -44,11 +44,11 @@ class AnsweredChecks:
         return stored, min(later, default=None)
 
 
-def _asked(check: AdmissionCheck, workload: Json, found: Json, now: int) -> Answer:
+def _asked(check: AnsweredCheck, workload: Json, found: Json, now: int) -> CheckAnswer:
     """A check that fails holds up its own gangs, and says so; nothing else."""
     try:
         if problem := check.problem(found):
-            return Answer(state="Pending", message=problem)
+            return CheckAnswer(state="Pending", message=problem)
         given = check.answer(workload, found, now)
         if given.state in STATES:
             return given
@@ -56,10 +56,10 @@ def _asked(check: AdmissionCheck, workload: Json, found: Json, now: int) -> Answ
     except Exception as raised:  # code of another package: whatever it raises is its answer
         log.exception("admission check %s failed", check.controller_name)
         error = raised
-    return Answer(state="Pending", message=f"the admission check failed: {error}", look_again=ASK_AGAIN)
+    return CheckAnswer(state="Pending", message=f"the admission check failed: {error}", look_again=ASK_AGAIN)
 
 
-def write(draft: Draft, entry: Json, given: Answer) -> None:
+def write(draft: Draft, entry: Json, given: CheckAnswer) -> None:
     """The time changes only with the state."""
     before, message = str(entry.get("state") or ""), kueue_names.bounded(given.message)
     if before == given.state and str(entry.get("message") or "") == message:

@@ -16,7 +16,7 @@ State = Literal["Pending", "Ready", "Retry", "Rejected"]
 STATES: tuple[State, ...] = ("Pending", "Ready", "Retry", "Rejected")
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class CheckAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Kueue's states: `Ready` lets it start, `Retry` sends it back to the queue, `Rejected` switches it off."""
 
     state: State
@@ -25,7 +25,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which the check wants to be asked again; None: when the Workload changes."""
 
 
-class AdmissionCheck(Protocol):
+class AnsweredCheck(Protocol):
     """One sort of check; `check` is an AdmissionCheck object that names its controller."""
 
     controller_name: str
@@ -34,7 +34,7 @@ class AdmissionCheck(Protocol):
     def problem(self, check: Json) -> str:
         """Why this AdmissionCheck cannot be answered, such as a parameter that is missing; empty when it is active."""
 
-    def answer(self, workload: Json, check: Json, now: int) -> Answer:
+    def answer(self, workload: Json, check: Json, now: int) -> CheckAnswer:
         """What the check says about this Workload. `now` in microseconds since the epoch."""
 
 
