@@ -14,15 +14,15 @@ import msgspec
 from shoal.engine.kueue import (
     ClusterQueue,
     Cohort,
-    Decisions,
     Flavor,
     FlavorQuota,
     Kueue,
+    KueueSettings,
     Limits,
     LocalQueue,
     Preemption,
+    QueueDecisions,
     ResourceGroup,
-    Settings,
     Terms,
 )
 from shoal.engine.model import Gang, Namespace, PodSet
@@ -77,7 +77,7 @@ def gang(number: int, queues: int, chance: random.Random) -> Gang:
 
 def admissions(gangs: int, fair: bool) -> None:
     """Everything fits: how many a second?"""
-    kueue = Kueue(Settings(fair_sharing=fair))
+    kueue = Kueue(KueueSettings(fair_sharing=fair))
     forest(kueue, QUEUES, COHORTS, cpu=20_000 * gangs // QUEUES)
     chance = random.Random(1)
     started = time.process_time()
@@ -96,7 +96,7 @@ def admissions(gangs: int, fair: bool) -> None:
 
 def one_change(waiting: int, queues: int, *, preempting: bool = False, steps: int = 100) -> None:
     """Full queues, `waiting` gangs behind them; one gang ends, one enters."""
-    kueue = Kueue(Settings())
+    kueue = Kueue(KueueSettings())
     forest(kueue, queues, max(1, queues // 6), cpu=100_000, preempting=preempting)
     chance = random.Random(2)
     started = time.process_time()
@@ -136,7 +136,7 @@ def report(what: str, costs: list[float]) -> None:
     )
 
 
-def at_rest(kueue: Kueue, decisions: Decisions) -> dict[str, Gang]:
+def at_rest(kueue: Kueue, decisions: QueueDecisions) -> dict[str, Gang]:
     """Carry out decisions, and those that follow, until there are none."""
     started: dict[str, Gang] = {}
     while decisions.reserved or decisions.evicted:
@@ -145,7 +145,7 @@ def at_rest(kueue: Kueue, decisions: Decisions) -> dict[str, Gang]:
     return {key: gang for key, gang in started.items() if kueue.members[key].holds}
 
 
-def confirm(kueue: Kueue, decisions: Decisions, now: int) -> list[Gang]:
+def confirm(kueue: Kueue, decisions: QueueDecisions, now: int) -> list[Gang]:
     """Tell the facts that follow from decisions, as controllers would."""
     told = []
     for entry in decisions.reserved:

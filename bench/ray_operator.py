@@ -32,7 +32,7 @@ from tests.controlplane.plane import ControlPlane
 
 from shoal.api.crds import load_crds
 from shoal.api.kinds import CRD, RAY_CLUSTER
-from shoal.controllers.ray import Operator, Settings
+from shoal.controllers.ray import Operator, RaySettings
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -175,7 +175,7 @@ async def embedded(clusters: int) -> dict[str, Any]:
     agent = Agent(client, "bench", {"simulated": SimulatedRuntime(clock)}, keeper, workers=64)
     scheduler = Scheduler(client)
     counting = Counting(server.transport())
-    operator = Operator(Client(counting), Settings())
+    operator = Operator(Client(counting), RaySettings())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         running = (agent.run(), scheduler.run(), operator.run_until_cancelled())
@@ -245,7 +245,7 @@ async def drive(kubeconfig: Path, clusters: int) -> float:
 async def operator(kubeconfig: str) -> None:
     """The operator alone; on SIGTERM it says what it wrote and what it cost."""
     counting = Counting(load(kubeconfig))
-    running = Operator(Client(counting, timeout=60), Settings())
+    running = Operator(Client(counting, timeout=60), RaySettings())
     task = asyncio.create_task(running.run_until_cancelled())
     await running.caches.synced()
     before = cpu()

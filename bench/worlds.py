@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 from shoal.engine.engine import QueueFact
 from shoal.engine.kueue import (
     ClusterQueue,
@@ -102,7 +102,7 @@ def one_line(size: int, nodes: int) -> World:
 
     running = [_running("AppWrapper", index) for index in range(nodes)]
     facts = [*cluster(nodes), *running, *(waiting(number) for number in range(size))]
-    return World(Engine(Settings()), facts, [gang.key for gang in running], waiting)
+    return World(Engine(EngineSettings()), facts, [gang.key for gang in running], waiting)
 
 
 def quota_tree(size: int, nodes: int) -> World:
@@ -133,7 +133,7 @@ def quota_tree(size: int, nodes: int) -> World:
         for index in range(nodes)
     ]  # fmt: skip
     facts = [*tree, *cluster(nodes), *running, *(waiting(number) for number in range(size))]
-    return World(Engine(Settings(quota=True)), facts, [gang.key for gang in running], waiting)
+    return World(Engine(EngineSettings(quota=True)), facts, [gang.key for gang in running], waiting)
 
 
 def queues(size: int, nodes: int, *, preempting: bool) -> World:
@@ -184,7 +184,7 @@ def queues(size: int, nodes: int, *, preempting: bool) -> World:
             )
         )
     facts += [*cluster(nodes), *running, *(waiting(number) for number in range(size))]
-    return World(Engine(Settings()), facts, [gang.key for gang in running], waiting)
+    return World(Engine(EngineSettings()), facts, [gang.key for gang in running], waiting)
 
 
 def _running(kind: str, index: int, flavor: str = "", **more: object) -> Gang:

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.controllers.planning.decisions import Decisions
 from shoal.engine import Engine
-from shoal.engine.kueue import ClusterQueue, Cohort, LocalQueue, Settings, Terms, terms_of
+from shoal.engine.kueue import ClusterQueue, Cohort, KueueSettings, LocalQueue, Terms, terms_of
 from shoal.engine.model import Gang, Namespace, NodeFact, Plan, Supply
 from tests.unit.engine.kueue.random_world import random_facts, random_gang
 from tests.unit.engine.kueue.world import CPU
@@ -27,7 +27,7 @@ MOST_ROUNDS = 400
 class Town:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.settings = Settings(fair_sharing=self.chance.random() < 0.4, step_budget=5_000)
+        self.settings = KueueSettings(fair_sharing=self.chance.random() < 0.4, step_budget=5_000)
         self.now = SECOND
         self.facts: dict[str, Any] = {"namespace": Namespace(name="default")}
         self.supply: Supply = self.chance.choice(("off", "off", "fit"))

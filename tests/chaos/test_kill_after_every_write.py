@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.appwrapper.reconciler import Reconciler
+from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
 from shoal.kube.client import Client
 from shoal.kube.lease import Leadership, Term
 from tests.chaos.mortal import Fate, MortalTransport
@@ -130,13 +130,13 @@ async def differences(name: str, fate: Fate, how: type[Life] = Life) -> list[str
 
 
 def does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Reconciler, kind: object, wrapper: object) -> None:
+    async def nothing(self: AppWrapperReconciler, kind: object, wrapper: object) -> None:
         return None
 
     async def forgets(self: object, *arguments: object) -> None:
         return None
 
-    monkeypatch.setattr(Reconciler, "_go_on", nothing)
+    monkeypatch.setattr(AppWrapperReconciler, "_go_on", nothing)
     monkeypatch.setattr("shoal.controllers.appwrapper.components.Components._resume", forgets)
     monkeypatch.setattr("tests.cluster.PATIENCE", 3.0)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, Terms
-from shoal.engine.kueue.quota.tree import Node, settle
+from shoal.engine.kueue.quota.tree import QuotaTreeNode, settle
 from shoal.engine.model import Namespace
 from tests.unit.engine.kueue.random_world import FLAVORS, random_facts, random_gang, random_world
 from tests.unit.engine.kueue.world import World
@@ -33,7 +33,7 @@ def assert_ledger_matches_facts(world: World) -> None:
     assert holding == {uid for record in kueue.state.records.values() for uid in record.reserved}
 
 
-def _state(node: Node) -> tuple[object, ...]:
+def _state(node: QuotaTreeNode) -> tuple[object, ...]:
     return {at: used for at, used in node.usage.items() if used}, dict(node.subtree), dict(node.potential)
 
 

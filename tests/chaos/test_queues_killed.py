@@ -17,7 +17,7 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueSettings
-from shoal.controllers.queues.reconciler import Reconciler
+from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.transport import Transport
@@ -194,9 +194,9 @@ async def differences(fate: Fate, walk: Walk = walk) -> list[str]:
 
 def starts_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is started as soon as the plan says so, whatever is stored."""
-    kept = Reconciler._create
+    kept = QueueReconciler._create
 
-    async def create(self: Reconciler, found: object) -> float | None:
+    async def create(self: QueueReconciler, found: object) -> float | None:
         later = await kept(self, found)  # type: ignore[arg-type]
         if found is not None:
             kind, job = found  # type: ignore[misc]
@@ -207,7 +207,7 @@ def starts_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from shoal.controllers.queues.caches import workload_key as _key
 
-    monkeypatch.setattr(Reconciler, "_create", create)
+    monkeypatch.setattr(QueueReconciler, "_create", create)
 
 
 @proven(without=starts_before_it_is_stored)

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.kueue import ClusterQueue, Cohort, Decisions, Flavor, Kueue, LocalQueue
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, QueueDecisions
 from shoal.engine.model import Gang, Namespace
 from tests.unit.engine.kueue.random_world import FLAVORS, random_facts, random_gang, random_world
 from tests.unit.engine.kueue.world import World
@@ -29,7 +29,7 @@ def rebuilt(world: World) -> Kueue:
     return fresh
 
 
-def decided(decisions: Decisions) -> object:
+def decided(decisions: QueueDecisions) -> object:
     """What matters of decisions: who gets what, who leaves for whom."""
     return (
         [(entry.gang, entry.cluster_queue, entry.assignment) for entry in decisions.reserved],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import Settings, names, view
+from shoal.controllers.ray import RaySettings, names, view
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound, Unknown, Unsent
 from shoal.kube.transport import Request, Response
@@ -81,7 +81,7 @@ def violations(stage: Stage, wanted: set[int]) -> Iterator[str]:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_seed_breaks_an_invariant(seed: int, autoscaling: bool) -> None:
     random = Random(seed)
-    stage = Stage(Settings())
+    stage = Stage(RaySettings())
     faulty = Faulty(stage.transport.inner, random)
     stage.transport.inner = faulty
     test = Client(stage.server.transport())  # the test itself meets no faults

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import Settings, names, view
-from shoal.controllers.ray.job.dashboard import DashboardError, JobInfo, Target
+from shoal.controllers.ray import RaySettings, names, view
+from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, JobInfo
 from shoal.kube.client import Client
 from tests.chaos.test_ray_clusters import Faulty, live, set_pod
 from tests.conformance.kuberay_doubles import ScriptedDashboard
@@ -33,21 +33,21 @@ class SmallRay(ScriptedDashboard):
         self.accepted: Counter[str] = Counter()
         self.down = False
 
-    async def job(self, target: Target) -> JobInfo | None:
+    async def job(self, target: DashboardTarget) -> JobInfo | None:
         await asyncio.sleep(0)
         if self.down:
             raise DashboardError("down by the dice")
         state = self.jobs.get(target.submission_id)
         return JobInfo(state, "said by Ray") if state else None
 
-    async def submit(self, target: Target) -> None:
+    async def submit(self, target: DashboardTarget) -> None:
         if target.submission_id not in self.jobs:
             self.accepted[target.submission_id] += 1
             self.jobs[target.submission_id] = "RUNNING"
         if self.random.random() < 0.3:
             raise DashboardError("the answer was lost")
 
-    async def stop(self, target: Target) -> None:
+    async def stop(self, target: DashboardTarget) -> None:
         if self.jobs.get(target.submission_id) == "RUNNING":
             self.jobs[target.submission_id] = "STOPPED"
 
@@ -55,7 +55,7 @@ class SmallRay(ScriptedDashboard):
 @pytest.mark.parametrize("seed", range(8))
 async def test_no_seed_submits_an_id_twice_or_leaves_a_job_without_an_end(seed: int) -> None:
     random = Random(seed)
-    stage = Stage(Settings())
+    stage = Stage(RaySettings())
     ray = SmallRay(random)
     stage.dashboard = ray
     stage.operator.poller._dashboard = ray

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import Operator, Settings, names, view
+from shoal.controllers.ray import Operator, RaySettings, names, view
 from shoal.controllers.ray.cluster import slots
 from shoal.kube.client import Client
 from tests.conformance.kuberay_doubles import ScriptedDashboard
@@ -28,7 +28,7 @@ class Second:
     """Another operator on the same server, with caches and memory of its own."""
 
     def __init__(self, stage: Stage) -> None:
-        self.operator = Operator(Client(stage.server.transport()), Settings(), stage.clock, ScriptedDashboard())
+        self.operator = Operator(Client(stage.server.transport()), RaySettings(), stage.clock, ScriptedDashboard())
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -57,7 +57,7 @@ async def test_f075_two_leaders_and_a_handover_double_no_pod(seed: int) -> None:
     """F75: a lease changes hands while twenty clusters are made, and for a while both act. Holds: one head and two
     workers each at every revision, whoever goes away when."""
     random = Random(seed)
-    stage = Stage(Settings())
+    stage = Stage(RaySettings())
     await stage.start()
     second = Second(stage)
     made: dict[str, int] = {}

@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueSettings
-from shoal.controllers.queues.reconciler import Reconciler
+from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster, running
 from tests.resting import look, objects_of, rules_of
@@ -65,12 +65,12 @@ async def test_a_preemptor_that_is_overtaken(quiet: Cluster, monkeypatch: pytest
 def fails_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that the server refuses ends the look, each time."""
 
-    async def change(self: Reconciler, workload: Json, job: Json, wanted: Json, what: str) -> bool:
+    async def change(self: QueueReconciler, workload: Json, job: Json, wanted: Json, what: str) -> bool:
         await self._patch(workload, wanted)
         return True
 
     test_refused_changes.follows_any_class(monkeypatch)
-    monkeypatch.setattr(Reconciler, "_change_workload", change)
+    monkeypatch.setattr(QueueReconciler, "_change_workload", change)
 
 
 async def too_late(crowded: Cluster) -> None:  # noqa: F811

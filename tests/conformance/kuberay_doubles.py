@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from shoal.controllers.ray.job.dashboard import DashboardError, JobInfo, Target
+from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, JobInfo
 from shoal.kube.transport import Request, Response
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ class ScriptedDashboard:
         self.submitted = False
         self.stopped = False
 
-    async def job(self, target: Target) -> JobInfo | None:
+    async def job(self, target: DashboardTarget) -> JobInfo | None:
         if self.info.get("error"):
             raise DashboardError(self.info["error"])
         if self.info.get("notFound"):
@@ -56,10 +56,10 @@ class ScriptedDashboard:
         known = {key: value for key, value in self.info.items() if key in JobInfo.__struct_fields__}
         return JobInfo(**known)
 
-    async def submit(self, target: Target) -> None:
+    async def submit(self, target: DashboardTarget) -> None:
         self.submitted = True
 
-    async def stop(self, target: Target) -> None:
+    async def stop(self, target: DashboardTarget) -> None:
         self.stopped = True
 
     async def close(self) -> None:

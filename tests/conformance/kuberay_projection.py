@@ -15,7 +15,7 @@ from typing import Any
 from shoal.api import quantity
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import submission
-from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
+from shoal.controllers.ray.settings import SIDECAR_RESTART, RaySettings
 from shoal.errors import BadInput
 
 Json = dict[str, Any]
@@ -280,7 +280,7 @@ def ingress_view(ingress: Json) -> Json:
     }
 
 
-def submission_view(job: Json, settings: Settings, wanted: set[str]) -> Json:
+def submission_view(job: Json, settings: RaySettings, wanted: set[str]) -> Json:
     """How the job would be submitted: by the script of its container, and by HTTP."""
     built: Json = {}
     if "httpBody" in wanted:

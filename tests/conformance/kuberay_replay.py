@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from shoal.controllers.ray import Settings
+from shoal.controllers.ray import RaySettings
 from tests.conformance.kuberay_projection import compare, normal_amounts
 from tests.conformance.kuberay_traces import Stage
 
@@ -17,11 +17,11 @@ Json = dict[str, Any]
 OUR_EVENTS = ("Warning RayClusterAdvice", "Warning RayJobAttemptFailed")
 
 
-def replay(given: Json, expect: Json, settings: Settings) -> list[str]:
+def replay(given: Json, expect: Json, settings: RaySettings) -> list[str]:
     return asyncio.run(_replay(given, expect, settings))
 
 
-async def _replay(given: Json, expect: Json, settings: Settings) -> list[str]:
+async def _replay(given: Json, expect: Json, settings: RaySettings) -> list[str]:
     stage = Stage(settings)
     await stage.start()
     try:

@@ -19,7 +19,7 @@ from typing import Any
 from shoal.controllers.ray import names, services, view
 from shoal.controllers.ray.cluster import counts, redis_cleanup, upgrade
 from shoal.controllers.ray.pods import autoscaler, builder, fault_tolerance
-from shoal.controllers.ray.settings import Settings, from_environment
+from shoal.controllers.ray.settings import RaySettings, from_environment
 from tests.conformance.kuberay_projection import (
     compare,
     defaulted,
@@ -80,7 +80,7 @@ def run_case(case: Json) -> Outcome:
     return outcome
 
 
-def settings_of(given: Json) -> Settings:
+def settings_of(given: Json) -> RaySettings:
     return from_environment(given.get("operatorEnv") or {}, given.get("featureGates"))
 
 
@@ -114,7 +114,7 @@ def check_sample_cluster(given: Json, expect: Json) -> list[str]:
     return found
 
 
-def _compare_pods(cluster: Json, settings: Settings, expect: Json) -> list[str]:
+def _compare_pods(cluster: Json, settings: RaySettings, expect: Json) -> list[str]:
     problems = compare(expect["head"], pod_view(builder.head_pod(cluster, settings), is_head=True), "head")
     workers = [pod_view(builder.worker_pod(cluster, group, settings), is_head=False) for group in view.groups(cluster)]
     if len(workers) != len(expect["workers"]):

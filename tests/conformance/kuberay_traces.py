@@ -17,7 +17,7 @@ from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.ray import Operator, Settings, names, view
+from shoal.controllers.ray import Operator, RaySettings, names, view
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.history import History, RecordingTransport
@@ -55,7 +55,7 @@ def _ray_crds() -> list[bytes]:
 class Stage:
     """The operator on its in-memory server, and the steps a script may take."""
 
-    def __init__(self, settings: Settings, *, status_delay: float = 0.0) -> None:
+    def __init__(self, settings: RaySettings, *, status_delay: float = 0.0) -> None:
         self.clock = StillClock()
         self.server = Embedded(self.clock)
         self.transport = QuotaTransport(self.server.transport())

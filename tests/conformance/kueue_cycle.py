@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
-from shoal.engine.kueue import Decisions, Kueue, read
+from shoal.engine.kueue import Kueue, QueueDecisions, read
 from shoal.engine.model import Gang
 from tests.conformance.kueue_given import Case, compared, rules_of, settings_of, told
 
@@ -46,7 +46,7 @@ def cycle_differences(given: Case, expect: Case) -> list[str]:
     return found
 
 
-def _undone(kueue: Kueue, decisions: Decisions, gangs: dict[str, Gang]) -> Decisions:
+def _undone(kueue: Kueue, decisions: QueueDecisions, gangs: dict[str, Gang]) -> QueueDecisions:
     """The server refused the writes: the facts stay as they were, and telling them again undoes the reservations."""
     for entry in decisions.reserved:
         kueue.update(gangs[entry.gang])
@@ -90,7 +90,7 @@ def _sorted(expected: dict[str, list[str]]) -> dict[str, list[str]]:
     return {name: sorted(members) for name, members in expected.items() if members}
 
 
-def _events(decisions: Decisions, names: dict[str, str], given: Case) -> Counter[tuple[str, str, str]]:
+def _events(decisions: QueueDecisions, names: dict[str, str], given: Case) -> Counter[tuple[str, str, str]]:
     """The events a controller writes for these decisions."""
     checked = {read.workload(entry).key for entry in given["workloads"] if _awaits_checks(entry)}
     events: Counter[tuple[str, str, str]] = Counter()

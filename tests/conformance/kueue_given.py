@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.engine.kueue import FlavorResource, Kueue, Settings, Terms, read
+from shoal.engine.kueue import FlavorResource, Kueue, KueueSettings, Terms, read
 from shoal.engine.model import Gang, Namespace, PodSetAssignment
 
 Case = dict[str, Any]
@@ -41,13 +41,13 @@ def unsupported_gates(given: Case) -> list[str]:
     ]
 
 
-def settings_of(given: Case, **more: Any) -> Settings:
+def settings_of(given: Case, **more: Any) -> KueueSettings:
     gates = given.get("featureGates") or {}
     chosen = {GATES_AS_SETTINGS[name]: value for name, value in gates.items() if name in GATES_AS_SETTINGS}
     if given.get("preemptionStrategies"):
         chosen["share_strategies"] = tuple(given["preemptionStrategies"])
     chosen["slices"] = gates.get("ElasticJobsViaWorkloadSlices", True)
-    return Settings(fair_sharing=bool(given.get("fairSharing")), **chosen, **more)
+    return KueueSettings(fair_sharing=bool(given.get("fairSharing")), **chosen, **more)
 
 
 def rules_of(given: Case) -> read.PodRules:
@@ -69,7 +69,7 @@ def rules_of(given: Case) -> read.PodRules:
     )
 
 
-def told(given: Case, settings: Settings) -> Kueue:
+def told(given: Case, settings: KueueSettings) -> Kueue:
     """The ledger with everything a case gives but workloads."""
     kueue = Kueue(settings)
     for entry in given.get("namespaces") or [{"name": "default", "labels": {}}]:

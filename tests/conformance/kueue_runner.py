@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.times import parse_time
-from shoal.engine.kueue import FlavorResource, Settings, read
+from shoal.engine.kueue import FlavorResource, KueueSettings, read
 from shoal.engine.kueue.flavors.assignment import Mode, Outcome
 from shoal.engine.kueue.views import assignment_of, quota_of, shares, victims_of
 from tests.conformance.kueue_cycle import cycle_differences
@@ -75,7 +75,7 @@ def differences(case: Case) -> list[str]:
 
 
 def quota_differences(given: Case, expect: Case) -> list[str]:
-    kueue = told(given, Settings())
+    kueue = told(given, KueueSettings())
     for queue, usage in given["usage"].items():
         kueue.update(holder(queue, usage))
     found: list[str] = []
@@ -87,7 +87,7 @@ def quota_differences(given: Case, expect: Case) -> list[str]:
 
 
 def share_differences(given: Case, expect: Case) -> list[str]:
-    kueue = told(given, Settings(fair_sharing=True))
+    kueue = told(given, KueueSettings(fair_sharing=True))
     kueue.update(holder(given["usageOn"], given["usage"]))
     extra = {place(key): value for key, value in (given.get("extraRequest") or {}).items()}
     ours = [

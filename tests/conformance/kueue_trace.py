@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
-from shoal.engine.kueue import Decisions, Kueue, Terms, read
+from shoal.engine.kueue import Kueue, QueueDecisions, Terms, read
 from shoal.engine.model import Gang
 from tests.conformance.kueue_given import Case, compared, settings_of, told
 
@@ -41,7 +41,7 @@ class Replay:
         self.gangs[gang.name] = gang
         self.kueue.update(gang)
 
-    def carry_out(self, decisions: Decisions, now: int) -> tuple[Admissions, dict[str, str]]:
+    def carry_out(self, decisions: QueueDecisions, now: int) -> tuple[Admissions, dict[str, str]]:
         """Reservations are stored; victims give back their quota and queue again."""
         names = {gang.key: gang.name for gang in self.gangs.values()}
         admitted, preempted = {}, {}

@@ -21,7 +21,7 @@ from tools.docs.pages import ROOT
 
 from shoal.cli.choices import cluster_settings, queue_settings, wrapper_settings
 from shoal.cli.main import shoal
-from shoal.controllers.ray.settings import Settings as RaySettings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.local.settings import FILE_FIELDS
 from shoal.local.settings import LocalSettings as MachineSettings
 

@@ -102,7 +102,7 @@ class WebhookReplica:
         client: Client,
         namespace: str,
         hosts: tuple[str, ...],
-        of_ray: ray.Settings | None = None,
+        of_ray: ray.RaySettings | None = None,
         *,
         as_creator: bool = False,
         supply: str = "fit",
@@ -113,11 +113,11 @@ class WebhookReplica:
         self._server = WebhookServer()
         self._presented = asyncio.Event()
         self._unproven = "the API server has not called it yet"
-        judge = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply)
+        judge = webhook.AppWrapperJudge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply)
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
         self._server.admit(readers.STAMP_PATH, readers.stamp)
-        self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(of_ray or ray.Settings()))
+        self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(of_ray or ray.RaySettings()))
         self._server.admit(queues.PREPARE_PATH, queues.prepare)
         self._server.admit(queues.VALIDATE_PATH, queues.validate)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.queues import QueueSettings
-    from shoal.controllers.ray import Settings as RaySettings
+    from shoal.controllers.ray import RaySettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -99,9 +99,9 @@ def ray_settings(environment: Mapping[str, str], chosen: Mapping[str, str], **ba
     settings = msgspec.structs.replace(ray.from_environment({**environment, GATES: gates}), **base)
     if not own:
         return settings
-    _settings(ray.Settings, {}, own, RAY)  # refuses in words
-    held = {name: getattr(settings, name) for name in ray.Settings.__struct_fields__}
-    return _settings(ray.Settings, held, own, RAY)
+    _settings(ray.RaySettings, {}, own, RAY)  # refuses in words
+    held = {name: getattr(settings, name) for name in ray.RaySettings.__struct_fields__}
+    return _settings(ray.RaySettings, held, own, RAY)
 
 
 def _settings(type: type[T], base: Mapping[str, Any], chosen: Mapping[str, str], prefix: str) -> T:

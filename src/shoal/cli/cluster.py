@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.queues import QueueSettings
-    from shoal.controllers.ray import Settings as RaySettings
+    from shoal.controllers.ray import RaySettings
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +297,7 @@ def judges(
 
     of_ray = ray.validator(of_rays or ray_settings(LocalSettings()))
     of_ray_in_queues = queues.first_refusal(queues.validate, of_ray)
-    of_gangs = webhook.Judge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
+    of_gangs = webhook.AppWrapperJudge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
     return {
         **dict.fromkeys(queues.PREPARED, queues.validate),  # every kind of job that a queue may hold
         ("ray.io", "rayclusters"): of_ray_in_queues,

@@ -29,7 +29,7 @@ from shoal.kube.writes import Writes
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.queues import QueueSettings
-    from shoal.controllers.ray import Settings as RaySettings
+    from shoal.controllers.ray import RaySettings
 
 log = logging.getLogger("shoal")
 

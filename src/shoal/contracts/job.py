@@ -12,7 +12,7 @@ from typing import Any
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.contracts.loading import load
-from shoal.controllers.queues.inject import PodSetInfo
+from shoal.controllers.queues.inject import InjectedInfo
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.jobs.base import lacking
 from shoal.errors import BadInput
@@ -99,7 +99,7 @@ def _walk(job: GangJob, example: Json) -> list[str]:
     held.setdefault("metadata", {}).setdefault("name", "example")
     sets = job.pod_sets(held)
     infos = [
-        PodSetInfo(name=str(one["name"]), count=int(one["count"]), node_selector=dict(_MARK), labels=dict(_MARK))
+        InjectedInfo(name=str(one["name"]), count=int(one["count"]), node_selector=dict(_MARK), labels=dict(_MARK))
         for one in sets
     ]
     running = job.started(held, infos)

@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 from shoal.engine.model import Gang, NodeFact, PodSet
 from shoal.engine.policies import SHIPPED, Policy, load
 from shoal.errors import BadInput
@@ -109,7 +109,7 @@ def _preemption(policy: Policy, gangs: list[Gang]) -> list[str]:
 
 def _planning(path: str, gangs: list[Gang]) -> list[str]:
     """An engine that plans by it starts what fits, and comes to rest."""
-    engine = Engine(Settings(policy=path, preemption=True))
+    engine = Engine(EngineSettings(policy=path, preemption=True))
     engine.update(NodeFact(name="node", allocatable={"cpu": 8000, "memory": 64 << 30}))
     for gang in gangs:
         engine.update(gang)

@@ -5,6 +5,6 @@ places gangs and pods on nodes. Nothing here does I/O, reads a clock or logs.
 """
 
 from shoal.engine.engine import Engine
-from shoal.engine.settings import Settings
+from shoal.engine.settings import EngineSettings
 
-__all__ = ["Engine", "Settings"]
+__all__ = ["Engine", "EngineSettings"]

@@ -17,16 +17,16 @@ from shoal.engine.explain.rehearsal import Rehearsal
 from shoal.engine.explain.thinning import thinned
 from shoal.engine.explain.why import explain, front, plain_reason
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
-from shoal.engine.kueue import Settings as QueueSettings
+from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.queues import QueueFact, Queues
 from shoal.engine.line.recovery import Deadline, Recovery, recovery
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.mcad.quota_view import NodeUse, quota_use
 from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease
-from shoal.engine.settings import Settings
+from shoal.engine.settings import EngineSettings
 
 NO_HELP = ("bad-fact", "held", "backing-off")
 EFFORT = 20_000
@@ -41,8 +41,8 @@ class Engine:
     """Facts win: whatever `update` says replaces what an earlier plan assumed. Feed it from a cache that has seen your
     own writes, or a gang may be planned twice (harmless, but noisy)."""
 
-    def __init__(self, settings: Settings | None = None, queues: QueueSettings | None = None) -> None:
-        self._state = State(settings or Settings())
+    def __init__(self, settings: EngineSettings | None = None, queues: QueueSettings | None = None) -> None:
+        self._state = LineState(settings or EngineSettings())
         self._queues = Queues(queues)
         self._room_cycles = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = "priority"
     """A shipped policy's name, or one's own as `package.module:object`."""
     preemption: bool = False

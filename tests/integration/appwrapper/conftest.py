@@ -82,7 +82,7 @@ async def remote(plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
     watched = Client(RecordingTransport(own, history, replica="controller"))
     settings = appwrapper.AppWrapperSettings(trust_unstamped=True)
     cluster.start(appwrapper.run(watched, settings))
-    cluster.start(ray.run(Client(own), ray.Settings()))
+    cluster.start(ray.run(Client(own), ray.RaySettings()))
     cluster.rules = rules_of(settings, ray=True)
     try:
         yield cluster

@@ -183,7 +183,7 @@ async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> No
     await_kinds(agent.kubectl)
     transport = load(agent.kubeconfig)
     client = Client(transport)
-    operator = asyncio.create_task(ray.run(client, ray.Settings(dashboard_by_pod_address=True)))
+    operator = asyncio.create_task(ray.run(client, ray.RaySettings(dashboard_by_pod_address=True)))
     try:
         manifest = yaml.safe_load((SAMPLES / "rayjob-http.yaml").read_text())
         spec = manifest["spec"]["rayClusterSpec"]

@@ -11,8 +11,8 @@ import pytest
 from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
-from shoal.controllers.ray import Operator, Settings, names, view
-from shoal.controllers.ray.job.dashboard import Target
+from shoal.controllers.ray import Operator, RaySettings, names, view
+from shoal.controllers.ray.job.dashboard import DashboardTarget
 from shoal.kube.client import Client
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.kubeconfig import load
@@ -32,7 +32,7 @@ class WaitableDashboard(ScriptedDashboard):
         super().__init__()
         self.received = asyncio.Event()
 
-    async def submit(self, target: Target) -> None:
+    async def submit(self, target: DashboardTarget) -> None:
         await super().submit(target)
         self.received.set()
 
@@ -43,7 +43,9 @@ class Site:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.dashboard = WaitableDashboard()
-        self.operator = Operator(client, Settings(status_delay=0.1, cluster_lost_grace=0.1), dashboard=self.dashboard)
+        self.operator = Operator(
+            client, RaySettings(status_delay=0.1, cluster_lost_grace=0.1), dashboard=self.dashboard
+        )
 
     async def until(self, kind: Kind, name: str, holds: Callable[[Json], bool], seconds: float = PATIENCE) -> Json:
         """Watch one object until it is as wanted; fails with its last state."""

@@ -143,7 +143,7 @@ async def test_server_and_webhook_refuse_it_in_the_same_words(
         await guarded.client.create(kind, body, "default")
     assert told in refused.value.message
     assert f"{kind.kind} {body['metadata']['name']!r} is invalid" in refused.value.message
-    judge = webhook.Judge(Rights(guarded.client), Discovery(guarded.client))
+    judge = webhook.AppWrapperJudge(Rights(guarded.client), Discovery(guarded.client))
     verdict = await judge.validate(asked(kind, body))
     assert (verdict.code, verdict.reason, verdict.message) == (422, "Invalid", refused.value.message)
     assert await guarded.names(kind) == []

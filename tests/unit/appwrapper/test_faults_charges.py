@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
-from shoal.engine.mcad.forest import Forest
+from shoal.engine.mcad.forest import QuotaForest
 from shoal.engine.nodes.ledger import Ledger
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -52,15 +52,15 @@ async def test_f034_a_gang_that_grew_counts_by_the_larger_of_promise_and_pods(cl
 
 
 def lets_go_of_the_relabelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Forest.restore
+    original = QuotaForest.restore
 
-    def careless(self: Forest, consumer: Any, seats: Any) -> None:
+    def careless(self: QuotaForest, consumer: Any, seats: Any) -> None:
         if any(self._trees[name].leaf(group) is None for name, group in consumer.groups.items()):
             self.release(consumer.uid)
         else:
             original(self, consumer, seats)
 
-    monkeypatch.setattr(Forest, "restore", careless)
+    monkeypatch.setattr(QuotaForest, "restore", careless)
     impatient(monkeypatch)
 
 

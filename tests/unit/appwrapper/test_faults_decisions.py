@@ -14,7 +14,7 @@ from shoal.controllers.appwrapper.admission import read
 from shoal.controllers.planning import PlanningLoop, PlanningSettings
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decisions import Decisions
-from shoal.engine import Engine, Settings, policies
+from shoal.engine import Engine, EngineSettings, policies
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.yielding import Yielding
 from shoal.engine.model import Gang, Plan
@@ -116,7 +116,7 @@ def plans_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f018_one_plan_never_takes_more_than_its_budget(quiet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """F18: forty gangs, no two alike, make deciding dear. Holds: no plan judges more than its budget, the rest follows
     in the next ones, and all are dispatched."""
-    loop = PlanningLoop(quiet.client, PlanningSettings(decisions=Settings(steps=7)))
+    loop = PlanningLoop(quiet.client, PlanningSettings(decisions=EngineSettings(steps=7)))
     AppWrapperController(loop)
     sizes: list[int] = []
     original = loop.plan
@@ -263,7 +263,7 @@ class Deciding:
 
 def test_a_seat_that_moves_before_the_admission_is_stored_is_not_forgotten() -> None:
     """A tree appears while an admission is on its way, and the gang is told once more as it is stored: waiting."""
-    planner = Deciding(Engine(Settings(quota=True)))
+    planner = Deciding(Engine(EngineSettings(quota=True)))
     planner.engine.update(node("n", cpu=8))
     planner.tell(gang("g", pods(2), labels={"team": "default"}))
     assert [one.seats for one in planner.plan(1).admits] == [{}]
@@ -284,7 +284,7 @@ def test_a_seat_that_moves_before_the_admission_is_stored_is_not_forgotten() -> 
 
 def test_an_eviction_that_overtakes_an_admission_waits_for_its_write() -> None:
     """The admission may be under way: so long its room is taken, however often the gang is told as it is stored."""
-    planner = Deciding(Engine(Settings(preemption=True)))
+    planner = Deciding(Engine(EngineSettings(preemption=True)))
     planner.engine.update(node("n", cpu=4))
     low, high = gang("low", pods(3)), gang("high", pods(3), priority=5)
     planner.tell(low)
@@ -300,7 +300,7 @@ def test_an_eviction_that_overtakes_an_admission_waits_for_its_write() -> None:
 
 
 def test_an_admission_that_was_stored_unseen_is_evicted_and_not_called_off() -> None:
-    planner = Deciding(Engine(Settings(preemption=True)))
+    planner = Deciding(Engine(EngineSettings(preemption=True)))
     planner.engine.update(node("n", cpu=4))
     low, high = gang("low", pods(3)), gang("high", pods(3), priority=5)
     planner.tell(low)

@@ -12,7 +12,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.dispatch import Objects
-from shoal.controllers.appwrapper.reconciler import Reconciler
+from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.wrapped import wrapped_objects
 from shoal.kube.client import Client
@@ -55,10 +55,10 @@ def bad_pod(name: str) -> dict[str, Any]:
 
 
 def cleans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Reconciler, wrapper: AppWrapper) -> None:
+    async def nothing(self: AppWrapperReconciler, wrapper: AppWrapper) -> None:
         return None
 
-    monkeypatch.setattr(Reconciler, "_clean", nothing)
+    monkeypatch.setattr(AppWrapperReconciler, "_clean", nothing)
     impatient(monkeypatch)
 
 
@@ -130,10 +130,10 @@ async def test_f006_errors_in_the_middle_of_creating_are_ridden_out(quiet: Clust
 
 
 def never_takes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def again(self: Reconciler, *arguments: object) -> float:
+    async def again(self: AppWrapperReconciler, *arguments: object) -> float:
         return 0.5
 
-    monkeypatch.setattr(Reconciler, "_refused", again)
+    monkeypatch.setattr(AppWrapperReconciler, "_refused", again)
     impatient(monkeypatch)
 
 
@@ -159,11 +159,13 @@ async def test_f006_a_refusal_that_does_not_pass_takes_the_gang_back_whole(quiet
 
 
 def creates_what_is_written_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def regardless(self: Reconciler, kind: Any, wrapper: AppWrapper, reason: str, message: str) -> float | None:
+    async def regardless(
+        self: AppWrapperReconciler, kind: Any, wrapper: AppWrapper, reason: str, message: str
+    ) -> float | None:
         await self.context.objects.create(wrapper, wrapped_objects(wrapper))
         return None
 
-    monkeypatch.setattr(Reconciler, "_call_off", regardless)
+    monkeypatch.setattr(AppWrapperReconciler, "_call_off", regardless)
     impatient(monkeypatch)
 
 
@@ -229,9 +231,9 @@ async def test_f009_deleted_between_two_creates_nothing_survives(quiet: Cluster)
 
 
 def believes_a_lost_answer_means_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Reconciler._admit
+    original = AppWrapperReconciler._admit
 
-    async def hasty(self: Reconciler, kind: Any, wrapper: AppWrapper, admit: Any) -> float | None:
+    async def hasty(self: AppWrapperReconciler, kind: Any, wrapper: AppWrapper, admit: Any) -> float | None:
         try:
             return await original(self, kind, wrapper, admit)
         except Unknown:
@@ -239,7 +241,7 @@ def believes_a_lost_answer_means_not_done(monkeypatch: pytest.MonkeyPatch) -> No
             self.context.intake.update(wrapper)
             return 60.0
 
-    monkeypatch.setattr(Reconciler, "_admit", hasty)
+    monkeypatch.setattr(AppWrapperReconciler, "_admit", hasty)
 
 
 @proven(without=believes_a_lost_answer_means_not_done)

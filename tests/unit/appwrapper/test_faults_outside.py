@@ -41,7 +41,7 @@ async def test_f132_whoever_calls_the_webhook_gets_an_answer_and_nothing_else(qu
         return None
 
     client = Client(Meddler(quiet.server.transport(), before))
-    judge = webhook.Judge(Rights(client), Discovery(client))
+    judge = webhook.AppWrapperJudge(Rights(client), Discovery(client))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls", "namespace": "kube-system"}}
     strange: list[Json] = [
         app_wrapper("many", *[config_map(f"c{number}") for number in range(500)], secret),

@@ -252,7 +252,7 @@ def test_f028_a_status_does_not_grow_with_every_round() -> None:
     moments = iter(range(10**15, 10**16, 1000))
     status = statuses.first_seen(AppWrapperStatus(), 0, lambda: next(moments))
     for number in range(500):
-        status = statuses.admitted(status, admissions.Admission(generation=1), lambda: next(moments))
+        status = statuses.admitted(status, admissions.StoredAdmission(generation=1), lambda: next(moments))
         status = statuses.preempt_candidate(
             status, lambda: next(moments), reason=f"Cause{number}", message=f"round {number}", sender="x"
         )
@@ -266,7 +266,7 @@ def test_f028_a_status_does_not_grow_with_every_round() -> None:
 def remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     original = admissions.ended
 
-    def bare(admission: admissions.Admission) -> admissions.Admission:
+    def bare(admission: admissions.StoredAdmission) -> admissions.StoredAdmission:
         return msgspec.structs.replace(original(admission), setbacks=0, resume_at=0)
 
     monkeypatch.setattr(statuses, "ended", bare)

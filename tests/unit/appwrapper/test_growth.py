@@ -8,7 +8,7 @@ from shoal.api import kinds
 from shoal.api.gang import GROWTH
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings, follow, monitor
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned
@@ -58,7 +58,7 @@ async def told(cluster: Cluster, reason: str) -> list[str]:
 
 
 def whoever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "room_to_grow", lambda self, pod: ())
+    monkeypatch.setattr(LineState, "room_to_grow", lambda self, pod: ())
     monkeypatch.setattr("tests.cluster.PATIENCE", 5.0)
 
 
@@ -83,7 +83,7 @@ async def test_f085_growth_beyond_the_quota_of_an_appwrapper_waits_and_comes_whe
 
 
 def growth_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "charge_growth", lambda self: None)
+    monkeypatch.setattr(LineState, "charge_growth", lambda self: None)
     monkeypatch.setattr("tests.cluster.PATIENCE", 5.0)
 
 

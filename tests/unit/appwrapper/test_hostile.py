@@ -9,7 +9,7 @@ from shoal.api.meta import Json
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.dispatch import Objects
-from shoal.controllers.appwrapper.reconciler import Reconciler
+from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned
@@ -53,7 +53,7 @@ WIDGETS: Json = {
 
 
 def believes_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reconciler, "_go_on", Reconciler._dispatch)
+    monkeypatch.setattr(AppWrapperReconciler, "_go_on", AppWrapperReconciler._dispatch)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 

@@ -14,8 +14,8 @@ from shoal.api.meta import Json
 from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, messages
 from shoal.controllers.appwrapper import dispatch as dispatching
-from shoal.controllers.appwrapper.facts import Facts
-from shoal.controllers.appwrapper.reconciler import Reconciler
+from shoal.controllers.appwrapper.facts import AppWrapperFacts
+from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
 from shoal.controllers.planning import words
 from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
@@ -242,15 +242,15 @@ def _after(event: asyncio.Event, transport: Any, request: Request, idle_timeout:
 
 
 def trips_over_bad_amounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Facts._read
+    original = AppWrapperFacts._read
 
-    def careless(self: Facts, wrapper: Any) -> Any:
+    def careless(self: AppWrapperFacts, wrapper: Any) -> Any:
         found = original(self, wrapper)
         if found.problem:
             raise RuntimeError(found.problem)
         return found
 
-    monkeypatch.setattr(Facts, "_read", careless)
+    monkeypatch.setattr(AppWrapperFacts, "_read", careless)
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
@@ -327,16 +327,16 @@ def never_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=never_checks)
 async def test_f014_admitted_and_never_started_is_found(quiet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """F14: an admitted gang was not started and nothing wakes it. Holds: a periodic look finds and starts it."""
-    original = Reconciler._dispatch
+    original = AppWrapperReconciler._dispatch
     forgot: list[str] = []
 
-    async def forgets_once(self: Reconciler, kind: Any, wrapper: Any) -> float | None:
+    async def forgets_once(self: AppWrapperReconciler, kind: Any, wrapper: Any) -> float | None:
         if len(forgot) < 2:
             forgot.append(wrapper.metadata.name)
             return None
         return await original(self, kind, wrapper)
 
-    monkeypatch.setattr(Reconciler, "_dispatch", forgets_once)
+    monkeypatch.setattr(AppWrapperReconciler, "_dispatch", forgets_once)
     start(quiet, AppWrapperSettings(trust_unstamped=True, backoff_seconds=0.5))
     await quiet.create(kinds.APP_WRAPPER, asks("gang", "1"))
     await quiet.until(kinds.APP_WRAPPER, "gang", dispatched)

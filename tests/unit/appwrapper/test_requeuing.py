@@ -16,7 +16,7 @@ from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.appwrapper import AppWrapperSettings, admission, explain, monitor
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.admission import Admission
+from shoal.controllers.appwrapper.admission import StoredAdmission
 from shoal.controllers.planning.pods import GangPod
 from shoal.engine.model import PodFact
 from shoal.kube.clock import SystemClock
@@ -170,7 +170,7 @@ async def test_each_requeue_waits_longer_until_the_budget_is_used_up_and_nothing
     ids=["given up", "failed", "too long"],
 )
 def test_who_has_ended_counts_no_live_pods_and_is_planned_nowhere(ended: Any) -> None:
-    given = Admission(generation=1, sets={"0.pod": admission.Given(2, {"cpu": 2000}, {"node-1": 2})})
+    given = StoredAdmission(generation=1, sets={"0.pod": admission.Given(2, {"cpu": 2000}, {"node-1": 2})})
     ran = statuses.dispatched(statuses.admitted(AppWrapperStatus(), given, lambda: T0), lambda: T0)
     running = typed(app_wrapper("gang", pod("a")), AppWrapper)
     running = msgspec.structs.replace(running, status=msgspec.structs.replace(ran, running=1, pending=1, succeeded=3))
@@ -204,7 +204,7 @@ async def test_a_gang_that_cannot_come_up_does_not_keep_the_room_from_those_behi
     ],
 )
 def test_only_who_could_not_use_its_room_stands_aside(reason: str, waits_until: int) -> None:
-    started = statuses.admitted(AppWrapperStatus(), Admission(generation=1), lambda: T0)
+    started = statuses.admitted(AppWrapperStatus(), StoredAdmission(generation=1), lambda: T0)
     stopped = statuses.preempt_candidate(started, lambda: T0, reason=reason, message="", sender="")
     back = statuses.back_in_queue(stopped, lambda: T0, aside=SECOND)
     assert admission.read(back.admission).resume_at == waits_until
@@ -213,7 +213,9 @@ def test_only_who_could_not_use_its_room_stands_aside(reason: str, waits_until: 
 def reads_slowness_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     original = monitor.judge_minimum
 
-    def hasty(wrapper: AppWrapper, counts: monitor.PodCounts, enough_until: int, now: int) -> monitor.Verdict:
+    def hasty(
+        wrapper: AppWrapper, counts: monitor.WrappedPodCounts, enough_until: int, now: int
+    ) -> monitor.PodsVerdict:
         return original(wrapper, msgspec.structs.replace(counts, bound_at=0), 0, now)
 
     monkeypatch.setattr(monitor, "judge_minimum", hasty)
@@ -237,7 +239,7 @@ def test_f008_slow_images_and_replaced_pods_are_not_failures() -> None:
 
 
 def never_notices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "judge_binding", lambda *arguments: monitor.Verdict())
+    monkeypatch.setattr(monitor, "judge_binding", lambda *arguments: monitor.PodsVerdict())
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 

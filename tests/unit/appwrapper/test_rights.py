@@ -335,7 +335,7 @@ def test_f010_no_finalizer_removal_is_ever_blocked() -> None:
 
 async def test_the_judge_asks_for_the_requesters_rights(quiet: Cluster) -> None:
     await grant(quiet, "ann", "default", ("", "configmaps"))
-    judge = webhook.Judge(Rights(quiet.client), Discovery(quiet.client))
+    judge = webhook.AppWrapperJudge(Rights(quiet.client), Discovery(quiet.client))
     assert (await judge.validate(request(app_wrapper("gang", config_map("a"))))).allowed
     verdict = await judge.validate(request(app_wrapper("gang", config_map("a"), pod("x"))))
     assert not verdict.allowed

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.multicluster import controller
-from shoal.controllers.ray import Operator, Settings
+from shoal.controllers.ray import Operator, RaySettings
 from tests.faults import proven
 from tests.unit.clusters.build import MANAGED, condition, is_on, is_placed, our_check, sent_job, town
 from tests.unit.queues.build import QUEUE, complete, job, make, name_of, pods_of, ray_job, said, true
@@ -68,7 +68,7 @@ async def test_f155_a_ray_job_that_the_hubs_operator_marked_first_goes_everywher
     """F155: the hub's Ray operator puts its finalizer on a RayJob before that is given to another cluster, and ignores
     it from then on. Holds: deleted at the hub, it goes there and in the cluster where it runs."""
     async with town("a") as t:
-        t.hub.start(Operator(t.hub.client, Settings()).run_until_cancelled())
+        t.hub.start(Operator(t.hub.client, RaySettings()).run_until_cancelled())
         (made,) = await make(t.hub, ray_job("train", 2))
         name = name_of(made, "RayJob", "ray.io")
         finalizer = "ray.io/rayjob-finalizer"

@@ -23,7 +23,7 @@ from shoal.controllers.demand.app_wrapper import pod_sets
 from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.queues.facts import with_sidecars
 from shoal.controllers.queues.jobs import BY_NAME
-from shoal.controllers.ray import Settings
+from shoal.controllers.ray import RaySettings
 from shoal.engine.facts import pod_requests
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import cluster_spec, container, group, ray, ray_cluster, ray_job
@@ -88,16 +88,16 @@ CASES: dict[str, Json] = {
     "a Ray of text": ray(configuration=CLASSIC),
 }
 OPERATORS = {
-    "plain": Settings(),
-    "with sidecars": Settings(
+    "plain": RaySettings(),
+    "with sidecars": RaySettings(
         head_sidecars=(container("log-shipper", "250m", "64Mi"),),
         worker_sidecars=(container("exporter", "100m", "32Mi"),),
     ),
-    "without waiting": Settings(inject_wait_for_head=False),
+    "without waiting": RaySettings(inject_wait_for_head=False),
 }
 
 
-async def made(manifest: Json, operator: Settings) -> tuple[Json, Pods]:
+async def made(manifest: Json, operator: RaySettings) -> tuple[Json, Pods]:
     """The manifest as it was stored, and the pods that were made for it."""
     kind = {one.kind: one for one in (kinds.RAY_CLUSTER, kinds.RAY_JOB, kinds.RAY)}[manifest["kind"]]
     stage = Stage(operator)
@@ -118,13 +118,13 @@ def _asked(spec: Json) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(pod_requests(spec).items()))
 
 
-def by_wrapper(manifest: Json, operator: Settings) -> Pods:
+def by_wrapper(manifest: Json, operator: RaySettings) -> Pods:
     wrapper = typed({"spec": {"resources": {"GenericItems": [{"generictemplate": manifest}]}}}, AppWrapper)
     found = pod_sets(wrapper, defaults=Defaults(sidecars=operator.sidecars))
     return _counted((one.count, tuple(sorted(one.requests.items()))) for one in found)
 
 
-def by_queue(stored: Json, operator: Settings) -> Pods:
+def by_queue(stored: Json, operator: RaySettings) -> Pods:
     group_name = stored["apiVersion"].rpartition("/")[0]
     sets = BY_NAME[(group_name, stored["kind"])].pod_sets(stored)
     owner = {**{name: stored[name] for name in ("apiVersion", "kind")}, "name": "x", "uid": "u", "controller": True}
@@ -189,11 +189,11 @@ def _started(manifest: Json) -> Json:
 
 @pytest.mark.parametrize("manifest", ray_manifests().values(), ids=ray_manifests())
 async def test_samples_are_demanded_as_they_are_made(manifest):
-    stored, pods = await made(manifest, Settings())
+    stored, pods = await made(manifest, RaySettings())
     assert pods.total() > 0
-    assert by_wrapper(manifest, Settings()) == pods
+    assert by_wrapper(manifest, RaySettings()) == pods
     if stored["kind"] != "Ray":
-        assert by_queue(stored, Settings()) == pods
+        assert by_queue(stored, RaySettings()) == pods
 
 
 counts = st.integers(0, 3)
@@ -237,7 +237,7 @@ async def test_a_head_asks_for_enough_to_empty_redis_after_it(cpu, memory):
     """The Job that empties a cluster's part of Redis runs where its head was."""
     head = {"template": {"spec": {"containers": [container("ray-head", cpu, memory)]}}}
     cluster = ray_cluster("demo", group(replicas=0), head=head, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
-    stage = Stage(Settings())
+    stage = Stage(RaySettings())
     await stage.start()
     stored = await stage.client.create(kinds.RAY_CLUSTER, cluster, "default")
     await stage.settle()
@@ -248,12 +248,16 @@ async def test_a_head_asks_for_enough_to_empty_redis_after_it(cpu, memory):
     await stage.stop()
     assert len(before) == len(after) == 1
     larger = {name: max(amount, after[0][name]) for name, amount in before[0].items()}
-    assert by_wrapper(cluster, Settings()) == by_queue(stored, Settings()) == Counter([tuple(sorted(larger.items()))])
+    assert (
+        by_wrapper(cluster, RaySettings())
+        == by_queue(stored, RaySettings())
+        == Counter([tuple(sorted(larger.items()))])
+    )
 
 
 async def test_a_queue_asks_for_no_resource_that_the_template_leaves_out():
     """A queue without quota for memory admits workers that ask for processors alone, as Kueue would."""
     template = {"spec": {"containers": [{"name": "ray-worker", "resources": {"requests": {"cpu": "50m"}}}]}}
     cluster = ray_cluster("demo", group(replicas=1, template=template))
-    assert (("cpu", 200),) in by_queue(cluster, Settings())
-    assert (("cpu", 200), ("memory", 256 * 2**20)) in by_wrapper(cluster, Settings())
+    assert (("cpu", 200),) in by_queue(cluster, RaySettings())
+    assert (("cpu", 200), ("memory", 256 * 2**20)) in by_wrapper(cluster, RaySettings())

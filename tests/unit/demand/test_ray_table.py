@@ -7,7 +7,7 @@ import pytest
 from shoal.controllers.demand import RaySidecars, as_made, templates
 from shoal.controllers.queues.facts import with_sidecars
 from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
-from shoal.controllers.ray import Settings
+from shoal.controllers.ray import RaySettings
 from shoal.controllers.ray.cluster import counts
 from shoal.controllers.ray.pods import builder, submission
 from tests.unit.ray.builders import cluster_spec, container, group, ray_cluster, ray_job
@@ -31,7 +31,7 @@ def test_the_head_is_counted_as_it_will_be_made(options, cpu, memory):
     cluster = ray_cluster(metadata={"uid": "u"}, **options)
     head = templates(cluster)[0]
     assert asked(head) == {"cpu": cpu, "memory": memory}
-    built = counts.pod_resources(builder.head_pod(cluster, Settings())["spec"])
+    built = counts.pod_resources(builder.head_pod(cluster, RaySettings())["spec"])
     assert asked(head) == {name: str(amount) for name, amount in built.items()}
 
 
@@ -51,12 +51,12 @@ def test_a_submitter_that_the_user_brings_is_counted_once(amounts, cpu):
     job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"].append(own)
     assert asked(templates(job)[0])["cpu"] == cpu
     job["status"] = {"rayClusterName": "c", "jobId": "x"}
-    made = submission.cluster_of(job, Settings())
+    made = submission.cluster_of(job, RaySettings())
     made["metadata"]["uid"] = "u"
-    assert str(counts.pod_resources(builder.head_pod(made, Settings())["spec"])["cpu"]) == cpu
+    assert str(counts.pod_resources(builder.head_pod(made, RaySettings())["spec"])["cpu"]) == cpu
 
 
-SIDECARS = Settings(
+SIDECARS = RaySettings(
     head_sidecars=(container("log-shipper", cpu="250m", memory="64Mi"),),
     worker_sidecars=(container("gpu-exporter", cpu="100m", memory="32Mi"),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api.quantity import amounts
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 from shoal.engine.model import Gang, NodeFact, Plan, PodFact, PodSet, QuotaNode, QuotaSubtree, Taint
 
 SECOND = 1_000_000
@@ -70,7 +70,7 @@ def quota(name: str, cpu: Any = None, memory: Any = None, gpu: int | None = None
 
 
 def engine(*facts: Any, **settings: Any) -> Engine:
-    made = Engine(Settings(**settings))
+    made = Engine(EngineSettings(**settings))
     for fact in facts:
         made.update(fact)
     return made

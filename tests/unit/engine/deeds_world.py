@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 from shoal.engine.kueue import (
     ClusterQueue,
     Cohort,
@@ -24,7 +24,7 @@ from shoal.engine.kueue import (
     ResourceGroup,
     Terms,
 )
-from shoal.engine.kueue import Settings as QueueSettings
+from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.model import Gang, HostPort, Namespace, NodeFact, Plan, PodFact, PodSet, QuotaNode, QuotaSubtree
 
 from .build import SECOND
@@ -42,7 +42,7 @@ class DeedsWorld:
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
         self.dialect = dice.choice(("mcad", "kueue", "kueue", "both"))
-        self.settings = Settings(
+        self.settings = EngineSettings(
             policy=dice.choice(POLICIES),
             preemption=dice.random() < 0.5,
             quota=self.dialect != "kueue" and dice.random() < 0.6,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.mcad.forest import Consumer, Forest, Seating
+from shoal.engine.mcad.forest import Consumer, QuotaForest, Seating
 from shoal.engine.model import Seat
 
 from .build import quota, requests, subtree
@@ -16,7 +16,7 @@ class Quota:
     """A forest spoken to by short names."""
 
     def __init__(self, *subtrees, preemptable=True, **more):
-        self.forest = Forest(**more)
+        self.forest = QuotaForest(**more)
         self.preemptable = preemptable
         for fact in subtrees:
             self.forest.set_subtree(fact)
@@ -183,7 +183,7 @@ def test_trees_change_while_in_use_and_nobody_is_evicted():
 
 
 def test_odd_trees_are_named_and_the_rest_is_used():
-    forest = Forest()
+    forest = QuotaForest()
     forest.set_subtree(subtree("t", "", quota("root", cpu=4), quota("second", cpu=4)))
     forest.set_subtree(subtree("t", "root", quota("leaf", cpu=4)))
     forest.set_subtree(subtree("t", "nowhere", quota("lost", cpu=4)))
@@ -195,7 +195,7 @@ def test_odd_trees_are_named_and_the_rest_is_used():
 
 
 def test_no_tree_is_no_constraint():
-    assert Forest().allocate(Consumer("x", {}, requests(1000))) == Seating({})
+    assert QuotaForest().allocate(Consumer("x", {}, requests(1000))) == Seating({})
 
 
 def picture(forest):

@@ -1,6 +1,6 @@
 """Gangs that have more pods than they were admitted with: what quota carries for them, and who may still come."""
 
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 
 from .build import admitted, engine, gang, node, pod, pods, quota, subtree
 
@@ -90,7 +90,7 @@ def test_a_pod_that_waits_behind_a_gate_of_somebody_else_is_not_let_come():
 
 def test_an_engine_built_anew_carries_the_same():
     told = running(*(pod(name, "n", "ray") for name in "ab"), pod("c", of="ray", gated=True))
-    again = Engine(Settings(quota=True))
+    again = Engine(EngineSettings(quota=True))
     for fact in told.facts():
         again.update(fact)
     again.plan(2)

@@ -4,7 +4,7 @@ import msgspec
 
 from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Flavor, FlavorQuota, Limits, LocalQueue, ResourceGroup
-from shoal.engine.kueue import Settings as QueueSettings
+from shoal.engine.kueue import KueueSettings as QueueSettings
 
 from .build import admitted, engine, gang, held, node, pod, pods, why
 

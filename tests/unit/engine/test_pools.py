@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 from shoal.engine.model import Gang, NodeFact, NodePool, Obtain, Plan, Taint, Toleration
 
 from .build import SECOND, admitted, engine, gang, held, node, pods, preempted, quota, requests, subtree, why
@@ -169,7 +169,7 @@ def test_quota_is_asked_first_and_kept_while_nodes_come():
 
 def test_who_needs_quota_of_borrowers_and_new_nodes_asks_for_the_nodes_first():
     """Nobody is stopped for a gang that could not start anyway; once the nodes are there, the borrower leaves."""
-    judge = Engine(Settings(quota=True, preemption=True))
+    judge = Engine(EngineSettings(quota=True, preemption=True))
     judge.update(subtree("team", "", quota("root", cpu=8, memory="64Gi")))
     judge.update(subtree("team", "root", quota("a", cpu=4, memory="32Gi"), quota("b", cpu=4, memory="32Gi")))
     judge.update(node("n", cpu=4))

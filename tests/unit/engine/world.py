@@ -10,7 +10,7 @@ from collections import Counter
 
 import msgspec
 
-from shoal.engine import Engine, Settings
+from shoal.engine import Engine, EngineSettings
 from shoal.engine.model import Gang, HostPort, NodeFact, Plan, PodFact, PodSet, Toleration, key_of
 from shoal.engine.nodes.selectors import untolerated
 
@@ -27,7 +27,7 @@ def apart_from(labels):
 class World:
     def __init__(self, seed: int, **settings):
         self.dice = random.Random(seed)
-        self.settings = Settings(**settings)
+        self.settings = EngineSettings(**settings)
         self.engine = Engine(self.settings)
         self.now = 1_000 * SECOND
         self.nodes: dict[str, NodeFact] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.api.kind import Kind
-from shoal.controllers.queues.inject import PodSetInfo, merged, restored
+from shoal.controllers.queues.inject import InjectedInfo, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class TrainingRuns(Suspendable):
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         return int((job.get("status") or {}).get("running") or 0) >= counts.get("worker", 1)
 
-    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+    def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         made = copy.deepcopy(job)
         made["spec"] |= {"suspend": False, "template": merged(made["spec"]["template"], infos[0])}
         return made

@@ -284,7 +284,7 @@ def never_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
         provisioning.requests,
         "answer",
         lambda request, *rest, **named: (
-            requests.Answer(state="Ready", message="")
+            requests.RequestAnswer(state="Ready", message="")
             if requests.holds(request, "CapacityRevoked")
             else given(request, *rest, **named)
         ),

@@ -62,7 +62,7 @@ async def let_go(cluster: Cluster, name: str, count: int) -> None:
 
 
 def forgets_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler.Reconciler, "_has_stopped", lambda self, workload, found: True)
+    monkeypatch.setattr(reconciler.QueueReconciler, "_has_stopped", lambda self, workload, found: True)
 
 
 @proven(without=forgets_pods)
@@ -268,16 +268,16 @@ async def test_f014_an_admitted_gang_that_stays_suspended_is_found(
     """F14: admitted, and the job stays suspended. Holds: a look now and then finds it, whatever was heard."""
     decide(quiet, QueueSettings(check_seconds=0.4))
     await make(quiet, flavor(), cluster_queue(), local_queue())
-    started = reconciler.Reconciler._start
+    started = reconciler.QueueReconciler._start
     clock = asyncio.get_running_loop()
     begun: list[float] = []
 
-    async def loses(self: reconciler.Reconciler, draft: object, kind: object, found: Json) -> None:
+    async def loses(self: reconciler.QueueReconciler, draft: object, kind: object, found: Json) -> None:
         begun.append(clock.time())
         if clock.time() > begun[0] + 1.0:  # until then as if nobody had come back to it
             await started(self, draft, kind, found)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reconciler.Reconciler, "_start", loses)
+    monkeypatch.setattr(reconciler.QueueReconciler, "_start", loses)
     (made,) = await make(quiet, job("train"))
     await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
     await quiet.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)

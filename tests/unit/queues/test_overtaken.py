@@ -13,7 +13,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.queues import QueueController, QueueSettings
-from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.planner import QueuePlanner
 from shoal.engine.model import Plan
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
@@ -64,7 +64,7 @@ def drops_what_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 def decides_without_taking_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cycles are merged as they come, and what one reserved for another to evict is lost on the way."""
     drops_what_is_not_stored(monkeypatch)
-    monkeypatch.setattr(Planner, "_take_back", lambda self, evict, reserved: False)
+    monkeypatch.setattr(QueuePlanner, "_take_back", lambda self, evict, reserved: False)
 
 
 async def never_evicted(cluster: Cluster, made: Json) -> None:

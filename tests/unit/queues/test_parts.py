@@ -9,7 +9,7 @@ import pytest
 
 from shoal.api.meta import Json
 from shoal.controllers.queues import admission, names, requests
-from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
+from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs import BY_NAME
 from shoal.controllers.queues.names import attempt_of, request_name, template_name, workload_name
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
@@ -78,7 +78,7 @@ def test_what_a_start_adds_a_stop_takes_away() -> None:
     before = copy.deepcopy(made)
     recorded = RAY_JOBS.pod_sets(made)
     infos = [
-        PodSetInfo(name=one["name"], count=one["count"], labels={"a": "b"}, node_selector={"zone": "x"},
+        InjectedInfo(name=one["name"], count=one["count"], labels={"a": "b"}, node_selector={"zone": "x"},
                    tolerations=({"key": "gpu", "operator": "Exists"},))
         for one in recorded
     ]  # fmt: skip
@@ -102,10 +102,10 @@ def _without_empty(value: Any) -> Any:
 
 def test_a_contradiction_is_never_started() -> None:
     pod = {"spec": {"nodeSelector": {"zone": "a"}}}
-    info = PodSetInfo(name="main", count=1, node_selector={"zone": "b"})
+    info = InjectedInfo(name="main", count=1, node_selector={"zone": "b"})
     with pytest.raises(StartError, match="nodeSelector zone is 'a' in the template and would become 'b'"):
         merged(pod, info)
-    assert restored(merged(pod, PodSetInfo(name="main", count=1, labels={"x": "y"})), pod) == pod
+    assert restored(merged(pod, InjectedInfo(name="main", count=1, labels={"x": "y"})), pod) == pod
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def workload(*sets: tuple[str, int, Json]) -> Json:
     return {"metadata": {"name": "w", "namespace": "default", "uid": "u"}, "spec": {"podSets": pod_sets}}
 
 
-def infos(made: Json) -> list[PodSetInfo]:
-    return [PodSetInfo(name=one["name"], count=one["count"]) for one in made["spec"]["podSets"]]
+def infos(made: Json) -> list[InjectedInfo]:
+    return [InjectedInfo(name=one["name"], count=one["count"]) for one in made["spec"]["podSets"]]
 
 
 GPU = template(cpu="1", nvidia_com_gpu="1")

@@ -15,7 +15,7 @@ from shoal.cli import gangs, why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.controllers.queues import QueueController, QueueSettings
-from shoal.controllers.queues.facts import Facts
+from shoal.controllers.queues.facts import QueueFacts
 from shoal.engine.model import Gang
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster
@@ -70,12 +70,12 @@ async def test_a_queued_job_waits_for_room_that_an_appwrapper_holds(roomy: Clust
 
 
 def counts_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    gang = Facts.gang
+    gang = QueueFacts.gang
 
-    def weightless(self: Facts, workload: Json) -> Gang:
+    def weightless(self: QueueFacts, workload: Json) -> Gang:
         return msgspec.structs.replace(gang(self, workload), supply="off")
 
-    monkeypatch.setattr(Facts, "gang", weightless)
+    monkeypatch.setattr(QueueFacts, "gang", weightless)
 
 
 @proven(without=counts_no_room)

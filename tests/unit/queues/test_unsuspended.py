@@ -7,7 +7,7 @@ import pytest
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.ray import Settings
+from shoal.controllers.ray import RaySettings
 from shoal.controllers.ray.cluster.cluster_pods import ClusterPods
 from shoal.controllers.ray.cluster.status import starts_suspending
 from shoal.controllers.ray.operator import Operator
@@ -51,7 +51,7 @@ KINDS: dict[str, Kind] = {
 async def small(quiet: Cluster) -> Cluster:
     """A queue of two cores with our Ray operator beside it: nothing here can be admitted."""
     decide(quiet)
-    operator = Operator(quiet.client, Settings())
+    operator = Operator(quiet.client, RaySettings())
     quiet.start(operator.run_until_cancelled())
     await make(quiet, flavor(), cluster_queue(quota={"cpu": "2", "memory": "64Gi"}), local_queue())
     return quiet

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from shoal.controllers.ray import Settings
+from shoal.controllers.ray import RaySettings
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.judgement import violations
 
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    stage = Stage(Settings())
+    stage = Stage(RaySettings())
     await stage.start()
     yield stage
     await stage.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import gang, kinds
-from shoal.controllers.ray import Settings, names, view
+from shoal.controllers.ray import RaySettings, names, view
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import container, group, ray_cluster
 
@@ -44,7 +44,7 @@ def conditions(obj):
 
 async def test_the_straight_path_costs_the_fewest_writes():
     """Three pods, one Service, two status writes; events aside nothing else."""
-    stage = Stage(Settings(), status_delay=2.0)
+    stage = Stage(RaySettings(), status_delay=2.0)
     await stage.start()
     await created(stage)
     await all_ready(stage)
@@ -60,7 +60,7 @@ async def test_the_straight_path_costs_the_fewest_writes():
 
 
 async def test_a_cluster_alone_is_told_of_at_once():
-    stage = Stage(Settings(), status_delay=2.0)
+    stage = Stage(RaySettings(), status_delay=2.0)
     await stage.start()
     await created(stage)
     found = await cluster(stage)
@@ -70,7 +70,7 @@ async def test_a_cluster_alone_is_told_of_at_once():
 
 
 async def test_while_others_wait_for_their_pods_progress_is_told_later():
-    stage = Stage(Settings(), status_delay=2.0)
+    stage = Stage(RaySettings(), status_delay=2.0)
     await stage.start()
     for number in range(20):
         await stage.client.create(kinds.RAY_CLUSTER, ray_cluster(f"demo-{number}"), "default")
@@ -92,7 +92,7 @@ async def test_while_others_wait_for_their_pods_progress_is_told_later():
     ],
 )
 async def test_a_first_status_that_someone_may_wait_for_is_written_at_once(spec, kind, value):
-    stage = Stage(Settings(), status_delay=2.0)
+    stage = Stage(RaySettings(), status_delay=2.0)
     await stage.start()
     await stage.client.create(kinds.RAY_CLUSTER, ray_cluster(**spec), "default")
     await stage.settle()
@@ -102,7 +102,7 @@ async def test_a_first_status_that_someone_may_wait_for_is_written_at_once(spec,
 
 
 async def test_a_refused_pod_is_told_at_once():
-    stage = Stage(Settings(), status_delay=2.0)
+    stage = Stage(RaySettings(), status_delay=2.0)
     await stage.start()
     await stage.play({"do": "quota", "deny": True})
     await created(stage)
@@ -113,7 +113,7 @@ async def test_a_refused_pod_is_told_at_once():
 
 async def test_progress_on_the_way_up_is_merged_into_one_write():
     """Workers that become ready one by one cost one status write after two seconds, not one each."""
-    stage = Stage(Settings(), status_delay=2.0)
+    stage = Stage(RaySettings(), status_delay=2.0)
     await stage.start()
     await created(stage, group(replicas=5))
     before = stage.transport.writes["PATCH status"]

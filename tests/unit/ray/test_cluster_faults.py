@@ -14,7 +14,7 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import backoff, cluster_pods, deletion, redis_cleanup, slots, workers
 from shoal.controllers.ray.cluster import reconciler as cluster
 from shoal.controllers.ray.pods import fault_tolerance
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache
 from tests.conformance.kuberay_traces import Stage
 from tests.faults import proven
@@ -144,7 +144,7 @@ def test_f081_a_new_cluster_of_an_old_name_has_storage_of_its_own():
     second = ray_cluster(metadata={"uid": "two"}, gcsFaultToleranceOptions=options)
     spaces = []
     for made in (first, second):
-        container = redis_cleanup.cleanup_job(made, Settings())["spec"]["template"]["spec"]["containers"][0]
+        container = redis_cleanup.cleanup_job(made, RaySettings())["spec"]["template"]["spec"]["containers"][0]
         spaces.append(view.env_value(container, "RAY_external_storage_namespace"))
     assert spaces == ["one", "two"]
 

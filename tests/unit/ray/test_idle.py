@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import Settings, view
+from shoal.controllers.ray import RaySettings, view
 from shoal.controllers.ray.pods import builder
 from shoal.kube.errors import NotFound
 from tests.unit.ray.builders import group, ray_cluster
@@ -84,5 +84,5 @@ def test_a_worker_drains_before_its_grace_period_ends(version, grace, deadline):
         workers["template"]["spec"]["terminationGracePeriodSeconds"] = grace
     body = ray_cluster("demo", workers, metadata={"uid": "u"})
     body["spec"]["rayVersion"] = version
-    ray = builder.worker_pod(body, workers, Settings())["spec"]["containers"][0]
+    ray = builder.worker_pod(body, workers, RaySettings())["spec"]["containers"][0]
     assert view.env_value(ray, builder.DRAIN_VARIABLE) == deadline

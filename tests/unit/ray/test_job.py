@@ -13,7 +13,7 @@ from shoal.api.kind import Key
 from shoal.controllers.ray import from_environment, names, view
 from shoal.controllers.ray.job import attempt, poller, progress
 from shoal.controllers.ray.job import reconciler as job
-from shoal.controllers.ray.job.dashboard import DashboardError, HttpDashboard, JobInfo, Target, checked_address
+from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, HttpDashboard, JobInfo, checked_address
 from shoal.controllers.ray.job.poller import Poller
 from shoal.controllers.ray.pods import submission
 from shoal.kube.clock import SystemClock
@@ -191,15 +191,15 @@ class SlowDashboard:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def job(self, target: Target) -> JobInfo | None:
+    async def job(self, target: DashboardTarget) -> JobInfo | None:
         self.asked.append(target.submission_id)
         if target.submission_id == "stuck":
             await asyncio.Event().wait()
         return JobInfo("RUNNING")
 
-    async def submit(self, target: Target) -> None: ...
+    async def submit(self, target: DashboardTarget) -> None: ...
 
-    async def stop(self, target: Target) -> None: ...
+    async def stop(self, target: DashboardTarget) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -217,7 +217,7 @@ async def test_f082_a_dead_dashboard_delays_no_other_job():
     task = asyncio.create_task(asking.run())
     await asyncio.sleep(0)
     for name in ("stuck", "a", "b", "c"):
-        asking.follow(Key("default", name), Target("host:1", name))
+        asking.follow(Key("default", name), DashboardTarget("host:1", name))
     for _ in range(50):
         await asyncio.sleep(0)
     task.cancel()
@@ -283,8 +283,8 @@ async def test_a_lying_or_huge_answer_is_an_error_and_no_more(name):
     async with HostileServer() as server:
         client = HttpDashboard()
         with pytest.raises(DashboardError):
-            await client.job(Target(server.address, name))
-        assert (await client.job(Target(server.address, "good"))) == JobInfo("RUNNING", "fine")
+            await client.job(DashboardTarget(server.address, name))
+        assert (await client.job(DashboardTarget(server.address, "good"))) == JobInfo("RUNNING", "fine")
         await client.close()
 
 
@@ -314,7 +314,7 @@ async def test_f131_a_dashboard_cannot_send_us_elsewhere_with_its_token():
     async with HostileServer() as server:
         client = HttpDashboard()
         with pytest.raises(DashboardError, match="redirects"):
-            await client.job(Target(server.address, "elsewhere", token="secret"))
+            await client.job(DashboardTarget(server.address, "elsewhere", token="secret"))
         await client.close()
         assert [call.path for call in server.calls] == ["/api/jobs/elsewhere"]
         assert server.calls[0].headers["x-ray-authorization"] == "Bearer secret"
@@ -374,7 +374,7 @@ async def test_a_passed_deadline_stops_the_ray_job(stage):
 async def test_a_stop_that_is_never_answered_does_not_hold_up_the_suspension(stage):
     await started(stage, shutdownAfterJobFinishes=True)
 
-    async def never(target: Target) -> None:
+    async def never(target: DashboardTarget) -> None:
         await asyncio.Event().wait()
 
     stage.dashboard.stop = never
@@ -403,7 +403,7 @@ async def test_a_sidecar_that_is_done_before_the_workers_are_up_does_not_hold_up
 async def test_a_dead_dashboard_does_not_hold_up_a_deletion(stage):
     await started(stage)
 
-    async def never(target: Target) -> None:
+    async def never(target: DashboardTarget) -> None:
         await asyncio.Event().wait()
 
     stage.dashboard.stop = never

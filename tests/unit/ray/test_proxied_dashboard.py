@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shoal.api import kinds
-from shoal.controllers.ray import Settings
-from shoal.controllers.ray.job.dashboard import DashboardError, JobInfo, Target
+from shoal.controllers.ray import RaySettings
+from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, JobInfo
 from shoal.controllers.ray.job.proxied_dashboard import ProxiedDashboard
 from shoal.kube.client import Client
 from shoal.kube.errors import Unsent
@@ -45,8 +45,8 @@ class Server:
         yield self.answer
 
 
-def target(**more) -> Target:
-    return Target("host:8265", "train-x", token="secret", proxy=PROXY, **more)
+def target(**more) -> DashboardTarget:
+    return DashboardTarget("host:8265", "train-x", token="secret", proxy=PROXY, **more)
 
 
 async def test_the_job_api_is_asked_through_the_head_services_proxy():
@@ -86,12 +86,12 @@ async def test_whatever_goes_wrong_is_an_error_and_no_more(server, told):
 
 
 async def test_the_operator_knows_the_way_to_every_jobs_dashboard():
-    stage = Stage(Settings(kubernetes_proxy=True))
+    stage = Stage(RaySettings(kubernetes_proxy=True))
     await stage.start()
     await stage.client.create(kinds.RAY_JOB, ray_job(mode="HTTPMode"), "default")
     await stage.settle()
     await stage.play({"do": "setPods", "phase": "Running", "ready": True})
-    asked: list[Target] = []
+    asked: list[DashboardTarget] = []
     stage.dashboard.submit = lambda target: asked.append(target) or _done()
     await stage.settle()
     cluster = stage.objects(kinds.RAY_CLUSTER)[0]["metadata"]["name"]

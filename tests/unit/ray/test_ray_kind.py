@@ -8,7 +8,7 @@ from shoal.api import kinds
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.ray_kind import config_text
 from shoal.controllers.ray.ray_kind.translation import translate
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.errors import BadInput
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import ray
@@ -265,12 +265,12 @@ async def test_errors_in_the_text_name_the_line_and_a_correction_recovers(stage,
 def test_errors_in_the_typed_form_name_the_field(spec, annotation, told):
     body = ray(**spec)
     body["metadata"]["annotations"] = {"ray.k8s.io/launch-timeout": annotation}
-    assert translate(body, Settings()).problems == [told]
+    assert translate(body, RaySettings()).problems == [told]
 
 
 def test_what_is_overridden_ignored_or_unsupported_is_said():
     found = translate(
-        ray(configuration="max_workers: 3\nfile_mounts: {a: b}\n", maxWorkers=5, targetUtilization=80), Settings()
+        ray(configuration="max_workers: 3\nfile_mounts: {a: b}\n", maxWorkers=5, targetUtilization=80), RaySettings()
     )
     assert found.overridden == ["max_workers"]
     assert found.unsupported == ["file_mounts (line 2)"]
@@ -281,7 +281,7 @@ def test_what_is_overridden_ignored_or_unsupported_is_said():
 def test_strict_objects_refuse_what_is_unsupported():
     strict = ray(configuration="file_mounts: {a: b}\n")
     strict["metadata"]["annotations"] = {"ray.k8s.io/strict": "true"}
-    assert translate(strict, Settings()).problems == ["file_mounts (line 1) is not supported"]
+    assert translate(strict, RaySettings()).problems == ["file_mounts (line 1) is not supported"]
 
 
 def test_node_types_become_worker_groups():
@@ -292,7 +292,7 @@ available_node_types:
     {min_workers: 1, max_workers: 4, resources: {CPU: 2}, node_config: {spec: {containers: [{name: ray-node}]}}}
 head_node_type: head
 """
-    group = translate(ray(configuration=text), Settings()).spec["workerGroupSpecs"][0]
+    group = translate(ray(configuration=text), RaySettings()).spec["workerGroupSpecs"][0]
     assert (group["groupName"], group["minReplicas"], group["maxReplicas"]) == ("small-cpu", 1, 4)
     assert group["resources"] == {"CPU": "2"}
 
@@ -325,11 +325,11 @@ async def test_every_node_type_has_bounds_of_its_own_which_can_be_changed_in_pla
 
 def test_node_types_without_a_common_bound_grow_too():
     text = TYPES.replace("max_workers: 5\n", "", 1)
-    assert translate(ray(configuration=text), Settings()).spec["enableInTreeAutoscaling"] is True
+    assert translate(ray(configuration=text), RaySettings()).spec["enableInTreeAutoscaling"] is True
 
 
 def test_the_upper_bound_wins():
-    group = translate(ray(minWorkers=5, maxWorkers=2), Settings()).spec["workerGroupSpecs"][0]
+    group = translate(ray(minWorkers=5, maxWorkers=2), RaySettings()).spec["workerGroupSpecs"][0]
     assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (2, 2, 2)
 
 
@@ -362,14 +362,14 @@ POD = "spec:\n    containers:\n    - name: ray-node\n      "
     ],
 )
 def test_every_complaint_about_the_text_names_its_line(text, told):
-    assert told in translate(ray(configuration=text), Settings()).problems[0]
+    assert told in translate(ray(configuration=text), RaySettings()).problems[0]
 
 
 def test_the_typed_form_is_refused_where_its_cluster_would_be():
     bad = {"spec": {"containers": [{"name": "ray", "resources": {"limits": {"cpu": "lots"}}}]}}
     told = "spec.worker.spec.containers[0].resources.limits.cpu: 'lots' is not a quantity"
-    assert told in translate(ray(worker=bad), Settings()).problems[0]
-    assert "at most 53" in translate(ray("x" * 60), Settings()).problems[0]
+    assert told in translate(ray(worker=bad), RaySettings()).problems[0]
+    assert "at most 53" in translate(ray("x" * 60), RaySettings()).problems[0]
 
 
 async def test_a_broken_correction_leaves_what_runs_and_its_launch_alone(stage):

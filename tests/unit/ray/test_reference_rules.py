@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.controllers.ray import Settings, from_environment, names, services, view
+from shoal.controllers.ray import RaySettings, from_environment, names, services, view
 from shoal.controllers.ray.pods import builder
 from tests.unit.ray.builders import group, ray_cluster
 
 
 def head_of(cluster):
     cluster["metadata"].setdefault("uid", "u")
-    return builder.head_pod(cluster, Settings())
+    return builder.head_pod(cluster, RaySettings())
 
 
 def ray_of(pod):
@@ -48,7 +48,7 @@ def test_who_starts_ray_himself_keeps_his_command(where):
 )
 def test_a_head_service_of_the_users_own_has_an_address_unless_he_says_no(head_service, headless):
     head = {"headService": head_service} if head_service else {}
-    built = services.head_service(ray_cluster(head=head), Settings())
+    built = services.head_service(ray_cluster(head=head), RaySettings())
     assert (built["spec"].get("clusterIP") == "None") is headless
 
 
@@ -82,14 +82,14 @@ def test_a_template_of_another_namespace_is_made_where_its_cluster_is():
     moved = group()
     moved["template"]["metadata"] = {"namespace": "elsewhere"}
     cluster = ray_cluster("demo", moved, metadata={"uid": "u"})
-    assert builder.worker_pod(cluster, moved, Settings())["metadata"]["namespace"] == "default"
+    assert builder.worker_pod(cluster, moved, RaySettings())["metadata"]["namespace"] == "default"
 
 
 def test_workers_of_one_group_differ_only_in_their_place():
     cluster = ray_cluster("demo", group(numOfHosts=2), metadata={"uid": "u"})
     first, second = (
         builder.worker_pod(
-            cluster, view.groups(cluster)[0], Settings(), replica=0, replica_name="workers-abcde", host=host
+            cluster, view.groups(cluster)[0], RaySettings(), replica=0, replica_name="workers-abcde", host=host
         )
         for host in (0, 1)
     )
@@ -102,4 +102,4 @@ def test_without_its_gate_workers_carry_no_index():
     off = from_environment({}, {"RayMultiHostIndexing": False})
     cluster = ray_cluster("demo", group(), metadata={"uid": "u"})
     assert names.REPLICA_INDEX not in view.labels(builder.worker_pod(cluster, view.groups(cluster)[0], off))
-    assert view.labels(builder.worker_pod(cluster, view.groups(cluster)[0], Settings()))[names.REPLICA_INDEX] == "0"
+    assert view.labels(builder.worker_pod(cluster, view.groups(cluster)[0], RaySettings()))[names.REPLICA_INDEX] == "0"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.controllers.ray import view
 from shoal.controllers.ray.pods import builder, start_command
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation.cluster_rules import problems_of_cluster
 from tests.faults import proven
 from tests.unit.ray.builders import container, group, ray_cluster
@@ -114,12 +114,12 @@ def test_the_kubelet_finds_nothing_to_expand():
 def test_a_port_that_is_no_number_never_reaches_a_probe():
     old = {**ray_cluster("demo", group(rayStartParams={"dashboard-agent-listen-port": "1;touch /tmp/x"}))}
     old["spec"]["rayVersion"] = "2.9.0"
-    probe = builder.worker_pod(old, view.groups(old)[0], Settings())["spec"]["containers"][0]["livenessProbe"]
+    probe = builder.worker_pod(old, view.groups(old)[0], RaySettings())["spec"]["containers"][0]["livenessProbe"]
     assert "http://localhost:52365/api/local_raylet_healthz" in probe["exec"]["command"][2]
     assert "touch" not in str(probe)
 
 
 def test_strange_keys_are_refused_and_never_printed():
     cluster = ray_cluster("demo", group(rayStartParams={"x; touch /tmp/owned #": "1"}))
-    assert any("no flag" in problem for problem in problems_of_cluster(cluster, Settings()))
+    assert any("no flag" in problem for problem in problems_of_cluster(cluster, RaySettings()))
     assert "touch" not in start_command.command_line({"x; touch /tmp/owned #": "1"}, is_head=True)

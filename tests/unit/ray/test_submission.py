@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from shoal.controllers.ray.pods import submission
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation.job_rules import problems_of_job
 from shoal.errors import BadInput
 from tests.faults import proven
@@ -122,7 +122,7 @@ def test_a_runtime_env_that_is_no_mapping_is_bad_input(text):
 
 
 def test_a_sidecar_is_part_of_the_head_and_counts_with_it():
-    cluster = submission.cluster_of(running(mode="SidecarMode"), Settings())
+    cluster = submission.cluster_of(running(mode="SidecarMode"), RaySettings())
     spec = cluster["spec"]["headGroupSpec"]["template"]["spec"]
     assert [container["name"] for container in spec["containers"]] == ["ray-head", "ray-job-submitter"]
     assert spec["restartPolicy"] == "Never"
@@ -131,7 +131,7 @@ def test_a_sidecar_is_part_of_the_head_and_counts_with_it():
 def test_a_users_submitter_template_keeps_its_command():
     template = {"spec": {"containers": [{"name": "mine", "image": "img", "command": ["my-submit"]}]}}
     job = running(submitterPodTemplate=template)
-    built = submission.submitter_job(job, submission.cluster_of(job, Settings()), Settings())["spec"]["template"][
+    built = submission.submitter_job(job, submission.cluster_of(job, RaySettings()), RaySettings())["spec"]["template"][
         "spec"
     ]
     assert built["containers"][0]["command"] == ["my-submit"]
@@ -158,27 +158,27 @@ def test_a_strange_dashboard_url_is_never_put_into_a_script(url):
     ],
 )  # fmt: skip
 def test_a_runtime_environment_that_is_broken_or_hostile_is_refused_with_its_line(text, told):
-    problems = problems_of_job(ray_job(runtimeEnvYAML=text), Settings())
+    problems = problems_of_job(ray_job(runtimeEnvYAML=text), RaySettings())
     assert len(problems) == 1 and told in problems[0]
 
 
 def test_resources_that_nest_for_ever_are_no_json():
-    assert "not JSON" in problems_of_job(ray_job(entrypointResources="[" * 200_000), Settings())[0]
+    assert "not JSON" in problems_of_job(ray_job(entrypointResources="[" * 200_000), RaySettings())[0]
     params = {"resources": '{"a":' * 200_000}
     cluster = ray_job(rayClusterSpec=cluster_spec(group(rayStartParams=params)))
-    assert "not a JSON object" in problems_of_job(cluster, Settings())[0]
+    assert "not a JSON object" in problems_of_job(cluster, RaySettings())[0]
 
 
 @pytest.mark.parametrize("text", ["# pip: [requests]\n", "~", "{}"])
 def test_a_runtime_environment_of_nothing_is_none(text):
     job = running(runtimeEnvYAML=text)
-    assert problems_of_job(job, Settings()) == []
+    assert problems_of_job(job, RaySettings()) == []
     assert "--runtime-env-json" not in submission.script(job)
     assert "runtime_env" not in submission.request_body(job)
 
 
 def test_what_looks_like_a_date_reaches_ray_as_it_was_written():
     job = running(runtimeEnvYAML="env_vars: {DAY: 2024-01-31}")
-    assert problems_of_job(job, Settings()) == []
+    assert problems_of_job(job, RaySettings()) == []
     assert submission.request_body(job)["runtime_env"] == {"env_vars": {"DAY": "2024-01-31"}}
     assert "2024-01-31" in submission.script(job)

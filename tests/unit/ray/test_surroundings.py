@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds, ray_token
-from shoal.controllers.ray import Settings, from_environment, names, services, view
+from shoal.controllers.ray import RaySettings, from_environment, names, services, view
 from shoal.controllers.ray.cluster import network_policy
 from shoal.controllers.ray.cluster.belongings import Belongings
 from shoal.controllers.ray.owned_writer import OwnedWriter
@@ -17,7 +17,7 @@ from tests.faults import proven
 from tests.unit.ray.builders import group, ray_cluster, ray_job
 
 
-async def staged(settings: Settings, body) -> Stage:
+async def staged(settings: RaySettings, body) -> Stage:
     stage = Stage(settings)
     await stage.start()
     await stage.client.create(kinds.RAY_CLUSTER, body, "default")
@@ -62,7 +62,7 @@ async def test_scheduler_plugins_get_a_pod_group_that_counts_the_autoscaler():
     body = ray_cluster(
         "demo", group(replicas=3, minReplicas=1), enableInTreeAutoscaling=True, metadata={"labels": labels}
     )
-    stage = await staged(Settings(batch_scheduler="scheduler-plugins"), body)
+    stage = await staged(RaySettings(batch_scheduler="scheduler-plugins"), body)
     found = stage.objects(kinds.POD_GROUP)[0]["spec"]
     members = stage.objects(kinds.POD)
     await stage.stop()
@@ -80,14 +80,14 @@ async def test_f118_by_default_every_ray_process_of_a_cluster_has_its_token():
     """F118: a cluster says nothing about authentication. Holds: with the operator's default each of its Ray containers
     asks for the token, which lives in a Secret of the cluster alone."""
     body = ray_cluster("demo", enableInTreeAutoscaling=True)
-    stage = await staged(Settings(default_auth_token=True), body)
+    stage = await staged(RaySettings(default_auth_token=True), body)
     secret = stage.objects(kinds.SECRET)[0]
     containers = [
         container
         for pod in stage.objects(kinds.POD)
         for container in [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
     ]
-    other = await staged(Settings(default_auth_token=True), ray_cluster("demo"))
+    other = await staged(RaySettings(default_auth_token=True), ray_cluster("demo"))
     another = other.objects(kinds.SECRET)[0]
     await stage.stop()
     await other.stop()
@@ -100,15 +100,15 @@ async def test_f118_by_default_every_ray_process_of_a_cluster_has_its_token():
 
 def test_an_old_manifest_gets_a_token_where_a_newer_ray_runs_it():
     old = {**ray_cluster(), "spec": {**ray_cluster()["spec"], "rayVersion": "2.0.0"}}
-    assert not auth.uses_token(old, Settings(default_auth_token=True))
-    assert auth.uses_token(old, Settings(default_auth_token=True, token_by_agent=True))
+    assert not auth.uses_token(old, RaySettings(default_auth_token=True))
+    assert auth.uses_token(old, RaySettings(default_auth_token=True, token_by_agent=True))
 
 
 @proven(without=open_dashboards)
 async def test_f118_the_node_agent_is_told_whose_token_and_the_pods_stay_as_published():
     """F118: a cluster of the embedded cluster says nothing about authentication. Holds: each of its pods and its
     submitter name the Secret to the node agent, which hands the token to their processes; no pod shows it."""
-    stage = Stage(Settings(token_by_agent=True))
+    stage = Stage(RaySettings(token_by_agent=True))
     await stage.start()
     await stage.client.create(kinds.RAY_JOB, ray_job(), "default")
     await stage.settle()
@@ -128,18 +128,18 @@ def test_a_token_that_the_manifest_brings_itself_is_left_to_it():
     body = ray_cluster()
     mine = {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": "demo", "key": "auth_token"}}}
     body["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"] = [mine]
-    assert not auth.needs_secret(body, Settings(token_by_agent=True))
-    assert auth.needs_secret(ray_cluster(), Settings(token_by_agent=True))
+    assert not auth.needs_secret(body, RaySettings(token_by_agent=True))
+    assert auth.needs_secret(ray_cluster(), RaySettings(token_by_agent=True))
 
 
 def test_a_cluster_may_say_no_token():
     body = ray_cluster(authOptions={"mode": "disabled"})
-    ray = builder.head_pod(body, Settings(default_auth_token=True))["spec"]["containers"][0]
+    ray = builder.head_pod(body, RaySettings(default_auth_token=True))["spec"]["containers"][0]
     assert view.env_value(ray, "RAY_AUTH_MODE") is None
 
 
 async def test_the_embedded_cluster_gives_the_token_to_the_autoscaler_alone():
-    stage = await staged(Settings(mount_autoscaler_token=True), ray_cluster("demo", enableInTreeAutoscaling=True))
+    stage = await staged(RaySettings(mount_autoscaler_token=True), ray_cluster("demo", enableInTreeAutoscaling=True))
     head = next(pod for pod in stage.objects(kinds.POD) if view.labels(pod)[names.NODE_TYPE] == names.HEAD)
     await stage.stop()
     where = {
@@ -153,7 +153,7 @@ async def test_the_embedded_cluster_gives_the_token_to_the_autoscaler_alone():
 async def test_a_named_service_account_must_exist():
     body = ray_cluster("demo", enableInTreeAutoscaling=True)
     body["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = "mine"
-    stage = await staged(Settings(), body)
+    stage = await staged(RaySettings(), body)
     found = await stage.client.get(kinds.RAY_CLUSTER, "demo", "default")
     assert any("'mine'" in one["message"] for one in found["status"]["conditions"] if one["type"] == "Degraded")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
@@ -185,7 +185,7 @@ def test_an_operator_is_configured_by_its_environment():
 async def test_pods_go_to_the_scheduler_that_the_operator_or_the_template_names():
     own = group("own")
     own["template"]["spec"]["schedulerName"] = "theirs"
-    stage = await staged(Settings(scheduler_name="mine"), ray_cluster("demo", group("plain"), own))
+    stage = await staged(RaySettings(scheduler_name="mine"), ray_cluster("demo", group("plain"), own))
     chosen = {view.labels(pod)[names.GROUP]: pod["spec"]["schedulerName"] for pod in stage.objects(kinds.POD)}
     await stage.stop()
     assert chosen == {names.HEAD_GROUP: "mine", "plain": "mine", "own": "theirs"}
@@ -196,7 +196,7 @@ def token_of(stage: Stage) -> str:
 
 
 async def test_a_deleted_token_comes_back_at_once_and_is_the_one_that_the_pods_have():
-    stage = await staged(Settings(), ray_cluster("demo", authOptions={"mode": "token"}))
+    stage = await staged(RaySettings(), ray_cluster("demo", authOptions={"mode": "token"}))
     before = token_of(stage)
     await stage.client.delete(kinds.SECRET, "demo", "default")
     await stage.settle()
@@ -206,7 +206,7 @@ async def test_a_deleted_token_comes_back_at_once_and_is_the_one_that_the_pods_h
 
 
 async def test_a_token_that_was_changed_by_hand_is_the_one_that_comes_back():
-    stage = await staged(Settings(), ray_cluster("demo", authOptions={"mode": "token"}))
+    stage = await staged(RaySettings(), ray_cluster("demo", authOptions={"mode": "token"}))
     await stage.client.patch(kinds.SECRET, "demo", "default", {"data": {auth.TOKEN_KEY: "bmV3"}})
     await stage.settle()
     await stage.client.delete(kinds.SECRET, "demo", "default")
@@ -217,7 +217,7 @@ async def test_a_token_that_was_changed_by_hand_is_the_one_that_comes_back():
 
 
 async def test_an_identity_that_somebody_deleted_comes_back_within_five_minutes():
-    stage = await staged(Settings(), ray_cluster("demo", enableInTreeAutoscaling=True))
+    stage = await staged(RaySettings(), ray_cluster("demo", enableInTreeAutoscaling=True))
     for kind in (kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING):
         await stage.client.delete(kind, "demo", "default")
     writes = stage.transport.writes.total()
@@ -234,7 +234,7 @@ async def test_an_identity_that_somebody_deleted_comes_back_within_five_minutes(
 
 
 async def test_what_cannot_be_made_is_told_by_its_kind_and_is_no_failure_of_pods():
-    stage = Stage(Settings())
+    stage = Stage(RaySettings())
     await stage.start()
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "demo-head-svc"}}
     service["spec"] = {"ports": [{"port": 80}]}
@@ -253,7 +253,7 @@ async def test_what_cannot_be_made_is_told_by_its_kind_and_is_no_failure_of_pods
 
 async def test_bounds_below_what_runs_are_advised_about_and_nobody_is_taken_away():
     body = ray_cluster("demo", group(replicas=3), enableInTreeAutoscaling=True)
-    stage = await staged(Settings(), body)
+    stage = await staged(RaySettings(), body)
     lowered = {**group(replicas=3), "maxReplicas": 1}
     await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"workerGroupSpecs": [lowered]}})
     await stage.settle()
@@ -273,13 +273,13 @@ def test_a_serve_service_without_a_port_is_advised_about():
 
 
 async def test_an_ingress_that_was_taken_out_of_the_spec_while_the_operator_was_away_goes():
-    stage = await staged(Settings(), ray_cluster())
+    stage = await staged(RaySettings(), ray_cluster())
     changed = await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"headServiceAnnotations": {}}})
     await stage.settle()
     await stage.client.create(kinds.INGRESS, services.ingress(changed), "default")  # as an earlier life left it
     operator = stage.operator
     writer = OwnedWriter(Writes(stage.client), "raycluster")
-    back = Belongings(writer, operator.caches, operator.recorders["raycluster"], Settings(), stage.clock)
+    back = Belongings(writer, operator.caches, operator.recorders["raycluster"], RaySettings(), stage.clock)
     await back.ensure(changed)
     left = stage.objects(kinds.INGRESS)
     await stage.stop()
@@ -289,7 +289,7 @@ async def test_an_ingress_that_was_taken_out_of_the_spec_while_the_operator_was_
 async def test_an_ingress_follows_its_options_and_goes_with_them():
     options = {"host": "pond.example", "tls": [{"hosts": ["pond.example"], "secretName": "t"}]}
     body = ray_cluster(head={"enableIngress": True, "ingressOptions": options})
-    stage = await staged(Settings(), body)
+    stage = await staged(RaySettings(), body)
 
     async def changed(head):
         await stage.client.patch(kinds.RAY_CLUSTER, "demo", "default", {"spec": {"headGroupSpec": head}})

@@ -12,7 +12,7 @@ import pytest
 from shoal.controllers.ray import services, view
 from shoal.controllers.ray.cluster import counts, status
 from shoal.controllers.ray.pods import builder
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation import cluster_rules
 from shoal.controllers.ray.validation.job_rules import problems_of_job
 from tests.unit.ray.builders import container, group, ray_cluster, ray_job
@@ -38,20 +38,20 @@ HEAD = "spec.headGroupSpec.template"
 def test_a_container_of_the_wrong_shape_is_told_by_its_field(change, told):
     cluster = ray_cluster()
     view.ray_container(view.head(cluster)).update(change)
-    problems = cluster_rules.problems_of_cluster(cluster, Settings())
+    problems = cluster_rules.problems_of_cluster(cluster, RaySettings())
     assert len(problems) == 1 and told in problems[0]
 
 
 def test_other_templates_are_looked_at_too():
     bad: dict[str, Any] = {"metadata": {"labels": {"a": 1}}}
     worker = group(template={**bad, "spec": {"containers": [container("w")]}})
-    assert "labels.a must be a text" in cluster_rules.problems_of_cluster(ray_cluster("demo", worker), Settings())[0]
+    assert "labels.a must be a text" in cluster_rules.problems_of_cluster(ray_cluster("demo", worker), RaySettings())[0]
     service = ray_cluster(head={"headService": {"spec": {"ports": [{"name": "x"}]}}})
-    assert "ports[0].port is missing" in cluster_rules.problems_of_cluster(service, Settings())[0]
+    assert "ports[0].port is missing" in cluster_rules.problems_of_cluster(service, RaySettings())[0]
     sidecar = ray_job(mode="SidecarMode", rayClusterSpec={"headGroupSpec": {"template": "x"}})
-    assert "spec.headGroupSpec.template must be an object" in problems_of_job(sidecar, Settings())[0]
+    assert "spec.headGroupSpec.template must be an object" in problems_of_job(sidecar, RaySettings())[0]
     job = ray_job(submitterPodTemplate={"spec": {"containers": {}}})
-    assert "spec.submitterPodTemplate.spec.containers must be a list" in problems_of_job(job, Settings())[0]
+    assert "spec.submitterPodTemplate.spec.containers must be a list" in problems_of_job(job, RaySettings())[0]
 
 
 def places(thing: Any, path: tuple = ()) -> list[tuple]:
@@ -91,13 +91,13 @@ def refused_or_built(random: Random) -> bool:
         for part in path[:-1]:
             where = where[part]
         where[path[-1]] = copy.deepcopy(random.choice(odd))
-    if cluster_rules.problems_of_cluster(cluster, Settings()):
+    if cluster_rules.problems_of_cluster(cluster, RaySettings()):
         return False
     cluster_rules.warnings_of_cluster(cluster)
-    built = builder.head_pod(cluster, Settings())
+    built = builder.head_pod(cluster, RaySettings())
     assert built["spec"]["containers"][0]["command"]
-    assert all(builder.worker_pod(cluster, one, Settings()) for one in view.groups(cluster))
-    assert services.head_service(cluster, Settings())["spec"]["ports"]
+    assert all(builder.worker_pod(cluster, one, RaySettings()) for one in view.groups(cluster))
+    assert services.head_service(cluster, RaySettings())["spec"]["ports"]
     assert status.compute(cluster, [], None, None, "", 0)["conditions"]
-    assert counts.gang_pods(cluster, Settings())[0][1] == 1
+    assert counts.gang_pods(cluster, RaySettings())[0][1] == 1
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.webhook import validator
 from shoal.kube.webhooks import AdmissionRequest
 from tests.unit.ray.builders import group, ray, ray_cluster, ray_job
@@ -18,7 +18,7 @@ def asked(obj, old=None, **more) -> AdmissionRequest:
     return msgspec.convert(whole, AdmissionRequest)
 
 
-validate = validator(Settings())
+validate = validator(RaySettings())
 
 
 @pytest.mark.parametrize(

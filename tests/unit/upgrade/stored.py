@@ -25,7 +25,7 @@ KEPT = (kinds.NODE, kinds.APP_WRAPPER, kinds.RAY_CLUSTER, kinds.POD, kinds.SERVI
 
 def start_controllers(cluster: Cluster) -> None:
     cluster.start(appwrapper.run(cluster.client, appwrapper.AppWrapperSettings(trust_unstamped=True)))
-    cluster.start(ray.run(cluster.client, ray.Settings()))
+    cluster.start(ray.run(cluster.client, ray.RaySettings()))
 
 
 async def objects(cluster: Cluster) -> list[Json]:

@@ -23,7 +23,7 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
     nodes: dict[str, int] = {}
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     epoch: int = 0
     """How often this AppWrapper was admitted; never repeats."""
     generation: int = 0
@@ -44,19 +44,19 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """Moment before which it is not tried again."""
 
 
-_decoder = msgspec.json.Decoder(Admission)
+_decoder = msgspec.json.Decoder(StoredAdmission)
 
 
-def read(text: str) -> Admission:
+def read(text: str) -> StoredAdmission:
     if not text:
-        return Admission()
+        return StoredAdmission()
     try:
         return _decoder.decode(text)
     except msgspec.MsgspecError:
-        return Admission()
+        return StoredAdmission()
 
 
-def write(admission: Admission) -> str:
+def write(admission: StoredAdmission) -> str:
     text = msgspec.json.encode(admission).decode()
     return "" if text == "{}" else text
 
@@ -65,14 +65,14 @@ def given(assignment: tuple[PodSetAssignment, ...]) -> dict[str, Given]:
     return {one.name: Given(one.count, one.usage, one.nodes) for one in assignment}
 
 
-def assignment(admission: Admission) -> tuple[PodSetAssignment, ...]:
+def assignment(admission: StoredAdmission) -> tuple[PodSetAssignment, ...]:
     return tuple(
         PodSetAssignment(name=name, count=one.count, usage=one.usage, nodes=one.nodes)
         for name, one in admission.sets.items()
     )
 
 
-def admitted_pod_sets(admission: Admission) -> tuple[PodSet, ...]:
+def admitted_pod_sets(admission: StoredAdmission) -> tuple[PodSet, ...]:
     """The pod sets as they were admitted, for a gang whose spec was edited since: its charge stays what it was."""
     return tuple(
         PodSet(
@@ -85,7 +85,7 @@ def admitted_pod_sets(admission: Admission) -> tuple[PodSet, ...]:
     )
 
 
-def as_admitted(pod_sets: tuple[PodSet, ...], admission: Admission) -> tuple[PodSet, ...]:
+def as_admitted(pod_sets: tuple[PodSet, ...], admission: StoredAdmission) -> tuple[PodSet, ...]:
     """The same pod sets with the amounts they were admitted with: defaults of the namespace may have changed since."""
     return tuple(_with_given(one, admission.sets.get(one.name)) for one in pod_sets)
 
@@ -97,9 +97,9 @@ def _with_given(pods: PodSet, given: Given | None) -> PodSet:
     return pods if requests == pods.requests else msgspec.structs.replace(pods, requests=requests)
 
 
-def ended(admission: Admission) -> Admission:
+def ended(admission: StoredAdmission) -> StoredAdmission:
     """What is kept once the objects are gone: its number, for whom it left, and how often it was set back."""
-    return Admission(
+    return StoredAdmission(
         epoch=admission.epoch,
         stopping_for=admission.stopping_for,
         setbacks=admission.setbacks,

@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import component_status as phases
 from shoal.controllers.appwrapper import monitor
-from shoal.controllers.appwrapper.admission import Admission
+from shoal.controllers.appwrapper.admission import StoredAdmission
 from shoal.controllers.appwrapper.component_limits import Patience, duration_text, is_final, patience_of
 from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
@@ -90,7 +90,7 @@ class Components:
             if refused is not None:
                 return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
             creator = context.facts.creator(wrapper)
-            return await self._start(kind, wrapper, Admission(by=creator.user if creator else ""))
+            return await self._start(kind, wrapper, StoredAdmission(by=creator.user if creator else ""))
         told = context.planning.engine.gang(key)
         overtaken = context.decisions.is_overtaken(key, uid)
         if overtaken:
@@ -110,7 +110,7 @@ class Components:
             await self.messages.publish_held(kind, wrapper, hold)
         return None
 
-    async def _start(self, kind: Kind, wrapper: AppWrapper, record: Admission) -> float | None:
+    async def _start(self, kind: Kind, wrapper: AppWrapper, record: StoredAdmission) -> float | None:
         """Finalizer, then the phase with the admission, then the objects."""
         context, now = self.context, self.context.clock.now()
         before = admissions.read(wrapper.status.admission)
@@ -255,7 +255,7 @@ class Components:
         found = await self.context.objects.find(wrapper, kind, name)
         return found if found is not None and not found["metadata"].get("deletionTimestamp") else None
 
-    async def _succeed(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
+    async def _succeed(self, kind: Kind, wrapper: AppWrapper, counts: monitor.WrappedPodCounts) -> float | None:
         now = self.context.clock.now()
         message = f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
         status = phases.with_condition(wrapper.status, phases.RESERVED, False, "Succeeded", message, now)

@@ -10,9 +10,9 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.dispatch import Objects
-from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.intake import Intake
-from shoal.controllers.appwrapper.metrics import Metrics
+from shoal.controllers.appwrapper.metrics import AppWrapperMetrics
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.wrapped import gang_key
@@ -33,12 +33,12 @@ class WrapperContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     planning: PlanningLoop
     caches: WrapperCaches
-    facts: Facts
+    facts: AppWrapperFacts
     intake: Intake
     store: Store
     objects: Objects
     recorder: Recorder
-    metrics: Metrics
+    metrics: AppWrapperMetrics
     observations: Observations
     """What reconcilers learn, for the planning loop."""
 

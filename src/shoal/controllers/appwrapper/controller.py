@@ -18,12 +18,12 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.context import WrapperContext
 from shoal.controllers.appwrapper.dispatch import Objects
-from shoal.controllers.appwrapper.facts import Facts
+from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.growth import Growth
 from shoal.controllers.appwrapper.intake import Address, Intake
-from shoal.controllers.appwrapper.metrics import Metrics
+from shoal.controllers.appwrapper.metrics import AppWrapperMetrics
 from shoal.controllers.appwrapper.quota import QuotaStatus
-from shoal.controllers.appwrapper.reconciler import Reconciler
+from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.subjects import wrapper_subject
@@ -31,7 +31,7 @@ from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.loop_guard import LoopGuard
 from shoal.controllers.planning.observations import Observation, Observations
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.engine.model import Amounts, Plan
 from shoal.kube.cache import Cache
 from shoal.kube.runtime import Controller
@@ -53,11 +53,11 @@ class AppWrapperController:
         self.settings = settings = settings or AppWrapperSettings()
         self.planning = planning
         self.clock = planning.clock
-        self.metrics = Metrics()
+        self.metrics = AppWrapperMetrics()
         self.caches = WrapperCaches(planning.client, self.clock)
         self.queue: Controller[Address] = Controller("appwrapper", self._reconcile, workers=64, clock=self.clock)
         self._guard = LoopGuard(self.clock)
-        facts = Facts(settings, planning.stamps.creator)
+        facts = AppWrapperFacts(settings, planning.stamps.creator)
         writer = planning.writes.writer("appwrapper")
         self.context = WrapperContext(
             settings=settings,
@@ -72,7 +72,7 @@ class AppWrapperController:
             metrics=self.metrics,
             observations=Observations(),
         )
-        self.reconciler = Reconciler(self.context)
+        self.reconciler = AppWrapperReconciler(self.context)
         self._quota = QuotaStatus(writer, self.caches, planning.engine)
         self._quota_due = asyncio.Event()
         self._growth = Growth(writer, self.context)
@@ -135,7 +135,7 @@ class AppWrapperController:
             update=lambda: self.context.intake.update(wrapper),
         )
 
-    def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+    def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         if kind != kinds.APP_WRAPPER.kind:
             return None
         return wrapper_subject(self.caches, self.planning, group, key)

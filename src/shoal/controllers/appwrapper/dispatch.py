@@ -39,7 +39,7 @@ MAY_PASS = ("exceeded quota", "is being terminated", "not yet ready to handle re
 """Refusals by 403 that time may lift."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedObject(msgspec.Struct, frozen=True):
     """An item that cannot be created. `permanent` means that trying again would change nothing."""
 
     name: str
@@ -60,7 +60,7 @@ class Objects:
 
     # --- before anything is stored
 
-    async def forbidden(self, wrapper: AppWrapper) -> Refused | None:
+    async def forbidden(self, wrapper: AppWrapper) -> RefusedObject | None:
         """What the creator may not have created through us, asked anew; None when all is allowed."""
         creator = creator_of(wrapper)
         wanted: list[Kind] = []
@@ -71,7 +71,7 @@ class Objects:
             if "/" in group:
                 refusal = f"apiVersion {printable(str(obj.get('apiVersion')))!r} is not a group and a version"
             if refusal:
-                return Refused(name, refusal, permanent=True)
+                return RefusedObject(name, refusal, permanent=True)
             kind = await self.kinds.kind_of(str(obj.get("apiVersion") or ""), kind_name)
             if kind is not None and creator is not None:
                 wanted.append(kind)
@@ -81,11 +81,11 @@ class Objects:
         if missing is None:
             return None
         message = not_allowed(creator, missing, wrapper.metadata.namespace)
-        return Refused(f"{wrapper.metadata.namespace}/{wrapper.metadata.name}", message, permanent=True)
+        return RefusedObject(f"{wrapper.metadata.namespace}/{wrapper.metadata.name}", message, permanent=True)
 
     # --- creating
 
-    async def create(self, wrapper: AppWrapper, objects: Sequence[Json]) -> list[Refused]:
+    async def create(self, wrapper: AppWrapper, objects: Sequence[Json]) -> list[RefusedObject]:
         """Create every object, all at once; returns what was refused (empty: the gang exists whole)."""
         writer = self._writer_for(creator_of(wrapper))
         outcomes = await asyncio.gather(*(self._create(writer, wrapper, obj) for obj in objects))
@@ -97,14 +97,14 @@ class Objects:
         acting = self._client.impersonating(creator.user, creator.groups, creator.uid)
         return self._writes.writer(OWNER, acting)
 
-    async def _create(self, writer: Writer, wrapper: AppWrapper, obj: Json) -> Refused | None:
+    async def _create(self, writer: Writer, wrapper: AppWrapper, obj: Json) -> RefusedObject | None:
         name = _full_name(wrapper, obj)
         try:
             kind = await self.kinds.kind_of(obj["apiVersion"], obj["kind"])
             if kind is None:
-                return Refused(name, not_served(obj["apiVersion"], obj["kind"]), permanent=True)
+                return RefusedObject(name, not_served(obj["apiVersion"], obj["kind"]), permanent=True)
             if not kind.namespaced:
-                return Refused(name, too_wide(kind), permanent=True)
+                return RefusedObject(name, too_wide(kind), permanent=True)
             try:
                 await writer.create(kind, obj)
             except AlreadyExists:
@@ -112,16 +112,20 @@ class Objects:
         except LeaseLost:
             raise
         except KubeError as error:
-            return Refused(name, _told(obj, error), permanent=_is_permanent(error))
+            return RefusedObject(name, _told(obj, error), permanent=_is_permanent(error))
         return None
 
-    async def _ours_already(self, kind: Kind, wrapper: AppWrapper, obj: Json, name: str) -> Refused | None:
+    async def _ours_already(self, kind: Kind, wrapper: AppWrapper, obj: Json, name: str) -> RefusedObject | None:
         """An object of that name is there: fine if we made it, a failure if it is someone else's."""
         there: Object = await self._client.get(kind, obj["metadata"]["name"], wrapper.metadata.namespace, type=Object)
         if not is_ours(there, wrapper):
-            return Refused(name, f"{obj['kind']} {name} exists and belongs to someone else; rename one of them", True)
+            return RefusedObject(
+                name, f"{obj['kind']} {name} exists and belongs to someone else; rename one of them", True
+            )
         if there.metadata.deletion_timestamp:
-            return Refused(name, f"{obj['kind']} {name} of an earlier start is still being deleted", permanent=False)
+            return RefusedObject(
+                name, f"{obj['kind']} {name} of an earlier start is still being deleted", permanent=False
+            )
         return None
 
     async def find(self, wrapper: AppWrapper, kind: Kind, name: str) -> Json | None:

@@ -31,7 +31,7 @@ LONGEST_QUESTION = 64
 NODE_SHORTFALLS = frozenset({"aggregate", "fragmentation", "selector", "taint", "affinity", "ports"})
 
 
-class Named(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class NamedGang(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """A gang: by UID, and by its key where it is of the same namespace."""
 
     uid: str
@@ -50,14 +50,14 @@ class Short(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     message: str = ""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StoredExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     message: str = ""
     position: int = 0
     queue_length: int = 0
     shortfalls: tuple[Short, ...] = ()
-    holders: tuple[Named, ...] = ()
+    holders: tuple[NamedGang, ...] = ()
     more_holders: int = 0
-    release: tuple[Named, ...] = ()
+    release: tuple[NamedGang, ...] = ()
     """The shortest list of gangs whose end would let it start."""
     more_release: int = 0
     increase_at: str = ""
@@ -78,12 +78,12 @@ def told(
     known_as: KnownAs = str,
     *,
     in_full: bool,
-) -> Told:
+) -> StoredExplanation:
     """What may be stored on an AppWrapper of this namespace. `uid_of` finds the UID of a gang by its key."""
 
-    def named(keys: Iterable[str]) -> tuple[Named, ...]:
+    def named(keys: Iterable[str]) -> tuple[NamedGang, ...]:
         chosen = list(keys)[:MOST_NAMED]
-        return tuple(Named(uid_of(key), name(key) if _namespace(key) == namespace else "") for key in chosen)
+        return tuple(NamedGang(uid_of(key), name(key) if _namespace(key) == namespace else "") for key in chosen)
 
     def name(key: str) -> str:
         return plain_key(known_as(key))
@@ -92,7 +92,7 @@ def told(
         return printable(discreet(in_plain_words(text, known_as), namespace), LONGEST)
 
     increase = explanation.least_increase
-    return Told(
+    return StoredExplanation(
         message=words(explanation.message),
         position=explanation.position,
         queue_length=max(explanation.position, explanation.queue_length),
@@ -107,14 +107,14 @@ def told(
     )
 
 
-def write(found: Told) -> str:
+def write(found: StoredExplanation) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def read(text: str) -> Told | None:
+def read(text: str) -> StoredExplanation | None:
     """None where nothing was told, or by a release that tells it otherwise."""
     try:
-        return msgspec.json.decode(text, type=Told) if text else None
+        return msgspec.json.decode(text, type=StoredExplanation) if text else None
     except msgspec.MsgspecError:
         return None
 
@@ -173,13 +173,13 @@ def is_waiting(wrapper: AppWrapper) -> bool:
     return (status.state or "Pending") == "Pending" and status.phase in ("", "Suspended")
 
 
-def _is_hopeless(waiting: Told) -> bool:
+def _is_hopeless(waiting: StoredExplanation) -> bool:
     """Nobody's end would make room, and no quota is in the way: the nodes themselves do not suffice."""
     kinds = {one.kind for one in waiting.shortfalls}
     return waiting.in_full and not waiting.release and bool(kinds) and kinds <= NODE_SHORTFALLS
 
 
-def _resolved(gangs: tuple[Named, ...], names: dict[str, str]) -> tuple[list[str], int]:
+def _resolved(gangs: tuple[NamedGang, ...], names: dict[str, str]) -> tuple[list[str], int]:
     """Those that the asker may read, and how many more are listed that they may not."""
     known = [key for one in gangs if (key := one.key or names.get(one.uid, ""))]
     return known, len(gangs) - len(known)

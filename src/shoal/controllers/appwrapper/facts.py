@@ -17,7 +17,7 @@ from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.admission import Admission, Name
+from shoal.controllers.appwrapper.admission import Name, StoredAdmission
 from shoal.controllers.appwrapper.rights import UNSTAMPED
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
@@ -42,7 +42,7 @@ class Demand(msgspec.Struct, frozen=True):
     defaults: Defaults = NOTHING
 
 
-class Facts:
+class AppWrapperFacts:
     """Gang facts of AppWrappers; remembers demand by UID and generation."""
 
     def __init__(
@@ -146,10 +146,10 @@ class Facts:
             return Demand(generation, problem=str(error), defaults=defaults)
 
 
-def admission_of(admit: Admit, wrapper: AppWrapper, now: int, added: tuple[Name, ...] = ()) -> Admission:
-    """What is stored with an admission; `Facts.gang` reads it back."""
+def admission_of(admit: Admit, wrapper: AppWrapper, now: int, added: tuple[Name, ...] = ()) -> StoredAdmission:
+    """What is stored with an admission; `AppWrapperFacts.gang` reads it back."""
     creator = creator_of(wrapper)
-    return Admission(
+    return StoredAdmission(
         generation=wrapper.metadata.generation,
         at=now,
         by=creator.user if creator else "",
@@ -185,7 +185,7 @@ def is_started(wrapper: AppWrapper) -> bool:
     return state == "stopping" or (state == "admitted" and wrapper.status.state == "Running")
 
 
-def _state(wrapper: AppWrapper, record: Admission, now: int) -> State:
+def _state(wrapper: AppWrapper, record: StoredAdmission, now: int) -> State:
     status = wrapper.status
     if dialect(wrapper) == "v1beta2":
         return _component_state(wrapper, record)
@@ -200,7 +200,7 @@ def _state(wrapper: AppWrapper, record: Admission, now: int) -> State:
     return "held" if record.resume_at > now else "waiting"
 
 
-def _component_state(wrapper: AppWrapper, record: Admission) -> State:
+def _component_state(wrapper: AppWrapper, record: StoredAdmission) -> State:
     phase = wrapper.status.phase
     if not is_managed_here(wrapper):
         return "held"

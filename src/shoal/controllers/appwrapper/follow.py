@@ -64,7 +64,7 @@ class Follow:
         waits = [wait for wait in (pause, *(verdict.again for verdict in verdicts)) if wait is not None]
         return min(waits) if waits else None
 
-    def _judge(self, wrapper: AppWrapper, counts: monitor.PodCounts, now: int) -> list[monitor.Verdict]:
+    def _judge(self, wrapper: AppWrapper, counts: monitor.WrappedPodCounts, now: int) -> list[monitor.PodsVerdict]:
         uid, least = wrapper.metadata.uid, wrapper.spec.scheduling_spec.min_available
         if least > 0 and counts.running + counts.succeeded >= least:
             self._enough_until[uid] = now
@@ -106,7 +106,7 @@ class Follow:
         return {"status": opened(obj.status)} if obj is not None and is_ours(obj, wrapper) else None
 
     async def _complete(
-        self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts, completed_by: str
+        self, kind: Kind, wrapper: AppWrapper, counts: monitor.WrappedPodCounts, completed_by: str
     ) -> float | None:
         context, status = self.context, monitor.with_counts(wrapper.status, counts)
         if counts.live == 0:
@@ -119,14 +119,14 @@ class Follow:
             await context.store.status(kind, wrapper, statuses.held_for_completion(status, context.clock.now))
         return None
 
-    def _pods_to_come(self, wrapper: AppWrapper, counts: monitor.PodCounts) -> float:
+    def _pods_to_come(self, wrapper: AppWrapper, counts: monitor.WrappedPodCounts) -> float:
         """Seconds for which pods that nobody has seen yet may still come."""
         if counts.succeeded + counts.failed >= gang_size(wrapper):
             return 0.0
         due = monitor.last_dispatch(wrapper.status) + int(PODS_TO_COME * monitor.SECOND)
         return (due - self.context.clock.now()) / monitor.SECOND
 
-    async def _end(self, kind: Kind, wrapper: AppWrapper, verdict: monitor.Verdict) -> float | None:
+    async def _end(self, kind: Kind, wrapper: AppWrapper, verdict: monitor.PodsVerdict) -> float | None:
         """A limit was passed: the decision is stored first, the objects go next."""
         context = self.context
         stored = await context.store.status(kind, wrapper, self._ended(wrapper, verdict))
@@ -135,7 +135,7 @@ class Follow:
         context.tell_people(wrapper, "Warning", reason, stored.status.message)
         return 0.0
 
-    def _ended(self, wrapper: AppWrapper, verdict: monitor.Verdict) -> AppWrapperStatus:
+    def _ended(self, wrapper: AppWrapper, verdict: monitor.PodsVerdict) -> AppWrapperStatus:
         clock, scheduling = self.context.clock, wrapper.spec.scheduling_spec
         if verdict.action == "deadline":
             return statuses.deadline_exceeded(wrapper.status, clock.now, limit=scheduling.dispatch_duration.limit)
@@ -180,7 +180,7 @@ class Follow:
         record = msgspec.structs.replace(admissions.read(wrapper.status.admission), seats=moved.seats)
         return await self.context.store.status(kind, wrapper, statuses.reseated(wrapper.status, record))
 
-    async def _publish(self, kind: Kind, wrapper: AppWrapper, counts: monitor.PodCounts) -> float | None:
+    async def _publish(self, kind: Kind, wrapper: AppWrapper, counts: monitor.WrappedPodCounts) -> float | None:
         """Counts change often while pods come up: one write in a while, and the last state always told."""
         status = monitor.with_counts(wrapper.status, counts)
         if status == wrapper.status:

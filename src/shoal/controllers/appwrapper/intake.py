@@ -12,7 +12,7 @@ from collections.abc import Callable
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.controllers.appwrapper.caches import WrapperCaches
-from shoal.controllers.appwrapper.facts import Facts, is_started
+from shoal.controllers.appwrapper.facts import AppWrapperFacts, is_started
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.loop import PlanningLoop
@@ -51,7 +51,7 @@ class Intake:
         self,
         planning: PlanningLoop,
         caches: WrapperCaches,
-        facts: Facts,
+        facts: AppWrapperFacts,
         wake: Callable[[Address, float], None],
         gone: Callable[[Address, AppWrapper], bool],
     ) -> None:

@@ -45,7 +45,7 @@ class Newer(msgspec.Struct, frozen=True):
     """What was found out since."""
 
 
-class Bucket:
+class MessageRate:
     """So many at once, and so many per second after that."""
 
     def __init__(self, rate: float, most: float, now: float) -> None:
@@ -66,7 +66,7 @@ class Bucket:
 class Messages:
     def __init__(self, context: WrapperContext) -> None:
         self.context = context
-        self._events = Bucket(EVENTS_PER_SECOND, EVENTS_AT_ONCE, context.clock.monotonic())
+        self._events = MessageRate(EVENTS_PER_SECOND, EVENTS_AT_ONCE, context.clock.monotonic())
         self._newer: dict[str, Newer] = {}
         """By UID of a gang."""
         self._changed = asyncio.Event()
@@ -126,7 +126,7 @@ class Messages:
         newer = self._newer.get(hold.uid)
         return newer.found if newer is not None and newer.said == hold.explanation else hold.explanation
 
-    def _told(self, wrapper: AppWrapper, found: Explanation) -> explain.Told:
+    def _told(self, wrapper: AppWrapper, found: Explanation) -> explain.StoredExplanation:
         plain = Explanation(message=found.message, shortfalls=found.shortfalls, place=found.place)
         return explain.told(
             plain, wrapper.metadata.namespace, self._uid_of, self.context.planning.known_as, in_full=False

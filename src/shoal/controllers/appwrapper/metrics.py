@@ -36,7 +36,7 @@ class Spread:
         return found
 
 
-class Metrics:
+class AppWrapperMetrics:
     def __init__(self) -> None:
         self.wait = Spread(WAIT_BOUNDS)
         self.dispatch = Spread(DISPATCH_BOUNDS)

@@ -25,7 +25,7 @@ MOST_LISTED = 50
 """Unschedulable pods listed in a status; a status never grows with the size of a gang."""
 
 
-class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
+class WrappedPodCounts(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0
     running: int = 0
     succeeded: int = 0
@@ -59,7 +59,7 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.running or self.succeeded or self.failed or self.unschedulable)
 
 
-def count(pods: Iterable[GangPod]) -> PodCounts:
+def count(pods: Iterable[GangPod]) -> WrappedPodCounts:
     """Pods by phase; totals over those that run or succeeded. A running pod that is being deleted counts no more."""
     tally = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0}
     totals = {"cpu": 0, "memory": 0, GPU: 0}
@@ -84,7 +84,7 @@ def count(pods: Iterable[GangPod]) -> PodCounts:
             if pod.refusals:
                 unschedulable.append((fact.name, printable(str(pod.refusals[-1].get("message") or ""))))
                 conditions.append((fact.name, pod.refusals))
-    return PodCounts(
+    return WrappedPodCounts(
         pending=tally["Pending"],
         running=tally["Running"],
         succeeded=tally["Succeeded"],
@@ -101,7 +101,7 @@ def count(pods: Iterable[GangPod]) -> PodCounts:
     )
 
 
-def with_counts(status: AppWrapperStatus, counts: PodCounts) -> AppWrapperStatus:
+def with_counts(status: AppWrapperStatus, counts: WrappedPodCounts) -> AppWrapperStatus:
     """Counts and totals; never the sender, the queue state or the conditions."""
     return msgspec.structs.replace(
         status,
@@ -172,7 +172,7 @@ def _told_otherwise(obj: Json) -> list[str]:
 # --- limits
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PodsVerdict(msgspec.Struct, frozen=True):
     """What to do about a running gang, and after how many seconds to look again when nothing else happens."""
 
     action: Literal["none", "requeue", "give up", "deadline"] = "none"
@@ -181,17 +181,17 @@ class Verdict(msgspec.Struct, frozen=True):
     again: float | None = None
 
 
-def judge_duration(wrapper: AppWrapper, now: int) -> Verdict:
+def judge_duration(wrapper: AppWrapper, now: int) -> PodsVerdict:
     """Run time since the first dispatch against `dispatchDuration.limit`; requeues do not reset it."""
     limit = wrapper.spec.scheduling_spec.dispatch_duration.limit
     started = wrapper.status.controller_first_dispatch_timestamp
     if limit <= 0 or not started:
-        return Verdict()
+        return PodsVerdict()
     left = _moment(started) + limit * SECOND - now
-    return Verdict("deadline") if left <= 0 else Verdict(again=left / SECOND)
+    return PodsVerdict("deadline") if left <= 0 else PodsVerdict(again=left / SECOND)
 
 
-def judge_minimum(wrapper: AppWrapper, counts: PodCounts, enough_until: int, now: int) -> Verdict:
+def judge_minimum(wrapper: AppWrapper, counts: WrappedPodCounts, enough_until: int, now: int) -> PodsVerdict:
     """Fewer pods running or succeeded than `minAvailable`, for longer than the grace: back to the queue.
 
     The grace starts anew when pods get their nodes (an image may take long) and when there were enough until just now
@@ -199,23 +199,23 @@ def judge_minimum(wrapper: AppWrapper, counts: PodCounts, enough_until: int, now
     """
     least = wrapper.spec.scheduling_spec.min_available
     if least <= 0 or wrapper.status.state != "Running" or counts.running + counts.succeeded >= least:
-        return Verdict()
+        return PodsVerdict()
     requeuing = wrapper.spec.scheduling_spec.requeuing
     wait = wrapper.status.requeueing_time_in_seconds or requeuing.time_in_seconds
     left = max(_grace_base(wrapper.status), counts.bound_at, enough_until) + wait * SECOND - now
     if left > 0:
-        return Verdict(again=left / SECOND)
+        return PodsVerdict(again=left / SECOND)
     message = (
         "Insufficient number of Running and Completed pods, "
         f"minimum={least}, running={counts.running}, completed={counts.succeeded}."
     )
     done = wrapper.status.number_of_requeueings + requeuing.num_requeuings
     if requeuing.max_num_requeuings > 0 and done >= requeuing.max_num_requeuings:
-        return Verdict("give up", "MinPodsNotRunning", message)
-    return Verdict("requeue", "MinPodsNotRunning", message)
+        return PodsVerdict("give up", "MinPodsNotRunning", message)
+    return PodsVerdict("requeue", "MinPodsNotRunning", message)
 
 
-def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int, size: int = 0) -> Verdict:
+def judge_binding(wrapper: AppWrapper, counts: WrappedPodCounts, limit: float, now: int, size: int = 0) -> PodsVerdict:
     """Pods of a gang that are not all bound in time: the whole gang goes back, with the scheduler's reason.
 
     `size` is what it was admitted with: once so many are bound, a pod without a node is growth, and what runs stays.
@@ -223,17 +223,17 @@ def judge_binding(wrapper: AppWrapper, counts: PodCounts, limit: float, now: int
     the pods does not count: nothing could have bound them.
     """
     if limit <= 0 or wrapper.status.state != "Running" or not counts.unbound or 0 < size <= counts.bound:
-        return Verdict()
+        return PodsVerdict()
     heard = counts.bound or counts.unschedulable
     since = counts.unbound_since if heard else max(counts.unbound_since, counts.seen_since)
     left = max(last_dispatch(wrapper.status), since) + int(limit * SECOND) - now
     if left > 0:
-        return Verdict(again=left / SECOND)
+        return PodsVerdict(again=left / SECOND)
     message = f"Pods failed scheduling failed={counts.unbound}, running={counts.running}."
     if counts.unschedulable:
         name, reason = counts.unschedulable[0]
         message = f"{message} {name}: {reason}"
-    return Verdict("requeue", "PodsFailedScheduling", printable(message))
+    return PodsVerdict("requeue", "PodsFailedScheduling", printable(message))
 
 
 def next_wait(requeuing: Requeuing, requeued: int) -> int:

@@ -9,7 +9,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
 from shoal.api.scheduling import POD_GROUP_LABEL
-from shoal.controllers.appwrapper.admission import Admission, Name
+from shoal.controllers.appwrapper.admission import Name, StoredAdmission
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.wrapped import changed_at, owner_reference
 from shoal.controllers.demand.app_wrapper import gang_size
@@ -23,7 +23,9 @@ def added_names(wrapper: AppWrapper, settings: AppWrapperSettings) -> tuple[Name
     return ((*POD_GROUP, wrapper.metadata.name),) if settings.pod_groups and gang_size(wrapper) else ()
 
 
-def placed(wrapper: AppWrapper, objects: list[Json], admission: Admission, settings: AppWrapperSettings) -> list[Json]:
+def placed(
+    wrapper: AppWrapper, objects: list[Json], admission: StoredAdmission, settings: AppWrapperSettings
+) -> list[Json]:
     """The objects of a start, with a PodGroup in front and pins in their pod templates, as far as asked for."""
     if settings.pin_nodes:
         objects = [_pinned(obj, index, admission) for index, obj in enumerate(objects)]
@@ -34,7 +36,7 @@ def placed(wrapper: AppWrapper, objects: list[Json], admission: Admission, setti
     return [_pod_group(wrapper, size), *grouped]
 
 
-def _pinned(obj: Json, index: int, admission: Admission) -> Json:
+def _pinned(obj: Json, index: int, admission: StoredAdmission) -> Json:
     """Templates all of whose pods were planned on one node get that node; others keep their freedom."""
     for number, template in enumerate(templates(obj)):
         given = admission.sets.get(f"{index}.{template.name}") or admission.sets.get(f"{index}.{number}")

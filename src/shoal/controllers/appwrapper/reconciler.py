@@ -16,7 +16,7 @@ from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.components import Components
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dead_ends import DeadEnds
-from shoal.controllers.appwrapper.dispatch import Refused
+from shoal.controllers.appwrapper.dispatch import RefusedObject
 from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
 from shoal.controllers.appwrapper.follow import Follow
 from shoal.controllers.appwrapper.intake import Address
@@ -48,7 +48,7 @@ SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
 
 
-class Reconciler:
+class AppWrapperReconciler:
     def __init__(self, context: WrapperContext) -> None:
         self.context = context
         self.follow = Follow(context)
@@ -196,7 +196,7 @@ class Reconciler:
             made = wrapped_objects(wrapper, bound_whole=is_bound_whole(wrapper, context.settings))
             objects = placed(wrapper, made, record, context.settings)
         except BadInput as error:
-            return await self._fail(kind, wrapper, Refused(_name(wrapper), str(error), permanent=True))
+            return await self._fail(kind, wrapper, RefusedObject(_name(wrapper), str(error), permanent=True))
         await self._watch_kinds(objects)
         refused = await context.objects.create(wrapper, objects)
         current = context.caches.wrapper_by_uid(wrapper.metadata.uid)
@@ -222,7 +222,7 @@ class Reconciler:
                     self.context.shared.watch(kind)
 
     async def _refused(
-        self, kind: Kind, wrapper: AppWrapper, record: admissions.Admission, refused: list[Refused]
+        self, kind: Kind, wrapper: AppWrapper, record: admissions.StoredAdmission, refused: list[RefusedObject]
     ) -> float | None:
         """A permanent refusal ends it; others are tried again for a bounded time, then the gang goes back whole."""
         permanent = next((one for one in refused if one.permanent), None)
@@ -252,7 +252,7 @@ class Reconciler:
 
     # --- ending
 
-    async def _fail(self, kind: Kind, wrapper: AppWrapper, refused: Refused) -> float | None:
+    async def _fail(self, kind: Kind, wrapper: AppWrapper, refused: RefusedObject) -> float | None:
         context = self.context
         message = f"{refused.name} creation failure: {refused.message}"
         status = wrapper.status
@@ -266,7 +266,7 @@ class Reconciler:
     async def _refuse(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Neither dialect, or both: it can never work."""
         if not statuses.is_terminal(wrapper.status) and not wrapper.metadata.deletion_timestamp:
-            return await self._fail(kind, wrapper, Refused(_name(wrapper), NEITHER, permanent=True))
+            return await self._fail(kind, wrapper, RefusedObject(_name(wrapper), NEITHER, permanent=True))
         return None
 
     async def _clean(self, wrapper: AppWrapper) -> float | None:

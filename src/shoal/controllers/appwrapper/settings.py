@@ -10,7 +10,7 @@ from shoal.controllers.appwrapper.component_limits import Patience, Seconds
 from shoal.controllers.demand import RaySidecars
 from shoal.controllers.planning.node_health import NodeHealth
 from shoal.controllers.planning.settings import PlanningSettings
-from shoal.engine import Settings as EngineSettings
+from shoal.engine import EngineSettings
 
 KUBERAY_SENDER = "before ScheduleNext - setHOL"
 

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapperCondition, AppWrapperStatus
 from shoal.api.times import micro_text
-from shoal.controllers.appwrapper.admission import Admission, ended, read, write
+from shoal.controllers.appwrapper.admission import StoredAdmission, ended, read, write
 
 INSUFFICIENT_RESOURCES = "Insufficient resources to dispatch AppWrapper."
 INSUFFICIENT_QUOTA = "Insufficient quota and/or resources to dispatch AppWrapper."
@@ -68,7 +68,7 @@ def head_of_line(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
     return _with(headed, "HeadOfLine", now, "FrontOfQueue.")
 
 
-def admitted(status: AppWrapperStatus, admission: Admission, now: Now) -> AppWrapperStatus:
+def admitted(status: AppWrapperStatus, admission: StoredAdmission, now: Now) -> AppWrapperStatus:
     """The decision, stored before the first object exists."""
     before = read(status.admission)
     numbered = replace(admission, epoch=before.epoch + 1, setbacks=before.setbacks)
@@ -190,7 +190,7 @@ def set_back(status: AppWrapperStatus, resume_at: int) -> AppWrapperStatus:
     return replace(status, admission=write(counted))
 
 
-def reseated(status: AppWrapperStatus, admission: Admission) -> AppWrapperStatus:
+def reseated(status: AppWrapperStatus, admission: StoredAdmission) -> AppWrapperStatus:
     return replace(status, admission=write(admission))
 
 

@@ -1,8 +1,8 @@
 """Admission of AppWrappers and QuotaSubtrees: who answers for it is stamped, what can never work is refused.
 
-Handlers for `kube.webhooks`. `stamp` and `validate` are pure: they read the request and nothing else. `Judge` also asks
-whether the requester may create what is wrapped; nothing but that answer leaves it. None of them ever stands in the
-way of a deletion: an object that is being deleted, or whose spec does not change, passes.
+Handlers for `kube.webhooks`. `stamp` and `validate` are pure: they read the request and nothing else. `AppWrapperJudge`
+also asks whether the requester may create what is wrapped; nothing but that answer leaves it. None of them ever stands
+in the way of a deletion: an object that is being deleted, or whose spec does not change, passes.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
     ]
 
 
-class Judge:
+class AppWrapperJudge:
     """Validation that also asks for the requester's own right to create each wrapped object."""
 
     def __init__(self, rights: Rights, kinds: Discovery, *, as_creator: bool = False, supply: str = "fit") -> None:

@@ -20,7 +20,7 @@ from shoal.controllers.ray.pods import autoscaler, submission
 from shoal.controllers.ray.pods.builder import WAIT_AMOUNTS, WAIT_CONTAINER
 from shoal.controllers.ray.pods.containers import same_limits
 from shoal.controllers.ray.ray_kind import launcher, translate
-from shoal.controllers.ray.settings import RaySidecars, Settings
+from shoal.controllers.ray.settings import RaySettings, RaySidecars
 
 Workers = Literal["maximum", "minimum", "replicas"]
 """How autoscaled groups count."""
@@ -80,7 +80,7 @@ def job_pods(spec: Json, workers: Workers = "replicas") -> Iterator[RayPods]:
 
 def ray_pods(ray: Json, workers: Workers = "replicas") -> Iterator[RayPods]:
     """The pods of the RayCluster that a `Ray` stands for, and the one that reports when it is up."""
-    translated = translate(ray, Settings())
+    translated = translate(ray, RaySettings())
     if not translated.spec:
         return
     for pods in cluster_pods(translated.spec, workers):

@@ -60,7 +60,7 @@ class Town(Protocol):
     def known_identity(self, name: str) -> str: ...
 
 
-class Refused(Exception):
+class RefusedByMember(Exception):
     """This cluster does not take this gang; the text says why."""
 
 
@@ -191,7 +191,7 @@ class Member:
                 await self._place(key, workload)
             elif want == "run":
                 await self._run(workload)
-        except (Refused, Invalid, Forbidden, BadRequest, NotFound) as error:
+        except (RefusedByMember, Invalid, Forbidden, BadRequest, NotFound) as error:
             self._refuse(workload, str(error))
             return self._settings.refused_seconds
         if self._refusals.pop(_round(workload), ""):
@@ -249,10 +249,12 @@ class Member:
         try:
             answer = await self.client.create(kind.kind, body, body["metadata"]["namespace"], dry_run=True)
         except AlreadyExists:
-            raise Refused(f"{kind.kind.kind} {body['metadata']['name']} exists there already; remove it") from None
+            raise RefusedByMember(
+                f"{kind.kind.kind} {body['metadata']['name']} exists there already; remove it"
+            ) from None
         problem = altered({**body["spec"], "suspend": None}, answer.get("spec"))
         if problem:
-            raise Refused(f"it would store {kind.kind.kind} {problem} differently; is its CRD older?")
+            raise RefusedByMember(f"it would store {kind.kind.kind} {problem} differently; is its CRD older?")
         self._vetted.add(_round(workload))
 
     async def _run(self, workload: Json) -> None:
@@ -272,34 +274,36 @@ class Member:
             made = await self.client.get(kind, body["metadata"]["name"], body["metadata"]["namespace"])
             if not is_ours(made, self._origin) or self._verdict(made, workload) == "unknown":
                 name = f"{kind.kind} {key_of(body)}"
-                raise Refused(f"{name} exists there and is not this hub's; it is left alone") from None
+                raise RefusedByMember(f"{name} exists there and is not this hub's; it is left alone") from None
         self._cache_of(kind).note_write(made)
 
     async def _check_way(self, workload: Json) -> None:
         """Directly before something is made: is it the cluster we know, and does its namespace take this hub's?"""
         known = self._town.known_identity(self.name)
         if known and await self.pulse.identity() != known:
-            raise Refused("another cluster answers under this name; it gets nothing")
+            raise RefusedByMember("another cluster answers under this name; it gets nothing")
         name = workload["metadata"]["namespace"]
         try:
             namespace = await self.client.get(kinds.NAMESPACE, name)
         except NotFound:
-            raise Refused(f"there is no namespace {name}") from None
+            raise RefusedByMember(f"there is no namespace {name}") from None
         except Forbidden:
             if self._settings.namespaces == "accepted":
-                raise Refused(f"whether namespace {name} takes this hub's gangs may not be read") from None
+                raise RefusedByMember(f"whether namespace {name} takes this hub's gangs may not be read") from None
             return
         accepts = annotation(namespace, words.HUB_NAMESPACE)
         if accepts == self._hub.namespace_uid(name) or (not accepts and self._settings.namespaces == "any"):
             return
-        raise Refused(f"namespace {name} does not take gangs from this hub's: annotate it with {words.HUB_NAMESPACE}")
+        raise RefusedByMember(
+            f"namespace {name} does not take gangs from this hub's: annotate it with {words.HUB_NAMESPACE}"
+        )
 
     # --- parts
 
     def _job_body(self, workload: Json) -> tuple[GangJob, Json]:
         found = self._hub.job_of(workload)
         if found is None:
-            raise Refused("its job is gone")
+            raise RefusedByMember("its job is gone")
         return found[0], job_copy(found[0], found[1], workload, record_of(workload), self._origin)
 
     def _names_of(self, workload: Json) -> list[tuple[Kind, str]]:

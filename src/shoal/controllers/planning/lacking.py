@@ -19,7 +19,7 @@ RAY_ROLE = RAY_NODE_TYPE
 LONGEST_REASON = 300
 
 
-class SeenPod(Protocol):
+class UnboundPod(Protocol):
     @property
     def fact(self) -> PodFact: ...
     @property
@@ -44,7 +44,7 @@ class Lacking(msgspec.Struct, frozen=True, kw_only=True):
         return f"{count}: {self.why}" if self.why else count
 
 
-def lacking(pods: Iterable[SeenPod], wanted: int) -> Lacking | None:
+def lacking(pods: Iterable[UnboundPod], wanted: int) -> Lacking | None:
     """None for a gang that lacks none of the pods that it was admitted with."""
     found = [pod for pod in pods if not pod.fact.is_terminal and not pod.fact.deleting]
     bound = [pod.fact for pod in found if pod.fact.node]

@@ -33,7 +33,7 @@ from shoal.controllers.planning.pods import GangPod
 from shoal.controllers.planning.provisioning import NodeProvisioning
 from shoal.controllers.planning.questions.alone import subject_alone
 from shoal.controllers.planning.questions.desk import Desk
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.settings import PlanningSettings
 from shoal.controllers.planning.source import WorkloadSource
 from shoal.controllers.planning.stamps import Stamps
@@ -262,7 +262,7 @@ class PlanningLoop:
             return self.caches.made_pod(key)
         return next((name for one in self.sources if (name := one.known_as(key)) != key), key)
 
-    async def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+    async def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         """A source's word comes before what the pods of an object tell."""
         for source in reversed(self.sources):
             found = source.subject(group, kind, key)

@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 Effect = Literal["PreferNoSchedule", "NoSchedule", "NoExecute"]
 
 
-class Mark(msgspec.Struct, frozen=True):
+class HealthMark(msgspec.Struct, frozen=True):
     """A label of a node that says something about one resource of it."""
 
     label: str
@@ -24,11 +24,11 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 GPU_HEALTH = "autopilot.ibm.com/gpuhealth"
-MARKS: dict[str, tuple[Mark, ...]] = {
+MARKS: dict[str, tuple[HealthMark, ...]] = {
     "nvidia.com/gpu": (
-        Mark(GPU_HEALTH, "WARN", "PreferNoSchedule"),
-        Mark(GPU_HEALTH, "TESTING", "NoSchedule"),
-        Mark(GPU_HEALTH, "EVICT", "NoExecute"),
+        HealthMark(GPU_HEALTH, "WARN", "PreferNoSchedule"),
+        HealthMark(GPU_HEALTH, "TESTING", "NoSchedule"),
+        HealthMark(GPU_HEALTH, "EVICT", "NoExecute"),
     )
 }
 
@@ -42,7 +42,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Take marked devices out of supply, and reset gangs that run on devices to be vacated."""
     weight: int = 50
     """Of the preference against devices that only warn."""
-    marks: dict[str, tuple[Mark, ...]] = msgspec.field(default_factory=lambda: MARKS)
+    marks: dict[str, tuple[HealthMark, ...]] = msgspec.field(default_factory=lambda: MARKS)
 
 
 def flagged(node: Json, health: NodeHealth, *effects: Effect) -> frozenset[str]:
@@ -78,7 +78,7 @@ def avoiding(template: Json, health: NodeHealth) -> Json:
     return template
 
 
-def _expressions(marks: tuple[Mark, ...], *effects: Effect) -> list[Json]:
+def _expressions(marks: tuple[HealthMark, ...], *effects: Effect) -> list[Json]:
     """One `NotIn` per label, over all its values with these effects."""
     values: dict[str, list[str]] = {}
     for mark in marks:

@@ -6,8 +6,8 @@ import msgspec
 
 from shoal.controllers.planning.node_health import NodeHealth
 from shoal.controllers.planning.stamps import By
-from shoal.engine import Settings as EngineSettings
-from shoal.engine.kueue import Settings as QueueDecisions
+from shoal.engine import EngineSettings
+from shoal.engine.kueue import KueueSettings as QueueDecisions
 
 
 class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.planning.observations import Observation
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.engine.model import Plan
 from shoal.kube.cache import Cache
 
@@ -69,7 +69,7 @@ class WorkloadSource(Protocol):
     def requester(self, uid: str) -> NodeRequester | None:
         """The source's gang with this UID, as one for which nodes may be requested."""
 
-    def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+    def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         """What is known of an object that was asked about; None when it is not the source's."""
 
     def collect(self) -> Iterable[Any]:

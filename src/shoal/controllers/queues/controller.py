@@ -19,16 +19,16 @@ from shoal.api.meta import Json
 from shoal.api.objects import controller_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.facts import Facts, gang_key, is_active
+from shoal.controllers.queues.facts import QueueFacts, gang_key, is_active
 from shoal.controllers.queues.jobs import BY_KIND, GangJob
-from shoal.controllers.queues.metrics import Metrics
+from shoal.controllers.queues.metrics import QueueMetrics
 from shoal.controllers.queues.queue_status import QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
-from shoal.controllers.queues.reconciler import Reconciler
+from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
@@ -65,12 +65,12 @@ class QueueController:
         self.context = QueueContext(
             client, self.settings, self.clock, self.caches, self.decisions, writer, self.recorder
         )
-        self.facts = Facts(self.caches, self.settings)
+        self.facts = QueueFacts(self.caches, self.settings)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
-        self.reconciler = Reconciler(self.context, self.facts, planning.pods_left, self._incomplete)
+        self.reconciler = QueueReconciler(self.context, self.facts, planning.pods_left, self._incomplete)
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._status = QueueStatus(self.context)
-        self.metrics = Metrics(self.caches, self._status.problems)
+        self.metrics = QueueMetrics(self.caches, self._status.problems)
         self.context.stored = self.metrics.stored
         self.statuses: Controller[Address] = Controller(
             "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
@@ -145,7 +145,7 @@ class QueueController:
             update=lambda: self._update_again(uid),
         )
 
-    def subject(self, group: str, kind: str, key: Key) -> Subject | None:
+    def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         return self._subjects.find(group, kind, key, self.planning.engine, self.clock.now())
 
     def collect(self) -> Iterator[Any]:

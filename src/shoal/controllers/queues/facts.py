@@ -32,7 +32,7 @@ replace = msgspec.structs.replace
 _PREEMPTOR = re.compile(r"\(UID: ([^,()]+), JobUID:")
 
 
-class Facts:
+class QueueFacts:
     def __init__(self, caches: QueueCaches, settings: QueueSettings) -> None:
         self._caches = caches
         self._settings = settings

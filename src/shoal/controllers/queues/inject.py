@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.errors import ShoalError
 
 
-class PodSetInfo(msgspec.Struct, frozen=True, kw_only=True):
+class InjectedInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What an admission adds to the pods of one pod set."""
 
     name: str
@@ -30,7 +30,7 @@ class StartError(ShoalError):
     """The admission and the job contradict each other: it can never start."""
 
 
-def merged(template: Json, info: PodSetInfo) -> Json:
+def merged(template: Json, info: InjectedInfo) -> Json:
     """The template with all that the info adds."""
     made: Json = copy.deepcopy(template)
     where = f"pod set {info.name}"

@@ -42,7 +42,7 @@ class Waits:
         return found
 
 
-class Metrics:
+class QueueMetrics:
     def __init__(self, caches: QueueCaches, problems: Callable[[Json], list[tuple[str, str]]]) -> None:
         self._caches = caches
         self._problems = problems

@@ -65,16 +65,16 @@ class Provisioning:
         config = self.config_of(name)
         if config is None:
             if check.get("state") == "Pending":
-                self._answer(draft, check, requests.Answer(state="Pending", message=NOT_ACTIVE))
+                self._answer(draft, check, requests.RequestAnswer(state="Pending", message=NOT_ACTIVE))
             return
         try:
             wanted = requests.wanted_pod_sets(workload, config, infos_of(_without_updates(workload), self._flavor))
         except StartError as error:
-            self._answer(draft, check, requests.Answer(state="Rejected", message=str(error)))
+            self._answer(draft, check, requests.RequestAnswer(state="Rejected", message=str(error)))
             return
         if not wanted:
             if check.get("state") != "Ready":
-                self._answer(draft, check, requests.Answer(state="Ready", message=NOT_NEEDED))
+                self._answer(draft, check, requests.RequestAnswer(state="Ready", message=NOT_NEEDED))
             return
         numbered = requests.attempts(self._caches.requests_of(workload), workload, name)
         stale = [one for _, one in numbered if not requests.fits_config(one, config)]
@@ -150,7 +150,7 @@ class Provisioning:
         except (BadInput, Invalid, Forbidden) as error:
             said = f"Error creating ProvisioningRequest {name!r}: {error}"
             context.tell(workload, "Warning", "FailedCreate", said)
-            self._answer(draft, check, requests.Answer(state="Pending", message=said))
+            self._answer(draft, check, requests.RequestAnswer(state="Pending", message=said))
             return
         self._caches.requests.note_write(request)
         context.tell(workload, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
@@ -188,7 +188,7 @@ class Provisioning:
                 raise BadInput(f"{body['kind']} {where} exists and belongs to someone else; remove it") from None
             return found
 
-    def _answer(self, draft: Draft, check: Json, given: requests.Answer) -> None:
+    def _answer(self, draft: Draft, check: Json, given: requests.RequestAnswer) -> None:
         """Write what the request says into its check; the time changes only with the state."""
         before = str(check.get("state") or "")
         changed = before != given.state

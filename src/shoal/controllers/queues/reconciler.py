@@ -21,7 +21,7 @@ from shoal.controllers.queues.checks import multikueue, steps
 from shoal.controllers.queues.checks.answered import AnsweredChecks
 from shoal.controllers.queues.checks.draft import SECOND, Draft
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.facts import Facts
+from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.provisioning import Provisioning
@@ -52,11 +52,11 @@ STOP_LOOK = 1.0
 Found = tuple[GangJob, Json] | None
 
 
-class Reconciler:
+class QueueReconciler:
     """`pods_left(uid)` counts the pods of a gang that have not ended."""
 
     def __init__(
-        self, context: QueueContext, facts: Facts, pods_left: Callable[[str], int], incomplete: Incomplete
+        self, context: QueueContext, facts: QueueFacts, pods_left: Callable[[str], int], incomplete: Incomplete
     ) -> None:
         self._context = context
         self._caches = context.caches

@@ -17,7 +17,7 @@ from shoal.api.autoscaling import CLASS_ANNOTATION, CONSUME_ANNOTATION
 from shoal.api.booking import is_over
 from shoal.api.meta import Json
 from shoal.api.node_pools import obtains
-from shoal.controllers.queues.inject import PodSetInfo, merged
+from shoal.controllers.queues.inject import InjectedInfo, merged
 from shoal.controllers.queues.names import attempt_of, request_name, template_name
 
 BACKOFF_LIMIT, BACKOFF_BASE, BACKOFF_MOST = 3, 60, 1800
@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, frozen=True):
     members: tuple[str, ...]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RequestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a check is set to."""
 
     state: str
@@ -87,7 +87,7 @@ def fits_config(request: Json, config: Json) -> bool:
     return (wanted.get("parameters") or {}).items() <= (spec.get("parameters") or {}).items()
 
 
-def consuming(infos: list[PodSetInfo], found: Iterable[Json]) -> list[PodSetInfo]:
+def consuming(infos: list[InjectedInfo], found: Iterable[Json]) -> list[InjectedInfo]:
     """Pods of a gang for which nodes were asked for without any check take those nodes."""
     own = [one for one in found if obtains(one) and not is_over(one) and not one["metadata"].get("deletionTimestamp")]
     if not own:
@@ -102,7 +102,7 @@ def consuming(infos: list[PodSetInfo], found: Iterable[Json]) -> list[PodSetInfo
 # --- what it asks for
 
 
-def wanted_pod_sets(workload: Json, config: Json, infos: list[PodSetInfo]) -> list[Wanted]:
+def wanted_pod_sets(workload: Json, config: Json, infos: list[InjectedInfo]) -> list[Wanted]:
     """Pod sets with pods that use a managed resource; merged where the config says so."""
     spec = config.get("spec") or {}
     managed, policy = set(spec.get("managedResources") or ()), spec.get("podSetMergePolicy")
@@ -182,11 +182,11 @@ def reference(obj: Json, kind: Any) -> Json:
     }
 
 
-def _template(template: Json, info: PodSetInfo | None) -> Json:
+def _template(template: Json, info: InjectedInfo | None) -> Json:
     """The pods as they will be bound: on their flavors' nodes, with limits standing in for missing requests."""
     made: Json = {"metadata": copy.deepcopy(template.get("metadata") or {}), "spec": copy.deepcopy(template["spec"])}
     if info is not None:
-        placed = PodSetInfo(
+        placed = InjectedInfo(
             name=info.name, count=info.count, node_selector=info.node_selector, tolerations=info.tolerations
         )
         made = merged(made, placed)
@@ -241,40 +241,40 @@ def answer(
     admitted: bool,
     jitter: Callable[[], float],
     late: str = "",
-) -> Answer:
+) -> RequestAnswer:
     """The check's state by the request's conditions; the first that applies counts. `late`: nobody waits any longer."""
     if holds(request, "Failed"):
         return _retry(message(request, "Failed"), "failure", attempt, check, config, jitter)
     if holds(request, "CapacityRevoked"):
-        return Answer(state="Rejected", message=message(request, "CapacityRevoked"))
+        return RequestAnswer(state="Rejected", message=message(request, "CapacityRevoked"))
     if holds(request, "BookingExpired") and not admitted:
         return _retry(message(request, "BookingExpired"), "booking expired", attempt, check, config, jitter)
     if holds(request, "Provisioned"):
         updates = tuple(_update(name, request, config) for one in wanted for name in one.members)
-        return Answer(state="Ready", message=message(request, "Provisioned"), updates=updates)
+        return RequestAnswer(state="Ready", message=message(request, "Provisioned"), updates=updates)
     if late:
         return _retry(late, "delay", attempt, check, config, jitter)
     if holds(request, "Accepted"):
-        return Answer(state="Pending", message=message(request, "Provisioned"))
-    return Answer(state="Pending")
+        return RequestAnswer(state="Pending", message=message(request, "Provisioned"))
+    return RequestAnswer(state="Pending")
 
 
-def _retry(text: str, word: str, attempt: int, check: Json, config: Json, jitter: Callable[[], float]) -> Answer:
+def _retry(text: str, word: str, attempt: int, check: Json, config: Json, jitter: Callable[[], float]) -> RequestAnswer:
     strategy = (config.get("spec") or {}).get("retryStrategy") or {}
     limit = strategy.get("backoffLimitCount")
     count = int(check.get("retryCount") or 0)
     if attempt > (BACKOFF_LIMIT if limit is None else int(limit)):
-        return Answer(state="Rejected", message=text)
+        return RequestAnswer(state="Rejected", message=text)
     said = f"Retrying after {word}: {text}"
     if attempt <= count:  # this attempt was answered for before: its eviction is over
-        return Answer(state=str(check.get("state") or "Pending"), message=said)
+        return RequestAnswer(state=str(check.get("state") or "Pending"), message=said)
     base = strategy.get("backoffBaseSeconds")
     most = strategy.get("backoffMaxSeconds")
     wait = min(
         float(BACKOFF_MOST if most is None else most),
         float(BACKOFF_BASE if base is None else base) * 2.0 ** min(count, 30),
     )
-    return Answer(state="Retry", message=said, requeue_after=int(wait * (1 + jitter())))
+    return RequestAnswer(state="Retry", message=said, requeue_after=int(wait * (1 + jitter())))
 
 
 def _update(pod_set: str, request: Json, config: Json) -> Json:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shoal.controllers.demand import RaySidecars
-from shoal.engine.kueue import Settings as DecisionSettings
+from shoal.engine.kueue import KueueSettings as DecisionSettings
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 

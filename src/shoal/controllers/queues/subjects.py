@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.api.objects import annotation
 from shoal.api.times import parse_time
 from shoal.controllers.planning.decisions import Decisions
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.queues.caches import QueueCaches, queue_name, workload_key
 from shoal.controllers.queues.facts import gang_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
@@ -40,7 +40,7 @@ class Subjects:
         self._decisions = decisions
         self._copied_labels = copied_labels
 
-    def find(self, group: str, kind: str, key: Key, engine: Engine, now: int) -> Subject | None:
+    def find(self, group: str, kind: str, key: Key, engine: Engine, now: int) -> QuestionSubject | None:
         """None for what no queue holds."""
         if kind == kinds.WORKLOAD.kind and group in ("", kinds.WORKLOAD.group):
             workload = self._caches.workloads.get(key)
@@ -53,27 +53,29 @@ class Subjects:
                     return self._of(workload, engine, now) if workload is not None else self._without(found, job)
         return None
 
-    def _without(self, kind: GangJob, job: Json) -> Subject:
+    def _without(self, kind: GangJob, job: Json) -> QuestionSubject:
         """A job that has no Workload: why none could be made."""
         uid = job["metadata"]["uid"]
         if kind.end(job) is not None:
-            return Subject(uid=uid, state="Finished", reason="Finished")
+            return QuestionSubject(uid=uid, state="Finished", reason="Finished")
         try:
             new_workload(kind, job, self._caches, self._copied_labels)
         except (NoSuchClass, BadInput) as error:
-            return Subject(uid=uid, state="Queued", reason="Misconfigured", message=str(error))
+            return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=str(error))
         if refusal := self._refusal_of(uid):
-            return Subject(uid=uid, state="Queued", reason="Misconfigured", message=refusal)
-        return Subject(uid=uid, state="Queued", reason="NotSeen", message=NOT_SEEN)
+            return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=refusal)
+        return QuestionSubject(uid=uid, state="Queued", reason="NotSeen", message=NOT_SEEN)
 
-    def _of(self, workload: Json, engine: Engine, now: int) -> Subject:
+    def _of(self, workload: Json, engine: Engine, now: int) -> QuestionSubject:
         uid = workload["metadata"]["uid"]
         local, cluster_queue = queue_name(workload), self._caches.cluster_queue_name(workload)
         said = kueue_told.told(workload)
 
-        def made(state: str, reason: str, message: str = "", gang: str = "", *, settled: bool = False) -> Subject:
+        def made(
+            state: str, reason: str, message: str = "", gang: str = "", *, settled: bool = False
+        ) -> QuestionSubject:
             hold = self._decisions.hold(gang, uid) or self._decisions.no_room(gang, uid) if gang else None
-            return Subject(
+            return QuestionSubject(
                 uid=uid, state=state, reason=reason, message=message, gang=gang, hold=hold, settled=settled,
                 local_queue=local, cluster_queue=cluster_queue,
             )  # fmt: skip

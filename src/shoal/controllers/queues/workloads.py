@@ -12,7 +12,7 @@ from shoal.api.meta import Json
 from shoal.api.names import check_label_value
 from shoal.api.objects import label
 from shoal.controllers.queues.caches import QueueCaches, workload_key
-from shoal.controllers.queues.inject import PodSetInfo, StartError
+from shoal.controllers.queues.inject import InjectedInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
 from shoal.errors import BadInput
 
@@ -21,7 +21,7 @@ class NoSuchClass(BadInput):
     """The job names a WorkloadPriorityClass that does not exist."""
 
 
-class Priority(msgspec.Struct, frozen=True):
+class WorkloadPriority(msgspec.Struct, frozen=True):
     value: int = 0
     reference: Json | None = None
 
@@ -104,7 +104,7 @@ def _keep_last(holder: Json, name: str) -> None:
         holder[name] = list({_KEYS[name](entry): entry for entry in listed}.values())
 
 
-def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> Priority:
+def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> WorkloadPriority:
     """As Kueue: the class the job names, else that of its first pods that name one, else the cluster's default."""
     named = label(job, kueue_names.PRIORITY_CLASS)
     if named:
@@ -112,7 +112,7 @@ def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> Priorit
         if found is None:
             raise NoSuchClass(f"WorkloadPriorityClass {named} does not exist; create it, or correct the job's label")
         reference = {"group": kueue_names.GROUP, "kind": "WorkloadPriorityClass", "name": named}
-        return Priority(int(found.get("value") or 0), reference)
+        return WorkloadPriority(int(found.get("value") or 0), reference)
     for one in pod_sets:
         name = ((one.get("template") or {}).get("spec") or {}).get("priorityClassName")
         found = caches.get(kinds.PRIORITY_CLASS, str(name or ""))
@@ -121,12 +121,12 @@ def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> Priorit
     for one in caches.others[kinds.PRIORITY_CLASS].list():
         if one.get("globalDefault") is True:
             return _of_pods(one)
-    return Priority()
+    return WorkloadPriority()
 
 
-def _of_pods(found: Json) -> Priority:
+def _of_pods(found: Json) -> WorkloadPriority:
     reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": found["metadata"]["name"]}
-    return Priority(int(found.get("value") or 0), reference)
+    return WorkloadPriority(int(found.get("value") or 0), reference)
 
 
 # --- does it still match?
@@ -195,7 +195,7 @@ _DEFAULTS = (("protocol", "TCP"), ("optional", False))
 # --- the start
 
 
-def infos_of(workload: Json, flavor: Callable[[str], Json | None]) -> list[PodSetInfo]:
+def infos_of(workload: Json, flavor: Callable[[str], Json | None]) -> list[InjectedInfo]:
     """What the admission adds, pod set by pod set. Raises StartError where two checks contradict each other."""
     status, spec = workload.get("status") or {}, workload.get("spec") or {}
     given = {one.get("name"): one for one in (status.get("admission") or {}).get("podSetAssignments") or ()}
@@ -216,7 +216,7 @@ def infos_of(workload: Json, flavor: Callable[[str], Json | None]) -> list[PodSe
                     _update(parts, update, name, check["name"])
                     tolerations += [one for one in update.get("tolerations") or () if one not in tolerations]
         infos.append(
-            PodSetInfo(
+            InjectedInfo(
                 name=name,
                 count=int(entry.get("count", pod_set.get("count", 1))),
                 labels=parts["labels"],

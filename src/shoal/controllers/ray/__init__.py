@@ -1,7 +1,7 @@
 """Shoal's Ray operator: RayCluster, RayJob and Ray. `run(client, settings)` runs it until cancelled."""
 
 from shoal.controllers.ray.operator import Operator, run
-from shoal.controllers.ray.settings import Settings, from_environment
+from shoal.controllers.ray.settings import RaySettings, from_environment
 from shoal.controllers.ray.webhook import validator
 
-__all__ = ["Operator", "Settings", "from_environment", "run", "validator"]
+__all__ = ["Operator", "RaySettings", "from_environment", "run", "validator"]

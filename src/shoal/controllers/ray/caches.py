@@ -10,7 +10,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -20,7 +20,7 @@ BY_OWNER = "owner"
 
 
 class Caches:
-    def __init__(self, client: Client, settings: Settings, clock: Clock) -> None:
+    def __init__(self, client: Client, settings: RaySettings, clock: Clock) -> None:
         self.namespace = settings.namespaces[0] if len(settings.namespaces) == 1 else None
         self._client, self._clock = client, clock
         owner = {BY_OWNER: owner_uids}

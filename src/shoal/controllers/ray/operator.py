@@ -18,7 +18,7 @@ from shoal.controllers.ray.cluster import ClusterReconciler
 from shoal.controllers.ray.job import Dashboard, HttpDashboard, JobReconciler, Poller, ProxiedDashboard
 from shoal.controllers.ray.owned_writer import OwnedWriter
 from shoal.controllers.ray.ray_kind import RayReconciler
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
@@ -31,7 +31,7 @@ class Operator:
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        settings: RaySettings,
         clock: Clock | None = None,
         dashboard: Dashboard | None = None,
         writes: Writes | None = None,
@@ -157,7 +157,7 @@ class Operator:
 
 
 async def run(
-    client: Client, settings: Settings | None = None, clock: Clock | None = None, writes: Writes | None = None
+    client: Client, settings: RaySettings | None = None, clock: Clock | None = None, writes: Writes | None = None
 ) -> None:
     """Run the operator until cancelled."""
-    await Operator(client, settings or Settings(), clock, writes=writes).run_until_cancelled()
+    await Operator(client, settings or RaySettings(), clock, writes=writes).run_until_cancelled()

@@ -6,12 +6,12 @@ from typing import Any
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 DEFAULT_PORTS = {"client": 10001, "dashboard": 8265, "gcs-server": 6379, "metrics": 8080, "serve": 8000}
 
 
-def head_service(cluster: Json, settings: Settings) -> Json:
+def head_service(cluster: Json, settings: RaySettings) -> Json:
     """The head's Service: headless by default, so that its name resolves before the head is ready."""
     labels = _head_labels(cluster)
     given = view.clone(view.head(cluster).get("headService") or {})
@@ -115,7 +115,7 @@ def ingress(cluster: Json) -> Json:
     return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
 
 
-def job_head_service(job: Json, cluster: Json, settings: Settings) -> Json:
+def job_head_service(job: Json, cluster: Json, settings: RaySettings) -> Json:
     """The RayJob's own Service, pointing at the head of its current cluster."""
     service = head_service(cluster, settings)
     service["metadata"].update(

@@ -35,7 +35,7 @@ class RaySidecars(msgspec.Struct, frozen=True):
     """Workers begin with a step that waits for their head."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Operator-wide choices. Defaults are KubeRay's where it has the switch."""
 
     version: str = "shoal-0.1"
@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return RaySidecars(self.head_sidecars, self.worker_sidecars, self.inject_wait_for_head)
 
 
-def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> Settings:
+def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] | None = None) -> RaySettings:
     """Settings as KubeRay's environment switches and feature gates describe them.
 
     What KubeRay takes as flags, and what only we have, is read from variables that begin with `SHOAL_RAY_`; one of them
@@ -125,7 +125,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
     enabled = set(GATES_ON)
     for name, on in {**_gates(environment.get("SHOAL_RAY_FEATURE_GATES", "")), **(gates or {})}.items():
         (enabled.add if on else enabled.discard)(name)
-    chosen = Settings(
+    chosen = RaySettings(
         gates=frozenset(enabled),
         namespaces=tuple(_listed(environment.get("SHOAL_RAY_NAMESPACES", ""))),
         default_auth_token=_on(environment, "SHOAL_RAY_DEFAULT_TOKEN", False),

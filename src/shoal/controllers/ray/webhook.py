@@ -11,7 +11,7 @@ from collections.abc import Callable
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 from shoal.controllers.ray.ray_kind.translation import translate
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation.cluster_rules import problems_of_metadata, problems_of_spec, warnings_of_cluster
 from shoal.controllers.ray.validation.job_rules import problems_of_job_metadata, problems_of_job_spec
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
@@ -37,7 +37,7 @@ RULES: list[Json] = [
 NOT_RUN = "RayService is stored, but Shoal does not run it yet: no pods will be made; use a RayCluster or RayJob"
 
 
-def validator(settings: Settings) -> Callable[[AdmissionRequest], AdmissionVerdict]:
+def validator(settings: RaySettings) -> Callable[[AdmissionRequest], AdmissionVerdict]:
     """The handler for one operator's settings."""
 
     def validate(request: AdmissionRequest) -> AdmissionVerdict:
@@ -60,7 +60,7 @@ def validator(settings: Settings) -> Callable[[AdmissionRequest], AdmissionVerdi
     return validate
 
 
-def problems_of(obj: Json, kind: str, settings: Settings) -> list[str]:
+def problems_of(obj: Json, kind: str, settings: RaySettings) -> list[str]:
     """Everything that is wrong with one object of ours."""
     match kind:
         case "RayCluster":

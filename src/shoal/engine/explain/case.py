@@ -10,16 +10,16 @@ from functools import partial
 
 import msgspec
 
-from shoal.engine.explain.helps import Case, Place, labels_for, units_of
+from shoal.engine.explain.helps import Case, QuotaPlace, labels_for, units_of
 from shoal.engine.kueue import ClusterQueue, Cohort
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
 from shoal.engine.line.queues import QueueFact, Queues
-from shoal.engine.line.state import State, wants_room
+from shoal.engine.line.state import LineState, wants_room
 from shoal.engine.model import Amounts, Explanation, Gang, QuotaSubtree
 from shoal.engine.nodes.fit import demand_of
 
 
-def case_of(gang: Gang, found: Explanation, state: State, queues: Queues) -> Case:
+def case_of(gang: Gang, found: Explanation, state: LineState, queues: Queues) -> Case:
     others = [other for other in state.gangs.values() if other.uid != gang.uid]
     moving = [other for other in others if other.state in ("waiting", "stopping") or wants_room(other)]
     waiting = [gang, *(other for other in others if other.state == "waiting" or wants_room(other))]
@@ -41,7 +41,7 @@ def case_of(gang: Gang, found: Explanation, state: State, queues: Queues) -> Cas
     )
 
 
-def _places(gang: Gang, found: Explanation, most: Amounts, state: State, queues: Queues) -> Iterator[Place]:
+def _places(gang: Gang, found: Explanation, most: Amounts, state: LineState, queues: Queues) -> Iterator[QuotaPlace]:
     known = found.least_increase
     if gang.dialect == "kueue":
         member = queues.kueue.members.get(gang.key)
@@ -61,7 +61,7 @@ def _places(gang: Gang, found: Explanation, most: Amounts, state: State, queues:
                     estimate = known.amounts if known is not None and known.place == name else {}
                     over = {one: max(0, used - node.quota.get(one, 0)) for one, used in node.allocated.items()}
                     enough = {one: amount + over.get(one, 0) for one, amount in most.items()}
-                    yield Place(name, subtree, estimate, enough, partial(raised_subtree, node.name))
+                    yield QuotaPlace(name, subtree, estimate, enough, partial(raised_subtree, node.name))
                     break
 
 
@@ -77,11 +77,11 @@ def raised_subtree(name: str, subtree: QuotaSubtree, more: Amounts) -> QuotaSubt
     return replace(subtree, nodes=nodes)
 
 
-def _of_queue(fact: ClusterQueue, most: Amounts) -> Iterator[Place]:
+def _of_queue(fact: ClusterQueue, most: Amounts) -> Iterator[QuotaPlace]:
     for group in fact.groups:
         for flavor in group.flavors:
             enough = {resource: amount for resource, amount in most.items() if resource in flavor.limits}
-            yield Place(f"{fact.name}/{flavor.name}", fact, {}, enough, partial(raised_queue, flavor.name))
+            yield QuotaPlace(f"{fact.name}/{flavor.name}", fact, {}, enough, partial(raised_queue, flavor.name))
 
 
 def raised_queue(flavor: str, fact: ClusterQueue, more: Amounts) -> ClusterQueue:
@@ -105,7 +105,7 @@ def _raised(limits: Limits, more: int) -> Limits:
     return msgspec.structs.replace(limits, nominal=limits.nominal + more)
 
 
-def _quotas(state: State, queues: Queues) -> Iterator[Amounts]:
+def _quotas(state: LineState, queues: Queues) -> Iterator[Amounts]:
     if any(gang.supply == "aggregate" for gang in state.gangs.values()):  # sums over nodes decide, whatever these are
         yield from (fact.allocatable for fact in state.ledger.room.facts)
         yield from (pod.requests for pod in state.ledger.pods.values())

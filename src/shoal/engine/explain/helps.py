@@ -37,7 +37,7 @@ Part = tuple[str, str]
 More = dict[Part, int]
 
 
-class Place(NamedTuple):
+class QuotaPlace(NamedTuple):
     """A quota that could be raised."""
 
     name: str
@@ -61,7 +61,7 @@ class Case(msgspec.Struct, frozen=True):
     """Nothing else waits or is on its way out: more of anything never does harm."""
     shares: bool
     """Who comes next depends on shares of the whole, so that every single unit may count."""
-    places: Sequence[Place]
+    places: Sequence[QuotaPlace]
     units: Amounts
     """Per resource, the unit that all amounts are multiples of."""
     suggested: tuple[str, ...] = ()

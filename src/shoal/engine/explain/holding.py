@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.model import Gang, PodFact, Shortfall
 from shoal.engine.nodes.fit import demand_of
 from shoal.engine.nodes.shape import shape_of
@@ -18,7 +18,7 @@ Nodes = frozenset[str] | None
 """Names of nodes; None for all of them, which is the common case and the cheap one."""
 
 
-def holders(state: State, gang: Gang, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
+def holders(state: LineState, gang: Gang, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
     """Keys of the gangs that hold what is short, the largest first."""
     short = _resources(shortfalls)
     places = [shortfall.place for shortfall in shortfalls if shortfall.kind == "quota" and shortfall.resource]
@@ -34,7 +34,7 @@ def holders(state: State, gang: Gang, shortfalls: tuple[Shortfall, ...]) -> tupl
     return tuple(key for _, key in sorted(held))
 
 
-def strangers(state: State, gang: Gang, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
+def strangers(state: LineState, gang: Gang, shortfalls: tuple[Shortfall, ...]) -> tuple[str, ...]:
     """Pods of no gang that take what is short on nodes that this gang could use, as `Pod/namespace/name`; the largest
     first."""
     short = _resources(tuple(one for one in shortfalls if one.kind != "quota"))
@@ -50,7 +50,7 @@ def strangers(state: State, gang: Gang, shortfalls: tuple[Shortfall, ...]) -> tu
     return tuple(key for _, key in sorted(found))
 
 
-def usable_nodes(state: State, gang: Gang) -> Nodes:
+def usable_nodes(state: LineState, gang: Gang) -> Nodes:
     """The nodes that at least one of its pod sets may use."""
     room = state.ledger.room
     try:
@@ -66,7 +66,7 @@ def usable_nodes(state: State, gang: Gang) -> Nodes:
     return frozenset(slot.name for slot in room.by_name.values() if slot.fact is not None and usable[slot.index])
 
 
-def _held(state: State, other: Gang, short: set[str], nodes: Nodes) -> int:
+def _held(state: LineState, other: Gang, short: set[str], nodes: Nodes) -> int:
     if nodes is None:
         demand = demand_of(other.pod_sets)
         return sum(demand.get(resource, 0) for resource in short)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.api.labels import HOSTNAME
-from shoal.engine.mcad.forest import Forest
+from shoal.engine.mcad.forest import QuotaForest
 from shoal.engine.mcad.trees import Consumer, TreeNode
 from shoal.engine.model import Amounts, Gang, NodeFact, QuotaIncrease
 from shoal.engine.nodes.fit import Placement, demand_of, place
@@ -22,7 +22,9 @@ NODES = "nodes"
 _NEW = "one+more"  # no real node can have a + in its name
 
 
-def least_increase(forest: Forest, consumer: Consumer, is_admitted: Callable[[Consumer], bool]) -> QuotaIncrease | None:
+def least_increase(
+    forest: QuotaForest, consumer: Consumer, is_admitted: Callable[[Consumer], bool]
+) -> QuotaIncrease | None:
     """`is_admitted` tells whether quota, as it stands, says yes. None when no single quota is enough: a missing leaf,
     or several nodes at their limits."""
     calm = msgspec.structs.replace(consumer, priority=min(consumer.priority, 0))

@@ -36,7 +36,7 @@ class Deed(msgspec.Struct, frozen=True):
     facts: tuple[Fact | QueueFact, ...] = ()
 
 
-class Planner(Protocol):
+class RehearsedEngine(Protocol):
     """The part of an engine that a rehearsal uses."""
 
     def update(self, fact: Fact | QueueFact) -> None: ...
@@ -53,7 +53,13 @@ class Rehearsal:
     those left out of a thinned world, the equals that were kept."""
 
     def __init__(
-        self, engine: Planner, key: str, now: int, size: int, budget: int, classes: tuple[tuple[str, ...], ...] = ()
+        self,
+        engine: RehearsedEngine,
+        key: str,
+        now: int,
+        size: int,
+        budget: int,
+        classes: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.key = key
         self.classes = classes
@@ -107,13 +113,13 @@ class Rehearsal:
         gang = engine.gang(self.key)
         return gang is not None and has_started(gang)
 
-    def _copied(self, engine: Planner) -> bytes:
+    def _copied(self, engine: RehearsedEngine) -> bytes:
         image = io.BytesIO()
         _Writer(image, self._kept).dump(engine)
         return image.getvalue()
 
-    def _fresh(self) -> Planner:
-        found: Planner = _Reader(io.BytesIO(self._image), self._kept).load()
+    def _fresh(self) -> RehearsedEngine:
+        found: RehearsedEngine = _FactReader(io.BytesIO(self._image), self._kept).load()
         return found
 
 
@@ -122,14 +128,14 @@ def has_started(gang: Gang) -> bool:
     return gang.state == "admitted" or (gang.state == "reserved" and not gang.checks_done)
 
 
-def end(engine: Planner, key: str) -> None:
+def end(engine: RehearsedEngine, key: str) -> None:
     gang = engine.gang(key)
     if gang is not None:
         engine.remove(key)
         _remove_pods(engine, gang.uid)
 
 
-def carry_out(engine: Planner, plan: Plan, now: int) -> bool:
+def carry_out(engine: RehearsedEngine, plan: Plan, now: int) -> bool:
     """Do what the plan says, at once and without fail; False when there was nothing to do."""
     for reservation in plan.reservations:
         gang = engine.fact_of(reservation.gang)
@@ -159,7 +165,7 @@ def carry_out(engine: Planner, plan: Plan, now: int) -> bool:
     return bool(leaving) or plan.unfinished or not plan.is_empty
 
 
-def _stop(engine: Planner, gang: Gang, preemptor: str, now: int) -> None:
+def _stop(engine: RehearsedEngine, gang: Gang, preemptor: str, now: int) -> None:
     """Its pods end, and it waits again."""
     details = gang.details
     if gang.dialect == "kueue":
@@ -176,12 +182,12 @@ def _stop(engine: Planner, gang: Gang, preemptor: str, now: int) -> None:
     )  # fmt: skip
 
 
-def _remove_pods(engine: Planner, uid: str) -> None:
+def _remove_pods(engine: RehearsedEngine, uid: str) -> None:
     for pod in engine.pods_of(uid):
         engine.remove(f"Pod/{pod}")
 
 
-def _update(engine: Planner, gang: Gang, **what: Any) -> None:
+def _update(engine: RehearsedEngine, gang: Gang, **what: Any) -> None:
     engine.update(msgspec.structs.replace(gang, **what))
 
 
@@ -197,7 +203,7 @@ class _Writer(pickle.Pickler):
         return len(self._kept) - 1
 
 
-class _Reader(pickle.Unpickler):
+class _FactReader(pickle.Unpickler):
     def __init__(self, image: io.BytesIO, kept: list[Any]) -> None:
         super().__init__(image)
         self._kept = kept

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.engine.kueue.facts import terms_of
 from shoal.engine.line.queues import QueueFact, Queues
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.model import Fact, Gang
 
 KEPT = 8
@@ -33,7 +33,7 @@ class Thinned(msgspec.Struct, frozen=True):
         return len(self.facts)
 
 
-def thinned(gang: Gang, state: State, queues: Queues) -> Thinned | None:
+def thinned(gang: Gang, state: LineState, queues: Queues) -> Thinned | None:
     """None: too many equals are ahead of the gang."""
     kept: set[str] = set()
     cut: list[tuple[str, ...]] = []
@@ -52,7 +52,7 @@ def thinned(gang: Gang, state: State, queues: Queues) -> Thinned | None:
     return Thinned((*queues.facts.values(), *_facts(state, queues, kept)), tuple(cut))
 
 
-def _lines(state: State, queues: Queues) -> Iterator[list[tuple[Hashable, str]]]:
+def _lines(state: LineState, queues: Queues) -> Iterator[list[tuple[Hashable, str]]]:
     """Those that wait, by what is judged alike, each with its place in order."""
     for gang_class in state.waiting.classes.values():
         for lane in gang_class.lanes.values():
@@ -64,7 +64,7 @@ def _lines(state: State, queues: Queues) -> Iterator[list[tuple[Hashable, str]]]
     yield from shapes.values()
 
 
-def _facts(state: State, queues: Queues, kept: set[str]) -> Iterator[Fact]:
+def _facts(state: LineState, queues: Queues, kept: set[str]) -> Iterator[Fact]:
     for fact in state.facts():
         if not isinstance(fact, Gang):
             yield fact

@@ -15,14 +15,14 @@ import msgspec
 from shoal.engine.explain.holding import holders
 from shoal.engine.explain.increase import least_increase, least_node
 from shoal.engine.line.judge import quota_refusal
-from shoal.engine.line.state import State, wants_room
+from shoal.engine.line.state import LineState, wants_room
 from shoal.engine.line.victims import shortest_list
 from shoal.engine.model import Explanation, Gang, QuotaIncrease, Shortfall
 from shoal.engine.nodes.fit import Placement, demand_of
 from shoal.engine.nodes.supply import explanation_of, few, find_room, obtaining
 
 
-def explain(state: State, key: str, now: int, *, guess: bool = True) -> Explanation | None:
+def explain(state: LineState, key: str, now: int, *, guess: bool = True) -> Explanation | None:
     """What is short and, with `guess`, what would help were nothing ahead of it; `Engine.explain` starts from there."""
     gang = state.gangs.get(key)
     if gang is None or not (wants_room(gang) or gang.uid in state.problems):
@@ -47,7 +47,7 @@ def explain(state: State, key: str, now: int, *, guess: bool = True) -> Explanat
     )
 
 
-def plain_reason(state: State, key: str, known: dict[object, Explanation], now: int) -> Explanation | None:
+def plain_reason(state: LineState, key: str, known: dict[object, Explanation], now: int) -> Explanation | None:
     """What keeps a waiting gang as of now, and nothing else: no position, no holders, nothing tried out. Gangs of one
     class share what is `known`, for as long as nothing changes. None: it does not wait, or only for its turn."""
     gang = state.gangs.get(key)
@@ -63,7 +63,7 @@ def plain_reason(state: State, key: str, known: dict[object, Explanation], now: 
     return found if found.shortfalls else None
 
 
-def _why(state: State, gang: Gang, now: int) -> Explanation:
+def _why(state: LineState, gang: Gang, now: int) -> Explanation:
     stopping = sorted(state.keys[uid] for uid in state.still_stopping(gang.uid))
     if stopping:
         message = f"waits for {few(stopping, ', ')} to stop"
@@ -81,7 +81,7 @@ def _why(state: State, gang: Gang, now: int) -> Explanation:
     return msgspec.structs.replace(explanation_of(found), reason="resources")
 
 
-def _whose_turn(state: State, gang: Gang, now: int) -> str:
+def _whose_turn(state: LineState, gang: Gang, now: int) -> str:
     """There is quota and room for it; what comes first?"""
     ahead = next((key for key in front(state, 1, now) if key != gang.key), "")
     if state.policy.strict and ahead:
@@ -89,7 +89,7 @@ def _whose_turn(state: State, gang: Gang, now: int) -> str:
     return "there is room; waits for its turn"
 
 
-def _has_quota(state: State, gang: Gang) -> bool:
+def _has_quota(state: LineState, gang: Gang) -> bool:
     return state.settings.quota and gang.dialect == "mcad" and bool(state.forest.trees)
 
 
@@ -97,7 +97,7 @@ def _is_by_quota(explanation: Explanation) -> bool:
     return any(shortfall.kind == "quota" for shortfall in explanation.shortfalls)
 
 
-def _least_increase(state: State, gang: Gang, found: Explanation) -> QuotaIncrease | None:
+def _least_increase(state: LineState, gang: Gang, found: Explanation) -> QuotaIncrease | None:
     """Of one quota, where quota is what keeps it out and nodes have room; else of the nodes. One alone must do."""
     if _is_by_quota(found):
         with state.ledger.without([gang.uid]):
@@ -110,7 +110,7 @@ def _least_increase(state: State, gang: Gang, found: Explanation) -> QuotaIncrea
     return None
 
 
-def position(state: State, gang: Gang, now: int) -> int:
+def position(state: LineState, gang: Gang, now: int) -> int:
     """1 for the gang that is next in order. Within a lane order never changes, so each line is searched, not walked."""
 
     def rank(entry: tuple[tuple[object, ...], str]) -> tuple[object, ...]:
@@ -124,7 +124,7 @@ def position(state: State, gang: Gang, now: int) -> int:
     return ahead + 1
 
 
-def own_position(state: State, gang: Gang, now: int) -> tuple[int, int]:
+def own_position(state: LineState, gang: Gang, now: int) -> tuple[int, int]:
     """Its place among the waiting gangs of its own namespace (Kueue: LocalQueue), and how many these are."""
     mine, ahead, everyone = state.policy.rank(gang, state, now), 0, 0
     for gang_class in state.waiting.classes.values():
@@ -137,7 +137,7 @@ def own_position(state: State, gang: Gang, now: int) -> tuple[int, int]:
     return ahead + 1, everyone
 
 
-def front(state: State, count: int, now: int) -> list[str]:
+def front(state: LineState, count: int, now: int) -> list[str]:
     """The gangs that are next in order: only the front of each line is looked at, however long it is."""
     first = [
         uid
@@ -149,7 +149,7 @@ def front(state: State, count: int, now: int) -> list[str]:
     return [gang.key for gang in nsmallest(count, found, key=lambda gang: state.policy.rank(gang, state, now))]
 
 
-def _release(state: State, gang: Gang) -> tuple[str, ...]:
+def _release(state: LineState, gang: Gang) -> tuple[str, ...]:
     """The shortest list of running gangs whose end would admit this one, by quota and by room."""
     demand = demand_of(gang.pod_sets)
     consumer = state.consumer(gang) if _has_quota(state, gang) else None

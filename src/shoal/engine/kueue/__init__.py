@@ -17,7 +17,7 @@ fair_sharing/ (victims, shares) · index/ (who is next) · cycle/ (who is where,
 unheard, views (answers) · read, limits (from objects).
 """
 
-from shoal.engine.kueue.decisions import Decisions, Evict, Reserve, Wait
+from shoal.engine.kueue.decisions import Evict, QueueDecisions, Reserve, Wait
 from shoal.engine.kueue.facts import (
     ClusterQueue,
     Cohort,
@@ -25,11 +25,11 @@ from shoal.engine.kueue.facts import (
     FlavorQuota,
     FlavorResource,
     Fungibility,
+    KueueSettings,
     Limits,
     LocalQueue,
     Preemption,
     ResourceGroup,
-    Settings,
     Terms,
     order_time,
     terms_of,
@@ -41,7 +41,6 @@ from shoal.engine.kueue.unheard import Known
 __all__ = [
     "ClusterQueue",
     "Cohort",
-    "Decisions",
     "Evict",
     "Flavor",
     "FlavorQuota",
@@ -49,13 +48,14 @@ __all__ = [
     "Fungibility",
     "Known",
     "Kueue",
+    "KueueSettings",
     "Limits",
     "LocalQueue",
     "Places",
     "Preemption",
+    "QueueDecisions",
     "Reserve",
     "ResourceGroup",
-    "Settings",
     "Terms",
     "Wait",
     "order_time",

@@ -62,7 +62,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """How many gangs it waits for to leave."""
 
 
-class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
     reserved: tuple[Reserve, ...] = ()
     evicted: tuple[Evict, ...] = ()
     waiting: tuple[Wait, ...] = ()

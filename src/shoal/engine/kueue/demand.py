@@ -1,7 +1,7 @@
 """A gang as this dialect sees it: what each pod set asks for in total, where it may go, and what it holds.
 
 Made by the ledger from a Gang each time its facts change, and read by every decision. `Demand` is what is asked and
-never changes; `Member` is the gang's place in the ledger: waiting, or holding `usage` in a cluster queue.
+never changes; `QueueMember` is the gang's place in the ledger: waiting, or holding `usage` in a cluster queue.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Memory = tuple[dict[str, int], ...]
 """Per pod set, resource to the index of the last flavor tried (-1: all were)."""
 
 
-class Member:
+class QueueMember:
     """A gang in the ledger. All of it follows from its facts, except `memory`, which is the flavor scan's."""
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Member:
         "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms", "time", "uid", "usage",
     )  # fmt: skip
 
-    def __init__(self, gang: Gang, queue: str, replaced: Member | None = None) -> None:
+    def __init__(self, gang: Gang, queue: str, replaced: QueueMember | None = None) -> None:
         terms = terms_of(gang)
         self.gang = gang
         self.key = gang.key
@@ -114,7 +114,7 @@ def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
     return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group))
 
 
-def _grown(demands: tuple[PodDemand, ...], replaced: Member) -> tuple[PodDemand, ...] | None:
+def _grown(demands: tuple[PodDemand, ...], replaced: QueueMember) -> tuple[PodDemand, ...] | None:
     """What is asked beyond a slice that runs; None when more than the number of pods has changed."""
     there = {part.name: part for part in replaced.assignment}
     asked = {pod_set.name: pod_set.requests for pod_set in replaced.gang.pod_sets}

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from shoal.api.times import micro_text
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import FlavorResource, Limits
 from shoal.engine.kueue.flavors.assign import Search
 from shoal.engine.kueue.flavors.assignment import Assignment, Mode, Outcome, shortfalls_of
 from shoal.engine.kueue.places import places
-from shoal.engine.kueue.quota.tree import NO_LIMITS, Node, settle
+from shoal.engine.kueue.quota.tree import NO_LIMITS, QuotaTreeNode, settle
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.engine.nodes.supply import few
 
@@ -30,7 +30,7 @@ MOST_HOLDERS = 10
 MOST_IN_PAIRS = 40
 
 
-def explain(key: str, state: State, register: Register) -> Explanation | None:
+def explain(key: str, state: QueueState, register: Register) -> Explanation | None:
     member = register.members.get(key)
     if member is None or member.holds:
         return None
@@ -44,7 +44,7 @@ def explain(key: str, state: State, register: Register) -> Explanation | None:
     return _Question(member, record, state, register).answer()
 
 
-def fits_without(key: str, leaving: str, state: State, register: Register) -> bool:
+def fits_without(key: str, leaving: str, state: QueueState, register: Register) -> bool:
     """Would this waiting gang get quota, were the gang `leaving` gone (empty: as things are)? Changes nothing."""
     member, gone = register.members.get(key), register.members.get(leaving)
     record = state.records.get(member.queue) if member is not None else None
@@ -57,7 +57,7 @@ def fits_without(key: str, leaving: str, state: State, register: Register) -> bo
 class _Question:
     """One gang's situation, and the trials that explain it."""
 
-    def __init__(self, member: Member, record: QueueRecord, state: State, register: Register) -> None:
+    def __init__(self, member: QueueMember, record: QueueRecord, state: QueueState, register: Register) -> None:
         self.member = member
         self.record = record
         self.state = state
@@ -165,9 +165,9 @@ class _Question:
     def _short_places(self, assignment: Assignment) -> list[FlavorResource]:
         return sorted({short.at for part in assignment.pod_sets for short in part.shortages})
 
-    def _users(self, short: Sequence[FlavorResource]) -> list[Member]:
+    def _users(self, short: Sequence[FlavorResource]) -> list[QueueMember]:
         """Gangs of the tree that hold what is short, where this queue could use it; the largest first."""
-        found: list[tuple[int, str, Member]] = []
+        found: list[tuple[int, str, QueueMember]] = []
         own = self.record.node
         for node in own.root().queues():
             record = self.state.records.get(node.name)
@@ -190,7 +190,7 @@ class _Question:
     def _holders(self, short: list[FlavorResource]) -> tuple[str, ...]:
         return tuple(member.key for member in self._users(short)[:MOST_HOLDERS])
 
-    def _fits_without(self, leaving: tuple[Member, ...]) -> bool:
+    def _fits_without(self, leaving: tuple[QueueMember, ...]) -> bool:
         for member in leaving:
             self.state.records[member.queue].node.remove(member.usage)
         fits = self._would_fit()
@@ -211,7 +211,7 @@ class _Question:
         for pair in combinations(reversed(users[:MOST_IN_PAIRS]), 2):
             if self._fits_without(pair):
                 return tuple(member.key for member in pair)
-        chosen: list[Member] = []
+        chosen: list[QueueMember] = []
         for member in users:
             chosen.append(member)
             if self._fits_without(tuple(chosen)):
@@ -283,7 +283,7 @@ class _Question:
         settle(node.root())
 
 
-def _is_seen_by(own: Node, node: Node, at: FlavorResource) -> bool:
+def _is_seen_by(own: QuotaTreeNode, node: QuotaTreeNode, at: FlavorResource) -> bool:
     """Does what this other queue uses reach beyond the quota that its side of the tree never lends?"""
     above = {own, *own.ancestors()}
     while node not in above:

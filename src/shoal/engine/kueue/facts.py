@@ -152,13 +152,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     gated: bool = False
     """It may not evict others for now."""
     replaces: str = ""
-    """Key of the slice of the same elastic job whose place it takes; see `Settings.slices`."""
+    """Key of the slice of the same elastic job whose place it takes; see `KueueSettings.slices`."""
 
 
 NO_TERMS = Terms()
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the dialect decides. The defaults are Kueue's own, plus what keeps decisions from going in circles."""
 
     fair_sharing: bool = False

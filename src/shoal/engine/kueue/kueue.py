@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.planner import QueuePlanner
 from shoal.engine.kueue.cycle.register import Register
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.decisions import Decisions, Wait, bounded
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.decisions import QueueDecisions, Wait, bounded
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.explain import explain, fits_without
-from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, Settings
+from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, KueueSettings, LocalQueue
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.places import Places, places
@@ -28,16 +28,18 @@ KueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
 
 
 class Kueue:
-    def __init__(self, settings: Settings | None = None, heads: Callable[[State], Heads] = IndexedHeads) -> None:
+    def __init__(
+        self, settings: KueueSettings | None = None, heads: Callable[[QueueState], Heads] = IndexedHeads
+    ) -> None:
         """`heads` finds the gangs to try: by index, or plainly."""
-        self.settings = settings or Settings()
-        self.state = State(self.settings)
+        self.settings = settings or KueueSettings()
+        self.state = QueueState(self.settings)
         self.state.heads = heads(self.state)
         self.register = Register(self.state)
-        self.planner = Planner(self.state, self.register)
+        self.planner = QueuePlanner(self.state, self.register)
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, QueueMember]:
         """Every gang that is not finished, by key."""
         return self.register.members
 
@@ -77,12 +79,12 @@ class Kueue:
             case Namespace():
                 self.register.update_namespace(fact.name, None)
 
-    def cycle(self, now: int) -> Decisions:
+    def cycle(self, now: int) -> QueueDecisions:
         """Exactly one cycle with one head per cluster queue, for comparison with Kueue step by step."""
         self.register.begin(now)
         return self.planner.cycle()
 
-    def plan(self, now: int) -> Decisions:
+    def plan(self, now: int) -> QueueDecisions:
         """Decide everything that can be decided now."""
         self.register.begin(now)
         decisions = self.planner.settle()
@@ -136,7 +138,7 @@ class Kueue:
         self.register.unnotified.clear()
         return tuple(one for one in found if one is not None)
 
-    def _ignored(self, member: Member) -> Wait | None:
+    def _ignored(self, member: QueueMember) -> Wait | None:
         message = self.register.why_ignored(member)
         if not message:
             return None

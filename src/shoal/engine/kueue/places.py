@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.engine.kueue.cycle.register import Register
-from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.cycle.state import QueueState
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     local_length: int
 
 
-def places(key: str, state: State, register: Register) -> Places | None:
+def places(key: str, state: QueueState, register: Register) -> Places | None:
     member = register.members.get(key)
     record = state.records.get(member.queue) if member is not None else None
     if member is None or member.holds or record is None or member.uid not in record.waiting:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import Wait, bounded
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.flavors.assign import Search
 from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
 from shoal.engine.kueue.preemption.preempt import Preemptor
@@ -29,13 +29,13 @@ class Known:
         """By queue and shape."""
         self._heads: dict[str, str] = {}
 
-    def is_head(self, member: Member, record: QueueRecord) -> bool:
+    def is_head(self, member: QueueMember, record: QueueRecord) -> bool:
         if record.name not in self._heads:
             self._heads[record.name] = min(record.waiting.everyone(), key=lambda one: one.order).uid
         return self._heads[record.name] == member.uid
 
 
-def why_waiting(member: Member, record: QueueRecord, state: State, now: int, known: Known) -> Wait | None:
+def why_waiting(member: QueueMember, record: QueueRecord, state: QueueState, now: int, known: Known) -> Wait | None:
     """None: those who leave for it are on their way, and it was told so."""
     if member.uid in state.rooms or member.uid in state.awaited:
         return None
@@ -55,7 +55,7 @@ def why_waiting(member: Member, record: QueueRecord, state: State, now: int, kno
     )  # fmt: skip
 
 
-def _judged(member: Member, record: QueueRecord, state: State, now: int) -> Wait:
+def _judged(member: QueueMember, record: QueueRecord, state: QueueState, now: int) -> Wait:
     with _rooms_kept(record, state):
         found, evicts = _searched(member, record, state, now)
     if evicts or found.outcome is Outcome.FIT:
@@ -67,7 +67,7 @@ def _judged(member: Member, record: QueueRecord, state: State, now: int) -> Wait
     )  # fmt: skip
 
 
-def _searched(member: Member, record: QueueRecord, state: State, now: int) -> tuple[Assignment, bool]:
+def _searched(member: QueueMember, record: QueueRecord, state: QueueState, now: int) -> tuple[Assignment, bool]:
     """As a cycle would look at it, from the first flavor; and whether others would have to leave for it."""
     preemptor = Preemptor(state.records, state.settings, spared=state.spared_by)
     memory, member.memory = member.memory, None
@@ -82,7 +82,7 @@ def _searched(member: Member, record: QueueRecord, state: State, now: int) -> tu
 
 
 @contextmanager
-def _rooms_kept(record: QueueRecord, state: State) -> Iterator[None]:
+def _rooms_kept(record: QueueRecord, state: QueueState) -> Iterator[None]:
     """With the room that is kept for preemptors counted as taken."""
     rooms = list(state.rooms_in(record.node.root()).values())
     for room in rooms:
@@ -92,5 +92,5 @@ def _rooms_kept(record: QueueRecord, state: State) -> Iterator[None]:
         room.node.remove(room.usage)
 
 
-def _wait(member: Member, record: QueueRecord, reason: str, message: str) -> Wait:
+def _wait(member: QueueMember, record: QueueRecord, reason: str, message: str) -> Wait:
     return Wait(gang=member.key, uid=member.uid, cluster_queue=record.name, reason=reason, message=bounded(message))

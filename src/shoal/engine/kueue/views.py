@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import FlavorResource, Usage
 from shoal.engine.kueue.fair_sharing.share import share_of
 from shoal.engine.kueue.flavors.assign import Oracle, Search
@@ -17,7 +17,7 @@ from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.kueue import Kueue
 from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.preemption.preempt import Preemptor
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.model import Gang
 
 
@@ -61,7 +61,7 @@ def shares(kueue: Kueue, extra: dict[str, Usage] | None = None) -> list[ShareVie
     return views
 
 
-def _share_view(node: Node) -> ShareView:
+def _share_view(node: QuotaTreeNode) -> ShareView:
     share = share_of(node)
     kind: Literal["ClusterQueue", "Cohort"] = "ClusterQueue" if node.is_queue else "Cohort"
     return ShareView(kind, node.name, share.published, share.resource, share.borrowing)
@@ -71,7 +71,7 @@ def assignment_of(kueue: Kueue, gang: Gang, queue: str, oracle: Oracle | None = 
     """The flavors this gang would get in this queue now. `oracle` may stand in for preemption."""
     kueue.state.forest.settled()
     record = kueue.state.records[queue]
-    member = Member(gang, queue)
+    member = QueueMember(gang, queue)
     preemptor = Preemptor(kueue.state.records, kueue.settings)
     ask = oracle or preemptor.oracle(member, kueue.now)
     return Search(member, record.fact, record.groups, record.node, kueue.state.flavors, kueue.settings, ask).run()
@@ -82,5 +82,5 @@ def victims_of(
 ) -> list[Victim]:
     """Who would have to leave for `wanted` to fit."""
     kueue.state.forest.settled()
-    member = Member(gang, queue)
+    member = QueueMember(gang, queue)
     return Preemptor(kueue.state.records, kueue.settings).find_victims(member, wanted, places, now)

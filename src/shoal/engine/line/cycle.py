@@ -14,7 +14,7 @@ from shoal.engine.line.decided import Decided
 from shoal.engine.line.growth import grow
 from shoal.engine.line.judge import Blocked, Judge, Start
 from shoal.engine.line.quota_index import QuotaWait
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.line.victims import smallest_release
 from shoal.engine.line.waiting import GangClass
 from shoal.engine.model import Explanation, Gang, HoldReason, Plan, Shortfall
@@ -25,7 +25,7 @@ from shoal.engine.policies import Rank
 
 
 class Cycle:
-    def __init__(self, state: State, now: int) -> None:
+    def __init__(self, state: LineState, now: int) -> None:
         self.state = state
         self.now = now
         self.judge = Judge(state)

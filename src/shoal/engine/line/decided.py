@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.engine.line.judge import Start
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.model import Admit, Explanation, Gang, Hold, HoldReason, Obtain, Preempt, Reseat, Seat, Shortfall
 from shoal.engine.nodes.affinity import company_of
 from shoal.engine.nodes.fit import Placement
@@ -20,7 +20,7 @@ from shoal.engine.nodes.supply import few, obtaining
 
 
 class Decided:
-    def __init__(self, state: State, now: int) -> None:
+    def __init__(self, state: LineState, now: int) -> None:
         self.state = state
         self.now = now
         self.started: list[str] = []

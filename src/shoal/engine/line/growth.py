@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.model import Grow
 
 
-def grow(state: State) -> tuple[Grow, ...]:
+def grow(state: LineState) -> tuple[Grow, ...]:
     """What is to be said of pods that wait to come, the oldest first; those that were held before only if what they
     lack is something else now."""
     pods = [state.ledger.pods[uid] for uid in state.ledger.growing]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.line.victims import smallest_release
 from shoal.engine.line.yielding import Barred
 from shoal.engine.mcad.forest import Consumer, Seating
@@ -38,7 +38,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: LineState) -> None:
         self.state = state
         self.steps = 0
         """How much looking was done; the cycle bounds it."""
@@ -113,7 +113,9 @@ class Judge:
         return Start(release.placement, {}, release.gangs, "priority")
 
 
-def quota_refusal(state: State, gang: Gang, consumer: Consumer, without: Iterable[str] = ()) -> tuple[Shortfall, ...]:
+def quota_refusal(
+    state: LineState, gang: Gang, consumer: Consumer, without: Iterable[str] = ()
+) -> tuple[Shortfall, ...]:
     """Why quota would say no, were those `without` gone; empty where it would say yes. Changes nothing."""
     seating = state.forest.trial(consumer, without)
     if not isinstance(seating, Seating):
@@ -122,7 +124,7 @@ def quota_refusal(state: State, gang: Gang, consumer: Consumer, without: Iterabl
     return () if barred is None else (may_not_push_out(state, gang, barred),)
 
 
-def may_not_push_out(state: State, gang: Gang, barred: Barred) -> Shortfall:
+def may_not_push_out(state: LineState, gang: Gang, barred: Barred) -> Shortfall:
     """Said of a gang whose quota is held by one that it, or an equal ahead of it, had to make way for."""
     who = "it was stopped itself"
     if barred.yielder != gang.uid:

@@ -10,9 +10,9 @@ from operator import is_
 
 import msgspec
 
-from shoal.engine.kueue import ClusterQueue, Cohort, Decisions, Flavor, Kueue, LocalQueue
-from shoal.engine.kueue import Settings as QueueSettings
-from shoal.engine.line.state import HOLDS, State
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, QueueDecisions
+from shoal.engine.kueue import KueueSettings as QueueSettings
+from shoal.engine.line.state import HOLDS, LineState
 from shoal.engine.model import Explanation, Gang, Namespace, Plan, PodSet, PodSetAssignment, Reservation
 
 QueueFact = ClusterQueue | Cohort | LocalQueue | Flavor
@@ -48,9 +48,9 @@ class Queues:
             self.kueue.remove(fact)
         return fact is not None
 
-    def decide(self, state: State, now: int) -> tuple[Plan, tuple[Reservation, ...]]:
+    def decide(self, state: LineState, now: int) -> tuple[Plan, tuple[Reservation, ...]]:
         """Quota for those who wait; whoever gets it joins the line for room, whoever is evicted leaves it."""
-        decisions: Decisions = self.kueue.plan(now)
+        decisions: QueueDecisions = self.kueue.plan(now)
         reservations = []
         for reserve in decisions.reserved:
             reservations.append(

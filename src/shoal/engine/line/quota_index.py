@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 from itertools import count
 
 from shoal.engine.line.waiting import GangClass
-from shoal.engine.mcad.forest import Forest
+from shoal.engine.mcad.forest import QuotaForest
 from shoal.engine.mcad.trees import Consumer, Tree, TreeNode
 from shoal.engine.policies import Rank
 
@@ -49,7 +49,7 @@ class QuotaIndex:
         self._of: dict[GangClass, QuotaWait] = {}
         self._numbers = count()
 
-    def add(self, gang_class: GangClass, asks: Consumer, forest: Forest) -> bool:
+    def add(self, gang_class: GangClass, asks: Consumer, forest: QuotaForest) -> bool:
         """False where no gate lacks anything: what keeps it out is something else."""
         gates = forest.gates(asks)
         key = (tuple(id(node) for _, node in gates), tuple(sorted(asks.request.items())))

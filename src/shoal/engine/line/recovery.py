@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.engine.line.judge import quota_refusal
 from shoal.engine.line.queues import Queues
-from shoal.engine.line.state import State
+from shoal.engine.line.state import LineState
 from shoal.engine.model import Gang
 from shoal.engine.nodes.fit import Placement
 from shoal.engine.nodes.supply import find_room
@@ -38,7 +38,7 @@ class Deadline(msgspec.Struct, frozen=True):
     last: int
 
 
-def recovery(state: State, queues: Queues, deadlines: Mapping[str, Deadline], now: int) -> Recovery:
+def recovery(state: LineState, queues: Queues, deadlines: Mapping[str, Deadline], now: int) -> Recovery:
     """`deadlines`: by UID, of incomplete gangs that may be taken back.
 
     The last in order goes first (lowest priority, then the youngest), and only one that keeps another from being
@@ -62,7 +62,7 @@ def recovery(state: State, queues: Queues, deadlines: Mapping[str, Deadline], no
 
 
 def _kept_from_being_whole(
-    state: State, queues: Queues, gang: Gang, leaving: list[str], before: Mapping[str, int]
+    state: LineState, queues: Queues, gang: Gang, leaving: list[str], before: Mapping[str, int]
 ) -> str:
     """Key of a gang that would be whole if this one were gone, and is not once those `leaving` are; or empty. `before`:
     gangs of which pods find no place then."""
@@ -76,7 +76,7 @@ def _kept_from_being_whole(
     return min(whole, key=state.policy.order).key if whole else ""
 
 
-def _waiting(state: State, queues: Queues, gang: Gang) -> list[Gang]:
+def _waiting(state: LineState, queues: Queues, gang: Gang) -> list[Gang]:
     """Gangs that wait for room, and gangs that wait for quota of which this one may hold some."""
     for_room = [state.by_uid(uid) for gang_class in state.waiting.classes.values() for line in gang_class.lanes.values()
                 for _, uid in line[:MOST_TRIED]]  # fmt: skip
@@ -84,7 +84,7 @@ def _waiting(state: State, queues: Queues, gang: Gang) -> list[Gang]:
     return sorted([*for_room, *for_quota], key=state.policy.order)[:MOST_TRIED]
 
 
-def _fits(state: State, queues: Queues, gang: Gang, without: str) -> bool:
+def _fits(state: LineState, queues: Queues, gang: Gang, without: str) -> bool:
     """Would it start, by quota and by room? The room is as the ledger has it now; `without` has left the quota."""
     if gang.state == "waiting" and gang.dialect == "kueue":
         if not queues.kueue.fits_without(gang.key, without):

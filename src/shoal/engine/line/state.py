@@ -14,7 +14,7 @@ from shoal.engine.line.quota_index import QuotaIndex
 from shoal.engine.line.validate import gang_problem, node_problem, pod_problem, pool_problem
 from shoal.engine.line.waiting import GangClass, Signature, Waiting
 from shoal.engine.line.yielding import Barred, Yielding
-from shoal.engine.mcad.forest import Consumer, Forest
+from shoal.engine.mcad.forest import Consumer, QuotaForest
 from shoal.engine.model import (
     Amounts,
     Fact,
@@ -36,7 +36,7 @@ from shoal.engine.nodes.room import is_accelerator
 from shoal.engine.nodes.shape import shape_of
 from shoal.engine.nodes.to_come import beyond
 from shoal.engine.policies import Policy, load
-from shoal.engine.settings import Settings
+from shoal.engine.settings import EngineSettings
 
 HOLDS = ("admitted", "stopping")
 
@@ -52,8 +52,8 @@ def _asks_otherwise(known: Gang, gang: Gang) -> bool:
     return (known.priority, known.pod_sets, known.labels) != (gang.priority, gang.pod_sets, gang.labels)
 
 
-class State:
-    def __init__(self, settings: Settings) -> None:
+class LineState:
+    def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.policy: Policy = load(settings.policy)
         self.gangs: dict[str, Gang] = {}
@@ -63,7 +63,7 @@ class State:
         self.pools = Pools()
         self.quota_index = QuotaIndex()
         self.waiting = Waiting(self.policy)
-        self.forest = Forest(minimal_victims=settings.minimal_victims, evicting=settings.preemption)
+        self.forest = QuotaForest(minimal_victims=settings.minimal_victims, evicting=settings.preemption)
         self._checked: dict[str, tuple[tuple[PodSet, ...], str, str]] = {}
         self.problems: dict[str, str] = {}
         """Held because of their own facts: UID to reason."""
@@ -155,7 +155,7 @@ class State:
             seats = self.forest.seats(gang.uid) if gang.state == "admitted" else {}
             yield msgspec.structs.replace(gang, seats=seats) if seats else gang
 
-    def adopt(self, other: State) -> None:
+    def adopt(self, other: LineState) -> None:
         """What no fact tells: for which gang at the front room is kept, since when the front was held up, which gang
         yielded to which. Before any fact is told."""
         self.reservation, self.reserved_room = other.reservation, other.reserved_room

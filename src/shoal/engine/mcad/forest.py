@@ -29,7 +29,7 @@ class _Refused(NamedTuple):
     """None: no such leaf."""
 
 
-class Forest:
+class QuotaForest:
     def __init__(self, minimal_victims: bool = False, evicting: bool = True) -> None:
         self.minimal_victims = minimal_victims
         self.evicting = evicting
@@ -279,4 +279,4 @@ class Forest:
         return tuple(found)
 
 
-__all__ = ["Consumer", "Forest", "Seating"]
+__all__ = ["Consumer", "QuotaForest", "Seating"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shoal.engine.mcad.forest import Forest
+from shoal.engine.mcad.forest import QuotaForest
 from shoal.engine.model import Amounts
 
 
@@ -19,7 +19,7 @@ class NodeUse(msgspec.Struct, frozen=True):
     """Keys of the gangs that belong to this leaf, largest first."""
 
 
-def quota_use(forest: Forest, keys: Mapping[str, str]) -> dict[tuple[str, str], NodeUse]:
+def quota_use(forest: QuotaForest, keys: Mapping[str, str]) -> dict[tuple[str, str], NodeUse]:
     """By tree and node; `keys`: of gangs, by UID."""
     found: dict[tuple[str, str], NodeUse] = {}
     for name in forest.trees:

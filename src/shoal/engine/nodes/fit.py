@@ -57,7 +57,7 @@ NOBODY = Company("", {})
 """Stands for pods that look at no others, while nobody looks at them either."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class GangPart(msgspec.Struct, frozen=True):
     """One pod set made ready for placing."""
 
     index: int
@@ -96,7 +96,7 @@ def place(gang: Gang, room: Room, *, say_why: bool = True) -> Placement | tuple[
     return _reasons(parts, stuck, room) if say_why else ()
 
 
-def _reasons(parts: list[Part], stuck: Part, room: Room) -> tuple[Shortfall, ...]:
+def _reasons(parts: list[GangPart], stuck: GangPart, room: Room) -> tuple[Shortfall, ...]:
     rows = [(part.row, part.name, part.count) for part in parts]
     return shortfalls(room, rows, stuck.index, looks_at_pods=not stuck.alone)
 
@@ -113,7 +113,7 @@ def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
     return field.name(int(able[np.argmin(_preference(part, able, field))]))
 
 
-def parts_of(gang: Gang, room: Room) -> list[Part]:
+def parts_of(gang: Gang, room: Room) -> list[GangPart]:
     """Raises BadInput when an affinity stanza cannot be read; the engine has asked for that beforehand."""
     looked_at = bool(room.around.closers) or any(pod_set.affinity for pod_set in gang.pod_sets)
     if not looked_at:  # nobody looks at anybody: the common case
@@ -135,13 +135,13 @@ def parts_of(gang: Gang, room: Room) -> list[Part]:
     return parts
 
 
-def _part(index: int, pod_set: PodSet, shape: Shape, company: Company, room: Room, alone: bool) -> Part:
+def _part(index: int, pod_set: PodSet, shape: Shape, company: Company, room: Room, alone: bool) -> GangPart:
     row = room.row(shape)
     requests = tuple((room.resources[resource], amount) for resource, amount in shape.requests)
-    return Part(index, pod_set.name, max(0, pod_set.count), shape, row, company, alone, requests)
+    return GangPart(index, pod_set.name, max(0, pod_set.count), shape, row, company, alone, requests)
 
 
-def _ways(parts: list[Part], room: Room) -> Iterator[tuple[list[Part], bool]]:
+def _ways(parts: list[GangPart], room: Room) -> Iterator[tuple[list[GangPart], bool]]:
     """Ways of packing, the best first: orders of pod sets, and lastly by least waste instead of fullest first."""
     orders = []
     for order in _orders(parts, room):
@@ -151,7 +151,7 @@ def _ways(parts: list[Part], room: Room) -> Iterator[tuple[list[Part], bool]]:
         yield from ((order, True) for order in orders[:_WASTE_ORDERS])
 
 
-def _orders(parts: list[Part], room: Room) -> Iterator[list[Part]]:
+def _orders(parts: list[GangPart], room: Room) -> Iterator[list[GangPart]]:
     """Hardest first; if that fails, other orders. With one pod set the first answer is exact."""
     if len(parts) <= 1:
         yield parts
@@ -169,7 +169,7 @@ def _orders(parts: list[Part], room: Room) -> Iterator[list[Part]]:
             return
 
 
-def _hardness(part: Part, room: Room) -> tuple[int, int, float]:
+def _hardness(part: GangPart, room: Room) -> tuple[int, int, float]:
     """Small sorts first: pods that need accelerators, then pods with terms, then pods that few fit of on a node."""
     accelerated = any(row in room.accelerators for row, _ in part.requests)
     holding = room.capacity[part.row]
@@ -181,7 +181,7 @@ def _hardness(part: Part, room: Room) -> tuple[int, int, float]:
 class Field:
     """The nodes that matter to one gang, in order of name, and what is free on each while its pods are being placed."""
 
-    def __init__(self, parts: Sequence[Part], room: Room) -> None:
+    def __init__(self, parts: Sequence[GangPart], room: Room) -> None:
         useful = room.capacity[parts[0].row] > 0
         for part in parts[1:]:
             useful |= room.capacity[part.row] > 0
@@ -200,7 +200,7 @@ class Field:
         self.by_waste = by_waste
         return self
 
-    def too_small_for(self, parts: Sequence[Part]) -> Part | None:
+    def too_small_for(self, parts: Sequence[GangPart]) -> GangPart | None:
         """A pod set that asks for something of which all its nodes together have too little for the gang, if any."""
         needed: dict[int, int] = {}
         # As a float, with room for its rounding: never wrongly too small.
@@ -212,7 +212,7 @@ class Field:
                     return part
         return None
 
-    def holding(self, part: Part) -> Ints:
+    def holding(self, part: GangPart) -> Ints:
         """How many pods of this set each node would take now."""
         fits: Ints = self.room.capacity[part.row, self.nodes].astype(np.int64)
         for row, amount in part.requests:
@@ -220,7 +220,7 @@ class Field:
         np.maximum(fits, 0, out=fits)
         return fits
 
-    def take(self, part: Part, position: int, count: int) -> None:
+    def take(self, part: GangPart, position: int, count: int) -> None:
         for row, amount in part.requests:
             self.free[row, position] -= amount * count
 
@@ -228,7 +228,7 @@ class Field:
         return self.room.slots[int(self.nodes[position])].name
 
 
-def _attempt(order: list[Part], field: Field) -> tuple[dict[int, dict[str, int]], Part | None]:
+def _attempt(order: list[GangPart], field: Field) -> tuple[dict[int, dict[str, int]], GangPart | None]:
     """Place pod sets in this order. Returns what was chosen, and the pod set that found no place, if any."""
     guests = Guests(field.room.around)
     chosen: dict[int, dict[str, int]] = {}
@@ -250,7 +250,7 @@ def _attempt(order: list[Part], field: Field) -> tuple[dict[int, dict[str, int]]
     return chosen, _parted(order, chosen, field.room)
 
 
-def _parted(order: list[Part], chosen: dict[int, dict[str, int]], room: Room) -> Part | None:
+def _parted(order: list[GangPart], chosen: dict[int, dict[str, int]], room: Room) -> GangPart | None:
     """A pod set that would miss its company if the scheduler binds the gang in another order than this one."""
     wanting = next((part for part in order if part.company.wants), None)
     if wanting is None:
@@ -259,7 +259,7 @@ def _parted(order: list[Part], chosen: dict[int, dict[str, int]], room: Room) ->
     return None if holds_in_any_order(room.around, placed) else wanting
 
 
-def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | None:
+def _pack(part: GangPart, holding: Ints, field: Field) -> list[tuple[int, int]] | None:
     """All pods of a set at once: nodes in order of preference, each filled before the next."""
     if not part.count:
         return []
@@ -282,7 +282,7 @@ def _pack(part: Part, holding: Ints, field: Field) -> list[tuple[int, int]] | No
     return pack
 
 
-def _pack_singly(part: Part, holding: Ints, field: Field, guests: Guests) -> list[tuple[int, int]] | None:
+def _pack_singly(part: GangPart, holding: Ints, field: Field, guests: Guests) -> list[tuple[int, int]] | None:
     """Pods that look at other pods: each placement may open or close nodes for the next."""
     chosen: dict[int, int] = {}
     if part.company.wants and guests.is_first_of_its_kind(part.company):
@@ -302,7 +302,7 @@ def _pack_singly(part: Part, holding: Ints, field: Field, guests: Guests) -> lis
     return list(chosen.items())
 
 
-def _one_domain(part: Part, holding: Ints, field: Field) -> Ints:
+def _one_domain(part: GangPart, holding: Ints, field: Field) -> Ints:
     """Pods that want to be together start in the domain that just holds them all, not in the first that comes."""
     domains = field.room.column(part.company.wants[0].topology_key)[0][field.nodes]
     able = domains >= 0
@@ -314,7 +314,7 @@ def _one_domain(part: Part, holding: Ints, field: Field) -> Ints:
     return np.where(domains == best, holding, 0)
 
 
-def _preference(part: Part, able: Ints, field: Field) -> Ints:
+def _preference(part: GangPart, able: Ints, field: Field) -> Ints:
     """Small is filled first: nodes without spare accelerators, then the fullest. `able` comes in order of name."""
     room, free = field.room, field.free
     main = _main_resource(part, room)
@@ -335,7 +335,7 @@ def _preference(part: Part, able: Ints, field: Field) -> Ints:
     return keys
 
 
-def _main_resource(part: Part, room: Room) -> int:
+def _main_resource(part: GangPart, room: Room) -> int:
     """What a node of this cluster runs out of first, for such a pod: the row by which fullness is measured."""
     named = [(row, amount) for row, amount in part.requests if row != room.resources.get("pods")]
     if not named:

@@ -14,14 +14,14 @@ import msgspec
 from shoal.engine.kueue import (
     ClusterQueue,
     Cohort,
-    Decisions,
     Evict,
     Flavor,
     Kueue,
+    KueueSettings,
     LocalQueue,
     Preemption,
+    QueueDecisions,
     Reserve,
-    Settings,
     Terms,
 )
 from shoal.engine.kueue.index.plain import PlainHeads
@@ -51,7 +51,7 @@ class History:
     def __init__(self, seed: int, *, peaceful: bool = False, **how: Any) -> None:
         self.dice = dice = random.Random(seed)
         self.wide = dice.random() < 0.4
-        self.kueue = Kueue(Settings(fair_sharing=dice.random() < 0.4, step_budget=2_000), **how)
+        self.kueue = Kueue(KueueSettings(fair_sharing=dice.random() < 0.4, step_budget=2_000), **how)
         self.facts = wide_facts(dice) if self.wide else reclaiming_queues(dice)
         if peaceful:
             self.facts = [
@@ -138,7 +138,7 @@ class History:
 
     # What the controller does
 
-    def plan(self) -> Decisions:
+    def plan(self) -> QueueDecisions:
         self.now += 1_000
         decisions = self.kueue.plan(self.now)
         assert not decisions.warnings, decisions.warnings

@@ -13,23 +13,23 @@ from shoal.engine.kueue import (
     FlavorQuota,
     FlavorResource,
     Kueue,
+    KueueSettings,
     Limits,
     LocalQueue,
     ResourceGroup,
-    Settings,
     Terms,
     demand,
     terms_of,
     unheard,
 )
 from shoal.engine.kueue.cycle import cycle, register
-from shoal.engine.kueue.cycle.cycle import Cycle
-from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.cycle import QueueCycle
+from shoal.engine.kueue.cycle.planner import QueuePlanner
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import PodDemand
-from shoal.engine.kueue.index.waiting import Waiting
+from shoal.engine.kueue.index.waiting import WaitingIndex
 from shoal.engine.kueue.preemption import candidates, classical
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.views import quota_of, victims_of
 from shoal.engine.model import Namespace, PodSet, Taint
 from tests.faults import proven
@@ -101,7 +101,7 @@ def test_f016_room_freed_for_a_preemptor_is_kept_while_victims_leave_one_by_one(
 
 
 def without_noticing_rest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Planner, "_note_idle", lambda self, *told: None)
+    patch.setattr(QueuePlanner, "_note_idle", lambda self, *told: None)
 
 
 @proven(without=without_noticing_rest)
@@ -115,7 +115,7 @@ def test_f018_a_head_that_cannot_be_served_does_not_keep_the_plan_busy():
 
 
 def one_head_each(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Planner, "settle", Planner.cycle)
+    patch.setattr(QueuePlanner, "settle", QueuePlanner.cycle)
 
 
 @proven(without=one_head_each)
@@ -127,7 +127,7 @@ def test_f019_a_head_that_never_fits_does_not_hold_up_the_others():
 
 
 def nobody_is_called_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Waiting, "requeue", lambda self, **known: False)
+    patch.setattr(WaitingIndex, "requeue", lambda self, **known: False)
     patch.setattr(Register, "_shape_changed", lambda self: None)
     patch.setattr(Register, "_replace", lambda self, keys: None)
 
@@ -202,7 +202,7 @@ def world_assignment(waiting):
 
 
 def each_for_itself(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cycle, "_still_fits", lambda self, entry: True)
+    patch.setattr(QueueCycle, "_still_fits", lambda self, entry: True)
 
 
 @proven(without=each_for_itself)
@@ -360,7 +360,7 @@ def test_f033_a_queue_deleted_under_load_is_charged_until_its_gangs_leave():
 
 
 def usage_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Node, "raw_available", lambda self, at: self.potential.get(at, 0))
+    patch.setattr(QuotaTreeNode, "raw_available", lambda self, at: self.potential.get(at, 0))
 
 
 @proven(without=usage_is_forgotten)
@@ -390,7 +390,7 @@ def test_a_cohort_cycle_stops_only_its_own_members():
 
 
 def test_a_plan_that_runs_out_of_steps_says_so_and_goes_on_next_time():
-    kueue = Kueue(Settings(step_budget=2))
+    kueue = Kueue(KueueSettings(step_budget=2))
     for fact in (Namespace(name="default"), Flavor(name="default"), queue("a", 9)):
         kueue.update(fact)
     kueue.update(LocalQueue(namespace="default", name="a", cluster_queue="a"))
@@ -410,7 +410,7 @@ def test_victims_of_asks_nobody_when_policy_forbids():
 
 def who_leaves_for_whom_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Register, "_lead", lambda self: None)
-    patch.setattr(cycle.Cycle, "_ordered", lambda self, entries: iter(sorted(entries, key=lambda e: e.height)))
+    patch.setattr(cycle.QueueCycle, "_ordered", lambda self, entries: iter(sorted(entries, key=lambda e: e.height)))
 
 
 @proven(without=who_leaves_for_whom_is_forgotten)

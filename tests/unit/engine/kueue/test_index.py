@@ -13,7 +13,7 @@ import pytest
 
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.plain import PlainHeads
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from tests.unit.engine.kueue.history import History
 
 STEPS = 80
@@ -46,7 +46,7 @@ def test_a_wake_up_that_is_dropped_from_the_index_is_found(dropped: str, monkeyp
 def test_one_wake_up_in_ten_that_is_dropped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     freed, number = IndexedHeads.freed, count(1)
 
-    def drops_some(self: IndexedHeads, node: Node) -> None:
+    def drops_some(self: IndexedHeads, node: QuotaTreeNode) -> None:
         if next(number) % 10:
             freed(self, node)
 

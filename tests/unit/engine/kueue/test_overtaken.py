@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.engine.kueue import Flavor, Settings, Terms
+from shoal.engine.kueue import Flavor, KueueSettings, Terms
 from shoal.engine.kueue.cycle import register
-from shoal.engine.kueue.cycle.planner import Planner
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.planner import QueuePlanner
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
 from shoal.engine.kueue.index import waiting
 from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
@@ -22,7 +22,7 @@ GROUPS = {"cpu": ResourceGroup(("cpu",), (FlavorQuota("default", {"cpu": Limits(
 
 def keeps_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever once evicted others stays the head of a strict queue."""
-    monkeypatch.setattr(Planner, "_make_way", lambda self, record, member: None)
+    monkeypatch.setattr(QueuePlanner, "_make_way", lambda self, record, member: None)
 
 
 @proven(without=keeps_the_front)
@@ -55,19 +55,19 @@ class Survey:
     def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         return True
 
-    def waits_for(self, member: Member) -> WaitsFor:
+    def waits_for(self, member: QueueMember) -> WaitsFor:
         self.asked += 1
         assert self.asked < 100, "it asks for ever"
-        return WaitsFor(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.known_places)
+        return WaitsFor(member, GROUPS, {"default": Flavor(name="default")}, KueueSettings(), self.known_places)
 
 
 def goes_by_its_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry of a gang counts as long as the gang has that place in line, whatever it asks for now."""
     monkeypatch.setattr(waiting, "_stands_there", lambda member, shape, order: member.order == order)
-    monkeypatch.setattr(waiting.Waiting, "discard", _discard)
+    monkeypatch.setattr(waiting.WaitingIndex, "discard", _discard)
 
 
-def _discard(self: waiting.Waiting, uid: str) -> None:
+def _discard(self: waiting.WaitingIndex, uid: str) -> None:
     member = self._members.pop(uid)
     self._inadmissible.discard(uid)
     shape = self._shapes[member.shape]
@@ -80,11 +80,11 @@ def _discard(self: waiting.Waiting, uid: str) -> None:
 def test_f148_a_waiting_gang_is_edited_beside_others_of_its_former_shape() -> None:
     """F148: one of several equal waiting gangs is edited and keeps its place. Holds: the plan ends, and each is tried
     once, in order."""
-    line, survey = waiting.Waiting(strict=False), Survey()
+    line, survey = waiting.WaitingIndex(strict=False), Survey()
     for name in ("one", "two"):
-        line.push(Member(gang(name, "q", 2), "q"))
+        line.push(QueueMember(gang(name, "q", 2), "q"))
     line.discard("uid-one")
-    line.push(Member(gang("one", "q", 3), "q"))
+    line.push(QueueMember(gang("one", "q", 3), "q"))
     heads = [line.pop(survey), line.pop(survey), line.pop(survey)]
     assert [head.gang.name for head in heads if head is not None] == ["one", "two"]
 
@@ -121,7 +121,7 @@ def test_f149_a_preemptor_moves_to_another_queue_while_its_victim_leaves() -> No
 
 def keeps_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quota that is kept for a preemptor stays so when the facts say that it has quota, or others are not called."""
-    monkeypatch.setattr(State, "give_up_room", lambda self, uid: None)
+    monkeypatch.setattr(QueueState, "give_up_room", lambda self, uid: None)
 
 
 @proven(without=keeps_what_is_kept)

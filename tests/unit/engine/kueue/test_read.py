@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.engine.kueue import Limits, read
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import UNLIMITED, FlavorResource, order_time, terms_of
 
 
@@ -65,7 +65,7 @@ def test_usage_comes_from_the_admission_less_what_was_given_back():
         "conditions": [condition("QuotaReserved")],
         "reclaimablePods": [{"name": "main", "count": 1}],
     }
-    member = Member(read.workload(workload(status)), "cq")
+    member = QueueMember(read.workload(workload(status)), "cq")
     assert member.usage == {FlavorResource("spot", "cpu"): 1000}
 
 

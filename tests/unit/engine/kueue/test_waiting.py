@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.kueue import Flavor, FlavorResource, Settings
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue import Flavor, FlavorResource, KueueSettings
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import FlavorQuota, Limits, ResourceGroup
-from shoal.engine.kueue.index.waiting import Waiting
+from shoal.engine.kueue.index.waiting import WaitingIndex
 from shoal.engine.kueue.index.waits_for import QuotaPlaces, Reachable, WaitsFor
 from tests.unit.engine.kueue.world import CPU, gang
 
@@ -34,22 +34,22 @@ class Supply:
         self.asked += 1
         return waits_for.together[0] <= self.cpus * CPU
 
-    def waits_for(self, member: Member) -> WaitsFor:
-        return WaitsFor(member, GROUPS, {"default": Flavor(name="default")}, Settings(), self.known_places)
+    def waits_for(self, member: QueueMember) -> WaitsFor:
+        return WaitsFor(member, GROUPS, {"default": Flavor(name="default")}, KueueSettings(), self.known_places)
 
 
-def member(name: str, cpu: int = 1, *, priority: int = 0, at: int = 0) -> Member:
-    return Member(gang(name, "q", cpu, priority=priority, at=at), "q")
+def member(name: str, cpu: int = 1, *, priority: int = 0, at: int = 0) -> QueueMember:
+    return QueueMember(gang(name, "q", cpu, priority=priority, at=at), "q")
 
 
-def filled(*members: Member, strict: bool = False) -> Waiting:
-    waiting = Waiting(strict=strict)
+def filled(*members: QueueMember, strict: bool = False) -> WaitingIndex:
+    waiting = WaitingIndex(strict=strict)
     for one in members:
         waiting.push(one)
     return waiting
 
 
-def popped(waiting: Waiting, survey: Supply | None = None) -> str:
+def popped(waiting: WaitingIndex, survey: Supply | None = None) -> str:
     head = waiting.pop(survey)
     return head.gang.name if head is not None else ""
 
@@ -125,7 +125,7 @@ def test_a_head_that_comes_back_finds_what_was_known_of_its_shape():
 
 
 def test_a_gang_for_which_quota_is_kept_is_the_head_whatever_was_found_of_its_shape():
-    waiting = Waiting(strict=False)
+    waiting = WaitingIndex(strict=False)
     for one in (member("kept", cpu=5), member("other", cpu=1)):
         waiting.push(one)
     head = waiting.pop(Supply(1), first="uid-kept")
@@ -156,7 +156,7 @@ def test_everyone_is_listed_in_order_set_aside_or_not():
 def test_the_head_is_always_the_first_for_whom_there_is_enough(seed):
     """Against the plainest answer there is: sort all who wait and take the first that fits."""
     chance = random.Random(seed)
-    waiting, known = Waiting(strict=False), {}
+    waiting, known = WaitingIndex(strict=False), {}
     for number in range(60):
         supply = Supply(chance.randint(0, 8))
         match chance.randrange(5):
@@ -184,7 +184,7 @@ def test_the_head_is_always_the_first_for_whom_there_is_enough(seed):
 
 @pytest.mark.parametrize(("cpu", "count", "free", "fits"), [(2, 3, 6, True), (2, 3, 5, False), (9, 0, 0, True)])
 def test_a_wish_is_granted_exactly_when_there_is_enough(cpu, count, free, fits):
-    one = Member(gang("g", "q", cpu, count=count), "q")
+    one = QueueMember(gang("g", "q", cpu, count=count), "q")
     waits_for = Supply(free).waits_for(one)
     there = Reachable((free * CPU,), (free * CPU,), None, (), (free * CPU,))
     assert (there.tempts(waits_for) and there.allows(waits_for)) is fits

@@ -9,16 +9,16 @@ import msgspec
 from shoal.engine.kueue import (
     ClusterQueue,
     Cohort,
-    Decisions,
     Evict,
     Flavor,
     FlavorQuota,
     Kueue,
+    KueueSettings,
     Limits,
     LocalQueue,
     Preemption,
+    QueueDecisions,
     ResourceGroup,
-    Settings,
     Terms,
 )
 from shoal.engine.model import Gang, Namespace, PodSet
@@ -82,7 +82,7 @@ class World:
     """What lies outside the ledger: it stores decisions, lets victims go, and tells the facts that follow."""
 
     def __init__(self, *facts: Any, **settings: Any) -> None:
-        self.kueue = Kueue(Settings(**{**DEFAULTS, **settings}))
+        self.kueue = Kueue(KueueSettings(**{**DEFAULTS, **settings}))
         self.gangs: dict[str, Gang] = {}
         self.leaving: list[Evict] = []
         self.now = 1_000_000
@@ -99,7 +99,7 @@ class World:
             self.kueue.update(fact)
         return self
 
-    def plan(self) -> Decisions:
+    def plan(self) -> QueueDecisions:
         """One plan; reservations are stored, victims begin to leave."""
         self.now += 1_000_000
         decisions = self.kueue.plan(self.now)

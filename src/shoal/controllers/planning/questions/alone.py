@@ -16,7 +16,7 @@ from shoal.api.meta import Json
 from shoal.api.pod_told import why_pending
 from shoal.api.questions import UnplacedPod
 from shoal.controllers.planning.pods import SeenPod
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.words import printable
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
@@ -28,7 +28,7 @@ ENDED = ("Complete", "Failed", "ValidationFailed")
 
 async def subject_alone(
     client: Client, group: str, kind: str, key: Key, pods_below: Callable[[str], Iterable[SeenPod]]
-) -> Subject | None:
+) -> QuestionSubject | None:
     for one in KINDS:
         if kind != one.kind or group not in ("", one.group):
             continue
@@ -40,24 +40,28 @@ async def subject_alone(
     return None
 
 
-def _subject(obj: Json, pods: Iterable[SeenPod]) -> Subject:
+def _subject(obj: Json, pods: Iterable[SeenPod]) -> QuestionSubject:
     status, spec, uid = obj.get("status") or {}, obj.get("spec") or {}, obj["metadata"]["uid"]
     state = str(status.get("jobDeploymentStatus") or status.get("state") or "")
     if state in ENDED or _has_ended(status):
-        return Subject(uid=uid, state=state or "Finished", reason="Finished", message=str(status.get("message") or ""))
+        return QuestionSubject(
+            uid=uid, state=state or "Finished", reason="Finished", message=str(status.get("message") or "")
+        )
     if spec.get("suspend"):
-        return Subject(uid=uid, state=state or "Suspended", reason="Held", message="spec.suspend is true")
+        return QuestionSubject(uid=uid, state=state or "Suspended", reason="Held", message="spec.suspend is true")
     seen = sorted(pods, key=lambda pod: pod.metadata.name)
     reasons = [(pod.metadata.name, why_pending(_opened(pod))) for pod in seen]
     pending = [UnplacedPod(name=name, message=printable(message, 300)) for name, message in reasons if message]
     if not seen:
         message = str(status.get("reason") or status.get("message") or "its controller has created no pods yet")
-        return Subject(uid=uid, state=state or "New", reason="NotSeen", message=message)
+        return QuestionSubject(uid=uid, state=state or "New", reason="NotSeen", message=message)
     if not pending:
-        return Subject(uid=uid, state=state or "Running", reason="Running", message=str(status.get("message") or ""))
+        return QuestionSubject(
+            uid=uid, state=state or "Running", reason="Running", message=str(status.get("message") or "")
+        )
     first = pending[0]
     message = f"{len(pending)} of {len(seen)} pods pending: {first.name}: {first.message}"
-    return Subject(
+    return QuestionSubject(
         uid=uid, state=state or "Pending", reason="PodsPending", message=message,
         pending_pods=tuple(pending[:MOST_PODS]),
     )  # fmt: skip

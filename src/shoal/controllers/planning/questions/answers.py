@@ -12,7 +12,7 @@ import msgspec
 from shoal.api.quantity import show
 from shoal.api.questions import AnswerShortfall, LeastIncrease, MadeFrom, NewNodes, QuestionStatus, Together
 from shoal.controllers.planning.naming import KnownAs, in_plain_words, keys_in, plain_key, without_names
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.shortfalls import fields_of
 from shoal.engine import model
 from shoal.engine.kueue import Places
@@ -61,7 +61,7 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(shown), len(first) - len(chosen), len(known) - len(first) + len(chosen) - len(shown)
 
 
-def keys_of(subject: Subject, explanation: Explanation | None, others: Iterable[str]) -> list[str]:
+def keys_of(subject: QuestionSubject, explanation: Explanation | None, others: Iterable[str]) -> list[str]:
     """Every gang that the answer could name, as the engine knows it."""
     said = subject.hold.explanation.message if subject.hold is not None else ""
     found = [*keys_in(subject.message), *keys_in(said)]
@@ -73,7 +73,7 @@ def keys_of(subject: Subject, explanation: Explanation | None, others: Iterable[
 
 
 def answer(
-    subject: Subject,
+    subject: QuestionSubject,
     explanation: Explanation | None,
     places: Places | None,
     others: Iterable[str],
@@ -141,11 +141,11 @@ def answer(
     )
 
 
-def is_preempting(subject: Subject) -> bool:
+def is_preempting(subject: QuestionSubject) -> bool:
     return subject.hold is not None and subject.hold.reason == "preempting"
 
 
-def reason_of(subject: Subject, explanation: Explanation) -> str:
+def reason_of(subject: QuestionSubject, explanation: Explanation) -> str:
     """One stable word for what keeps it."""
     return "Preempting" if is_preempting(subject) else _REASONS.get(explanation.reason, subject.reason)
 

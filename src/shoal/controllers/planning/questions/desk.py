@@ -22,7 +22,7 @@ from shoal.controllers.planning.creators import Creator
 from shoal.controllers.planning.naming import plain_key
 from shoal.controllers.planning.questions import answers
 from shoal.controllers.planning.questions.readers import Readers, asker_of
-from shoal.controllers.planning.questions.subject import Subject
+from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.stamps import Stamps
 from shoal.controllers.planning.words import holder, printable
 from shoal.engine import Engine
@@ -70,10 +70,10 @@ class PlanningView(Protocol):
 
     def known_as(self, key: str) -> str: ...
 
-    async def subject(self, group: str, kind: str, key: Key) -> Subject | None: ...
+    async def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None: ...
 
 
-class Told(msgspec.Struct, frozen=True):
+class CachedAnswer(msgspec.Struct, frozen=True):
     at: tuple[int, int]
     explanation: Explanation | None
     places: Places | None
@@ -90,7 +90,7 @@ class Desk:
         self.cache: Cache[Json] = Cache(client, kinds.QUESTION, clock=clock, report=lambda trouble: None)
         self._queue: Controller[Key] = Controller("questions", self.reconcile, workers=4, clock=clock)
         self._first_seen: dict[str, float] = {}
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, CachedAnswer] = {}
         self._rest_until = 0.0
         self._looking = asyncio.Lock()
         self._looked = (float("-inf"), 0)
@@ -173,22 +173,22 @@ class Desk:
             answered_at=micro_text(self._clock.now()), reason=reason, message=printable(message, answers.LONGEST)
         )
 
-    async def _may_know(self, asker: Creator | None, kind: str, namespace: str, subject: Subject) -> bool:
+    async def _may_know(self, asker: Creator | None, kind: str, namespace: str, subject: QuestionSubject) -> bool:
         if asker is None:
             return True
         return bool(await self._readers.readable(asker, "", [f"{kind}/{namespace}/{subject.uid}"]))
 
-    def _explained(self, subject: Subject, plan: int) -> Told:
+    def _explained(self, subject: QuestionSubject, plan: int) -> CachedAnswer:
         engine, now = self._planning.engine, (self._planning.turn, plan)
         if not subject.gang:
-            return Told(now, None, None, ())
+            return CachedAnswer(now, None, None, ())
         known = self._told.get(subject.gang)
         if known is not None and known.at == now:
             return known
         began = self._clock.monotonic()
         explanation = None if subject.settled else engine.explain(subject.gang, self._clock.now())
         others = engine.strangers(subject.gang, explanation) if explanation is not None else ()
-        told = Told(now, explanation, engine.places(subject.gang), others[: answers.MOST_LOOKED_AT])
+        told = CachedAnswer(now, explanation, engine.places(subject.gang), others[: answers.MOST_LOOKED_AT])
         if len(self._told) >= 1000:
             self._told.clear()
         self._told[subject.gang] = told
@@ -196,7 +196,9 @@ class Desk:
         self._rest_until = ended + min(LONGEST_REST, (ended - began) * (1 / SHARE_OF_TIME - 1))
         return told
 
-    async def _naming(self, asker: Creator | None, namespace: str, subject: Subject, told: Told) -> answers.Naming:
+    async def _naming(
+        self, asker: Creator | None, namespace: str, subject: QuestionSubject, told: CachedAnswer
+    ) -> answers.Naming:
         known_as = self._planning.known_as
         keys = [plain_key(known_as(key)) for key in answers.keys_of(subject, told.explanation, told.others)]
         readable = await self._readers.readable(asker, namespace, keys)

@@ -12,7 +12,7 @@ from shoal.api.questions import UnplacedPod
 from shoal.engine.model import Hold
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionSubject(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     state: str
     """How it fares, as `shoal get` says it."""

@@ -18,7 +18,7 @@ from shoal.api.codec import typed
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.demand.app_wrapper import component_templates
-from shoal.controllers.queues.inject import PodSetInfo, StartError
+from shoal.controllers.queues.inject import InjectedInfo, StartError
 from shoal.controllers.queues.jobs.base import End, Suspendable
 from shoal.errors import BadInput
 
@@ -61,7 +61,7 @@ class AppWrappers(Suspendable):
         conditions = (job.get("status") or {}).get("conditions") or ()
         return any(one.get("type") == "PodsReady" and one.get("status") == "True" for one in conditions)
 
-    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+    def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         sizes = [len(component_templates(component)) for component in _components(job)]
         if sum(sizes) != len(infos):
             raise StartError(f"the admission has {len(infos)} pod sets and the AppWrapper {sum(sizes)}; make it anew")
@@ -101,7 +101,7 @@ def _kept(template: Any) -> Json:
     return {**made, "metadata": metadata} if metadata else made
 
 
-def _info(info: PodSetInfo) -> Json:
+def _info(info: InjectedInfo) -> Json:
     made = {
         "labels": info.labels,
         "annotations": info.annotations,

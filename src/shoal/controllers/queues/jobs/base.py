@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.queues.inject import PodSetInfo
+from shoal.controllers.queues.inject import InjectedInfo
 
 
 class End(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class GangJob(Protocol):
     def reclaimable(self, job: Json) -> dict[str, int]:
         """Pod set name to pods that are done and need no quota any more."""
 
-    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+    def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         """The job, unsuspended and with what the admission adds. Raises StartError where that contradicts it."""
 
     def stopped(self, job: Json, pod_sets: Sequence[Json]) -> Json:

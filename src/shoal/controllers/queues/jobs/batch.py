@@ -9,7 +9,7 @@ from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
 from shoal.api.labels import BATCH_CONTROLLER_UID, BATCH_JOB_NAME
 from shoal.api.meta import Json
-from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
+from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
 MAIN = "main"
@@ -52,7 +52,7 @@ class Jobs(Suspendable):
         left = int(completions) - succeeded
         return {MAIN: parallelism - left} if left < parallelism else {}
 
-    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+    def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         if len(infos) != 1:
             raise StartError(f"the admission has {len(infos)} pod sets and a Job one; make it anew")
         made: Json = copy.deepcopy(job)

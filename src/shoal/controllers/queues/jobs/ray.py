@@ -14,7 +14,7 @@ from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.demand import ray as demand
-from shoal.controllers.queues.inject import PodSetInfo, StartError, merged, restored
+from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
 MOST_POD_SETS = 18
@@ -40,7 +40,7 @@ class RayClusters(Suspendable):
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         return bool(_status(job).get("state") == "ready")
 
-    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+    def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         made = copy.deepcopy(job)
         _merge_cluster(made["spec"], infos, len(self.pod_sets(job)))
         made["spec"]["suspend"] = False
@@ -83,7 +83,7 @@ class RayJobs(Suspendable):
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
         return bool((_status(job).get("rayClusterStatus") or {}).get("state") == "ready")
 
-    def started(self, job: Json, infos: Sequence[PodSetInfo]) -> Json:
+    def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         made = copy.deepcopy(job)
         spec = made["spec"]
         sets = self.pod_sets(job)
@@ -158,7 +158,7 @@ def cluster_problems(spec: Json, where: str, *, extra: int) -> list[str]:
     return found
 
 
-def _merge_cluster(spec: Json, infos: Sequence[PodSetInfo], wanted: int) -> None:
+def _merge_cluster(spec: Json, infos: Sequence[InjectedInfo], wanted: int) -> None:
     groups = spec.get("workerGroupSpecs") or []
     if len(infos) != wanted or wanted != 1 + len(groups):
         raise StartError(f"the admission has {len(infos)} pod sets and the cluster {1 + len(groups)}; make it anew")

@@ -17,7 +17,7 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import network_policy, pod_group, status
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, owned_by
 from shoal.controllers.ray.pods import auth, autoscaler, fault_tolerance
-from shoal.controllers.ray.settings import NETWORK_POLICY, Settings
+from shoal.controllers.ray.settings import NETWORK_POLICY, RaySettings
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
@@ -41,7 +41,7 @@ class _Made(msgspec.Struct):
 
 class Belongings:
     def __init__(
-        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings, clock: Clock
     ) -> None:
         self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
         self._clock = clock

@@ -19,11 +19,11 @@ from shoal.controllers.ray.cluster.backoff import Replacements
 from shoal.controllers.ray.cluster.gang_marks import gang_of, hold_growth, mark
 from shoal.controllers.ray.cluster.slots import PodNames
 from shoal.controllers.ray.cluster.status import Failure
-from shoal.controllers.ray.cluster.workers import Slot, plan_group
+from shoal.controllers.ray.cluster.workers import WorkerSlot, plan_group
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger
 from shoal.controllers.ray.pods import auth, builder, observed
 from shoal.controllers.ray.pods.autoscaler import mount_token
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.waits import sooner
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, KubeError
@@ -41,7 +41,7 @@ class PodTrouble(Exception):
 
 class ClusterPods:
     def __init__(
-        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings, clock: Clock
     ) -> None:
         self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
         self._names = PodNames()
@@ -128,7 +128,7 @@ class ClusterPods:
 
     async def _create_head(self, cluster: Json) -> None:
         pod = builder.head_pod(cluster, self._settings)
-        slot = Slot(names.HEAD_GROUP, 0)
+        slot = WorkerSlot(names.HEAD_GROUP, 0)
         if not view.name(pod):
             taken = {view.name(held) for held in self._caches.pods_of(cluster)}
             pod["metadata"]["name"] = self._names.choose(cluster, slot, pod["metadata"]["generateName"], taken)
@@ -149,7 +149,7 @@ class ClusterPods:
         known = {view.group_name(group) for group in view.groups(cluster)}
         workers = [pod for pod in members if view.labels(pod).get(names.NODE_TYPE) == names.WORKER]
         wait: float | None = None
-        slots: list[tuple[Json, Slot]] = []
+        slots: list[tuple[Json, WorkerSlot]] = []
         for group in view.groups(cluster):
             name = view.group_name(group)
             mine = [pod for pod in workers if view.labels(pod).get(names.GROUP) == name]
@@ -174,7 +174,7 @@ class ClusterPods:
     async def _delete_workers(self, cluster: Json, doomed: list[tuple[Json, str]]) -> None:
         await self._delete_pods(cluster, doomed, "DeletedWorkerPod", "FailedDeleteWorkerPod")
 
-    async def _create_workers(self, cluster: Json, slots: list[tuple[Json, Slot]], members: list[Json]) -> None:
+    async def _create_workers(self, cluster: Json, slots: list[tuple[Json, WorkerSlot]], members: list[Json]) -> None:
         """Create side by side, a bounded number at a time; the first refusal stops the rest."""
         if not slots:
             return
@@ -212,7 +212,7 @@ class ClusterPods:
         self,
         cluster: Json,
         group: Json,
-        slot: Slot,
+        slot: WorkerSlot,
         taken: set[str],
         replicas: set[str],
         hashes: dict[str, str],

@@ -13,7 +13,7 @@ from shoal.api.quantity import Quantity
 from shoal.controllers.ray import view
 from shoal.controllers.ray.pods import builder
 from shoal.controllers.ray.pods.start_command import is_gpu
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 Amounts = dict[str, Quantity]
 
@@ -56,7 +56,7 @@ def min_resources(cluster: Json) -> Amounts:
     return _sum(cluster, lambda group: view.min_replicas(group))
 
 
-def gang_pods(cluster: Json, settings: Settings) -> list[tuple[str, int, Json]]:
+def gang_pods(cluster: Json, settings: RaySettings) -> list[tuple[str, int, Json]]:
     """Pod sets as they will exist: name, count and a pod with everything that is injected."""
     sets = [("head", 1, builder.head_pod(cluster, settings))]
     for group in view.groups(cluster):

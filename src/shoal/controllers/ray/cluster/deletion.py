@@ -15,7 +15,7 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import redis_cleanup
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, owned_by
 from shoal.controllers.ray.pods import fault_tolerance
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
 from shoal.kube.events import Recorder
@@ -25,7 +25,7 @@ RECHECK = 10.0
 OURS = (names.REDIS_FINALIZER, names.IDLE_FINALIZER)
 
 
-def needs_finalizer(cluster: Json, settings: Settings) -> bool:
+def needs_finalizer(cluster: Json, settings: RaySettings) -> bool:
     held = view.metadata(cluster).get("finalizers") or []
     return settings.redis_cleanup and fault_tolerance.uses_redis(cluster) and names.REDIS_FINALIZER not in held
 
@@ -36,7 +36,7 @@ async def add_finalizer(cluster: Json, writer: OwnedWriter, caches: Caches) -> N
 
 
 async def finish(
-    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings, clock: Clock
 ) -> float | None:
     """One step towards the end. Returns when to look again."""
     held = view.metadata(cluster).get("finalizers") or []
@@ -76,7 +76,9 @@ async def release(cluster: Json, writer: OwnedWriter, caches: Caches) -> None:
         return
 
 
-async def _clean_up(cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings) -> bool:
+async def _clean_up(
+    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings
+) -> bool:
     """Delete pods, wait for the head to be gone, run the Job. True when the Job has ended, well or not."""
     members = caches.pods_of(cluster)
     for pod in members:

@@ -15,7 +15,7 @@ from shoal.controllers.ray import view
 from shoal.controllers.ray.cluster import counts
 
 
-class Gang(msgspec.Struct, frozen=True):
+class GangMarks(msgspec.Struct, frozen=True):
     """`size` is None for a gang whose size nobody knows; its pods are bound one by one."""
 
     name: str
@@ -25,17 +25,17 @@ class Gang(msgspec.Struct, frozen=True):
     """An AppWrapper's, which was admitted with so many pods and no more."""
 
 
-def gang_of(cluster: Json, maker: Json | None = None) -> Gang:
+def gang_of(cluster: Json, maker: Json | None = None) -> GangMarks:
     """The gang of a cluster; `maker` is the RayJob or Ray that made it, if one did."""
     for wrapped in (cluster, maker):
         found = _wrapper_gang(wrapped) if wrapped is not None else None
         if found is not None:
             return found
     name = f"RayCluster/{view.namespace(cluster)}/{view.name(cluster)}"
-    return Gang(name, view.uid(cluster), counts.gang_size(cluster))
+    return GangMarks(name, view.uid(cluster), counts.gang_size(cluster))
 
 
-def mark(pod: Json, of: Gang) -> None:
+def mark(pod: Json, of: GangMarks) -> None:
     annotations = pod["metadata"].setdefault("annotations", {})
     for key in [key for key in annotations if key.startswith(gang.PREFIX)]:
         del annotations[key]
@@ -44,14 +44,14 @@ def mark(pod: Json, of: Gang) -> None:
         annotations[gang.GANG_SIZE] = str(of.size)
 
 
-def hold_growth(pod: Json, of: Gang) -> None:
+def hold_growth(pod: Json, of: GangMarks) -> None:
     """Whether an AppWrapper's gang may have one more is for its controller to say; until then the pod is not bound."""
     if of.wrapped:
         pod["metadata"]["annotations"][gang.GROWTH] = "true"
         pod["spec"]["schedulingGates"] = [*(pod["spec"].get("schedulingGates") or []), {"name": gang.GROWTH}]
 
 
-def _wrapper_gang(wrapped: Json) -> Gang | None:
+def _wrapper_gang(wrapped: Json) -> GangMarks | None:
     """The marks on an object, believed only when its owner is the very AppWrapper they name."""
     marks = view.annotations_of(wrapped)
     uid, size = marks.get(gang.GANG_UID, ""), marks.get(gang.GANG_SIZE, "")
@@ -59,4 +59,4 @@ def _wrapper_gang(wrapped: Json) -> Gang | None:
     if not uid or not any(owner.get("kind") == "AppWrapper" and owner.get("uid") == uid for owner in owners):
         return None
     known = int(size) if size.isascii() and size.isdigit() else None
-    return Gang(marks.get(gang.GANG_NAME, ""), uid, known, wrapped=True)
+    return GangMarks(marks.get(gang.GANG_NAME, ""), uid, known, wrapped=True)

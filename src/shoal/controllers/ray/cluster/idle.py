@@ -15,13 +15,13 @@ from shoal.controllers.ray import view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import status
 from shoal.controllers.ray.owned_writer import OwnedWriter
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.clock import Clock
 from shoal.kube.events import Recorder
 
 
 async def settle(
-    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings, clock: Clock
 ) -> tuple[Json | None, float | None]:
     """The cluster to go on with, None when it was deleted, and when to look again."""
     if view.spec(cluster).get("idleSuspend") is not True:
@@ -38,7 +38,9 @@ async def settle(
     return None, None
 
 
-async def _follow(cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings) -> Json:
+async def _follow(
+    cluster: Json, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings
+) -> Json:
     """Idle and not suspended: suspend. Suspended and told not to be: it resumes, and its idleness is forgotten."""
     version = view.metadata(cluster).get("resourceVersion")
     begun = any(status.condition_status(cluster, kind) == "True" for kind in (status.SUSPENDING, status.SUSPENDED))
@@ -54,7 +56,7 @@ async def _follow(cluster: Json, writer: OwnedWriter, caches: Caches, recorder: 
     return changed
 
 
-def _left(cluster: Json, settings: Settings, clock: Clock) -> float | None:
+def _left(cluster: Json, settings: RaySettings, clock: Clock) -> float | None:
     """Seconds until it may be deleted; None when it never is."""
     if not _may_delete(cluster, settings):
         return None
@@ -65,6 +67,6 @@ def _left(cluster: Json, settings: Settings, clock: Clock) -> float | None:
     return None
 
 
-def _may_delete(cluster: Json, settings: Settings) -> bool:
+def _may_delete(cluster: Json, settings: RaySettings) -> bool:
     asked = (view.spec(cluster).get("idleTerminationOptions") or {}).get("timeoutSeconds") is not None
     return asked and settings.idle_delete_after > 0 and not view.metadata(cluster).get("ownerReferences")

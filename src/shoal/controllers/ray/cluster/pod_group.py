@@ -11,7 +11,7 @@ from shoal.api.meta import Json
 from shoal.api.quantity import Quantity
 from shoal.controllers.ray import view
 from shoal.controllers.ray.cluster import counts
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 SCHEDULER_PLUGINS = "scheduler-plugins"
 SCHEDULER_NAME = "scheduler-plugins-scheduler"
@@ -19,11 +19,11 @@ ASKED_BY = "ray.io/gang-scheduling-enabled"
 POD_LABEL = POD_GROUP
 
 
-def wants_pod_group(cluster: Json, settings: Settings) -> bool:
+def wants_pod_group(cluster: Json, settings: RaySettings) -> bool:
     return settings.batch_scheduler == SCHEDULER_PLUGINS and ASKED_BY in view.labels(cluster)
 
 
-def pod_group(cluster: Json, settings: Settings) -> Json:
+def pod_group(cluster: Json, settings: RaySettings) -> Json:
     """Head and minimum workers (all of them without autoscaling), with everything that is injected."""
     total: dict[str, Quantity] = {}
     for _, count, pod in counts.gang_pods(cluster, settings):

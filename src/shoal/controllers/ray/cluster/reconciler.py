@@ -23,7 +23,7 @@ from shoal.controllers.ray.cluster.cluster_pods import ClusterPods, PodTrouble
 from shoal.controllers.ray.cluster.status import Failure
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger
 from shoal.controllers.ray.pods import observed
-from shoal.controllers.ray.settings import CONTROLLER_NAME, Settings
+from shoal.controllers.ray.settings import CONTROLLER_NAME, RaySettings
 from shoal.controllers.ray.validation import cluster_rules
 from shoal.controllers.ray.waits import sooner
 from shoal.kube.clock import Clock
@@ -55,7 +55,7 @@ class ClusterReconciler:
         writer: OwnedWriter,
         caches: Caches,
         recorder: Recorder,
-        settings: Settings,
+        settings: RaySettings,
         clock: Clock,
         in_a_rush: Callable[[], bool],
     ) -> None:

@@ -8,7 +8,7 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import builder, fault_tolerance
 from shoal.controllers.ray.pods.containers import same_limits
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 DEADLINE = 300
 AMOUNTS = {"cpu": "200m", "memory": "256Mi"}
@@ -23,7 +23,7 @@ _SCRIPT = (
 )
 
 
-def cleanup_job(cluster: Json, settings: Settings) -> Json:
+def cleanup_job(cluster: Json, settings: RaySettings) -> Json:
     """One container with the head's image, environment and mounts, small, once, for five minutes at most."""
     pod = builder.head_pod(cluster, settings)
     labels = {**pod["metadata"]["labels"], names.NODE_TYPE: names.REDIS_CLEANUP}

@@ -12,7 +12,7 @@ from random import Random
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.cluster import status
-from shoal.controllers.ray.cluster.workers import Slot
+from shoal.controllers.ray.cluster.workers import WorkerSlot
 
 
 class PodNames:
@@ -20,7 +20,7 @@ class PodNames:
         self._life = f"{(random or Random()).getrandbits(64):x}"
         self._used: dict[str, set[str]] = {}
 
-    def choose(self, cluster: Json, slot: Slot, prefix: str, taken: set[str]) -> str:
+    def choose(self, cluster: Json, slot: WorkerSlot, prefix: str, taken: set[str]) -> str:
         """A name that no pod has or had and that nobody asked to delete."""
         used = self._used.get(view.uid(cluster), set())
         # until all pods first stood: two operators that both believe to lead choose the same names, and no pod doubles
@@ -32,7 +32,7 @@ class PodNames:
                 return name
             turn += 1
 
-    def replica_name(self, cluster: Json, slot: Slot, taken: set[str]) -> str:
+    def replica_name(self, cluster: Json, slot: WorkerSlot, taken: set[str]) -> str:
         """The name that the hosts of one multi-host replica share."""
         turn = 0
         while True:

@@ -12,10 +12,10 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.cluster import counts
 from shoal.controllers.ray.pods import observed
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 
-class Slot(msgspec.Struct, frozen=True):
+class WorkerSlot(msgspec.Struct, frozen=True):
     """A place in a group that needs a pod."""
 
     group: str
@@ -27,10 +27,10 @@ class GroupPlan(msgspec.Struct, frozen=True):
     """Pods to delete with the reason, and places to fill. Never both for the same place in one pass."""
 
     delete: list[tuple[Json, str]] = []
-    create: list[Slot] = []
+    create: list[WorkerSlot] = []
 
 
-def plan_group(cluster: Json, group: Json, pods: list[Json], settings: Settings) -> GroupPlan:
+def plan_group(cluster: Json, group: Json, pods: list[Json], settings: RaySettings) -> GroupPlan:
     if group.get("suspend") is True:
         return GroupPlan(delete=[(pod, "its worker group is suspended") for pod in _staying(pods)])
     if view.hosts(group) > 1:
@@ -38,7 +38,7 @@ def plan_group(cluster: Json, group: Json, pods: list[Json], settings: Settings)
     return _plan_single(cluster, group, pods, settings)
 
 
-def _plan_single(cluster: Json, group: Json, pods: list[Json], settings: Settings) -> GroupPlan:
+def _plan_single(cluster: Json, group: Json, pods: list[Json], settings: RaySettings) -> GroupPlan:
     staying = _staying(pods)
     dead = [(pod, observed.why_dead(pod)) for pod in staying if observed.is_dead(pod)]
     if dead:
@@ -54,10 +54,12 @@ def _plan_single(cluster: Json, group: Json, pods: list[Json], settings: Setting
     if missing <= 0:
         return GroupPlan(delete=chosen)
     taken = {view.labels(pod).get(names.REPLICA_INDEX) for pod in pods}
-    return GroupPlan(delete=chosen, create=[Slot(view.group_name(group), index) for index in _free(taken, missing)])
+    return GroupPlan(
+        delete=chosen, create=[WorkerSlot(view.group_name(group), index) for index in _free(taken, missing)]
+    )
 
 
-def _plan_replicas(cluster: Json, group: Json, pods: list[Json], settings: Settings) -> GroupPlan:
+def _plan_replicas(cluster: Json, group: Json, pods: list[Json], settings: RaySettings) -> GroupPlan:
     """Several hosts per replica: a replica lives and dies whole."""
     hosts = view.hosts(group)
     by_replica: dict[str, list[Json]] = {}
@@ -83,7 +85,7 @@ def _plan_replicas(cluster: Json, group: Json, pods: list[Json], settings: Setti
         return GroupPlan()
     taken = {view.labels(pod).get(names.REPLICA_INDEX) for pod in pods}
     name = view.group_name(group)
-    return GroupPlan(create=[Slot(name, index, host) for index in _free(taken, missing) for host in range(hosts)])
+    return GroupPlan(create=[WorkerSlot(name, index, host) for index in _free(taken, missing) for host in range(hosts)])
 
 
 def _why_replica_goes(replica: str, members: list[Json], hosts: int, named: set[str]) -> str:
@@ -98,7 +100,7 @@ def _why_replica_goes(replica: str, members: list[Json], hosts: int, named: set[
     return "" if len(staying) == hosts and replica else "its replica is not whole"
 
 
-def may_choose(cluster: Json, settings: Settings) -> bool:
+def may_choose(cluster: Json, settings: RaySettings) -> bool:
     """May the operator pick a victim? Not where an autoscaler does."""
     return not view.autoscaling(cluster) or settings.random_pod_delete
 

@@ -13,11 +13,11 @@ from shoal.api.times import parse_time
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster.deletion import ended
-from shoal.controllers.ray.job.dashboard import DashboardError, Target, checked_address
+from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, checked_address
 from shoal.controllers.ray.job.poller import Poller
 from shoal.controllers.ray.owned_writer import OwnedWriter, key_of, owned_by
 from shoal.controllers.ray.pods import auth, builder, observed, submission
-from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
+from shoal.controllers.ray.settings import SIDECAR_RESTART, RaySettings
 from shoal.errors import BadInput
 from shoal.kube.errors import NotFound
 from shoal.kube.events import Recorder
@@ -36,7 +36,7 @@ class Submitter(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    def __init__(self, writer: OwnedWriter, caches: Caches, poller: Poller, settings: Settings) -> None:
+    def __init__(self, writer: OwnedWriter, caches: Caches, poller: Poller, settings: RaySettings) -> None:
         self.writer, self.caches, self.poller, self.settings = writer, caches, poller, settings
         self._tokens: dict[str, str] = {}
 
@@ -56,7 +56,7 @@ class Attempt:
         """Host and port, without a scheme, as users and SDKs read it."""
         return f"{builder.head_host(cluster, self.settings)}:{view.dashboard_port(cluster)}"
 
-    def target(self, job: Json, cluster: Json) -> Target | None:
+    def target(self, job: Json, cluster: Json) -> DashboardTarget | None:
         """Where to ask. Always made from the cluster itself, never from what a status says."""
         host, service = builder.head_host(cluster, self.settings), view.head_service_name(cluster)
         if self.settings.dashboard_by_pod_address:
@@ -73,7 +73,9 @@ class Attempt:
             except BadInput:
                 return None  # edited into something that cannot be submitted; it was valid when the attempt began
         proxy = f"/api/v1/namespaces/{view.namespace(cluster)}/services/{service}:dashboard/proxy"
-        return Target(address, submission.submission_id(job), self._tokens.get(view.uid(cluster), ""), body, proxy)
+        return DashboardTarget(
+            address, submission.submission_id(job), self._tokens.get(view.uid(cluster), ""), body, proxy
+        )
 
     async def follow(self, job: Json, cluster: Json) -> None:
         """Have the poller ask about this attempt."""

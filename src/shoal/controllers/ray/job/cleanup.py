@@ -12,7 +12,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.ray import view
 from shoal.controllers.ray.pods import submission
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 SELF, CLUSTER, WORKERS, NONE = "DeleteSelf", "DeleteCluster", "DeleteWorkers", "DeleteNone"
 _HARSHEST_FIRST = (SELF, CLUSTER, WORKERS, NONE)
@@ -25,7 +25,7 @@ class Step(msgspec.Struct, frozen=True):
     wait: float | None = None
 
 
-def next_step(job: Json, done: set[str], now: int, settings: Settings) -> Step:
+def next_step(job: Json, done: set[str], now: int, settings: RaySettings) -> Step:
     """`done` holds the policies whose effect is already there."""
     planned = _planned(job, settings)
     if view.spec(job).get("clusterSelector"):
@@ -39,7 +39,7 @@ def next_step(job: Json, done: set[str], now: int, settings: Settings) -> Step:
     return Step(wait=min(later) if later else None)
 
 
-def _planned(job: Json, settings: Settings) -> list[tuple[str, float]]:
+def _planned(job: Json, settings: RaySettings) -> list[tuple[str, float]]:
     spec = view.spec(job)
     strategy = spec.get("deletionStrategy") or {}
     rules = strategy.get("deletionRules")

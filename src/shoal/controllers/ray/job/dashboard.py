@@ -40,7 +40,7 @@ class JobInfo(msgspec.Struct, frozen=True, rename=None):
     driver_exit_code: int | None = None
 
 
-class Target(msgspec.Struct, frozen=True):
+class DashboardTarget(msgspec.Struct, frozen=True):
     """Where one attempt's job lives. `body` is set when the operator submits it itself."""
 
     address: str
@@ -52,15 +52,15 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Dashboard(Protocol):
-    async def job(self, target: Target) -> JobInfo | None:
+    async def job(self, target: DashboardTarget) -> JobInfo | None:
         """The job, or None when Ray does not know it."""
         ...
 
-    async def submit(self, target: Target) -> None:
+    async def submit(self, target: DashboardTarget) -> None:
         """Hand the job over; an id that Ray already has counts as done."""
         ...
 
-    async def stop(self, target: Target) -> None: ...
+    async def stop(self, target: DashboardTarget) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -72,7 +72,7 @@ class HttpDashboard:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
 
-    async def job(self, target: Target) -> JobInfo | None:
+    async def job(self, target: DashboardTarget) -> JobInfo | None:
         code, body = await self._call("GET", target, f"/api/jobs/{target.submission_id}")
         if code == 404:
             return None
@@ -80,14 +80,14 @@ class HttpDashboard:
             raise DashboardError(f"the dashboard at {target.address} answered {code} to a status request")
         return read_job(body, target.address)
 
-    async def submit(self, target: Target) -> None:
+    async def submit(self, target: DashboardTarget) -> None:
         code, body = await self._call("POST", target, "/api/jobs/", target.body)
         if (code == 500 and b"already exists" in body) or b"different submission_id" in body:
             return
         if code != 200:
             raise DashboardError(f"the dashboard refused the job with {code}: {body[:300].decode(errors='replace')}")
 
-    async def stop(self, target: Target) -> None:
+    async def stop(self, target: DashboardTarget) -> None:
         code, _ = await self._call("POST", target, f"/api/jobs/{target.submission_id}/stop")
         if code not in (200, 404):
             raise DashboardError(f"the dashboard at {target.address} answered {code} to a stop request")
@@ -97,7 +97,7 @@ class HttpDashboard:
             await self._session.close()
             self._session = None
 
-    async def _call(self, method: str, target: Target, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def _call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
         if self._session is None:
             # One connection for each question: heads go, and what stayed open would be to another's address by then.
             connector = aiohttp.TCPConnector(limit=64, force_close=True)

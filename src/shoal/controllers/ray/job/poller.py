@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.api.kind import Key
-from shoal.controllers.ray.job.dashboard import TERMINAL, Dashboard, DashboardError, JobInfo, Target
+from shoal.controllers.ray.job.dashboard import TERMINAL, Dashboard, DashboardError, DashboardTarget, JobInfo
 from shoal.kube.clock import Clock
 
 FASTEST = 1.0
@@ -22,7 +22,7 @@ SLOWEST = 15.0
 _AT_ONCE = 32
 
 
-class Observation(msgspec.Struct, frozen=True):
+class JobObservation(msgspec.Struct, frozen=True):
     """One answer: a job, `missing`, or an error. `number` counts the answers about one job, from 1."""
 
     number: int
@@ -32,9 +32,9 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class _Followed(msgspec.Struct):
-    target: Target
+    target: DashboardTarget
     task: asyncio.Task[None] | None = None
-    latest: Observation | None = None
+    latest: JobObservation | None = None
     submitted: bool = False
     failures: int = 0
     polls: int = 0
@@ -50,7 +50,7 @@ class Poller:
 
     # --- for reconciles
 
-    def follow(self, key: Key, target: Target) -> None:
+    def follow(self, key: Key, target: DashboardTarget) -> None:
         """Ask about this job from now on. Calling it again with the same target changes nothing."""
         held = self._followed.get(key)
         if held is not None and _same_place(held.target, target):
@@ -66,11 +66,11 @@ class Poller:
         if held is not None and held.task is not None:
             held.task.cancel()
 
-    def latest(self, key: Key) -> Observation | None:
+    def latest(self, key: Key) -> JobObservation | None:
         held = self._followed.get(key)
         return held.latest if held else None
 
-    def stop_job(self, key: Key, target: Target) -> bool:
+    def stop_job(self, key: Key, target: DashboardTarget) -> bool:
         """Ask Ray to stop the job, once per submission. True when that has been answered or has failed."""
         task = self._stops.get((key, target.submission_id))
         if task is None:
@@ -124,16 +124,16 @@ class Poller:
             if info is None and held.target.body and not held.submitted:
                 await self._dashboard.submit(held.target)
                 held.submitted = True
-            now = Observation(held.polls, info=info, missing=info is None)
+            now = JobObservation(held.polls, info=info, missing=info is None)
             held.failures = 0
         except DashboardError as error:
-            now = Observation(held.polls, error=str(error))
+            now = JobObservation(held.polls, error=str(error))
             held.failures += 1
         held.latest = now
         if before is None or _content(before) != _content(now) or now.error:
             self._wake(key)
 
-    async def _stop(self, key: Key, target: Target) -> None:
+    async def _stop(self, key: Key, target: DashboardTarget) -> None:
         try:
             await self._dashboard.stop(target)
         except DashboardError:
@@ -141,9 +141,9 @@ class Poller:
         self._wake(key)
 
 
-def _same_place(one: Target, other: Target) -> bool:
+def _same_place(one: DashboardTarget, other: DashboardTarget) -> bool:
     return (one.address, one.submission_id) == (other.address, other.submission_id)
 
 
-def _content(observation: Observation) -> tuple[JobInfo | None, bool, bool]:
+def _content(observation: JobObservation) -> tuple[JobInfo | None, bool, bool]:
     return observation.info, observation.missing, bool(observation.error)

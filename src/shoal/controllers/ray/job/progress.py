@@ -15,9 +15,9 @@ from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.ray import view
 from shoal.controllers.ray.job.attempt import Submitter
 from shoal.controllers.ray.job.dashboard import TERMINAL, times
-from shoal.controllers.ray.job.poller import Observation
+from shoal.controllers.ray.job.poller import JobObservation
 from shoal.controllers.ray.pods import fault_tolerance, submission
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock
 
@@ -56,10 +56,10 @@ class Progress(msgspec.Struct, frozen=True):
 
 def judge(
     job: Json,
-    latest: Observation | None,
+    latest: JobObservation | None,
     submitter: Submitter | None,
     head: Json | None,
-    settings: Settings,
+    settings: RaySettings,
     clock: Clock,
     memory: Memory,
 ) -> Progress:
@@ -79,7 +79,7 @@ def judge(
     return Progress(changes)
 
 
-def _taken_over(job: Json, held: Json, latest: Observation | None, clock: Clock) -> dict[str, Any]:
+def _taken_over(job: Json, held: Json, latest: JobObservation | None, clock: Clock) -> dict[str, Any]:
     """What the dashboard's latest answer changes in the status."""
     changes: dict[str, Any] = {}
     if latest is None:
@@ -103,7 +103,12 @@ def _taken_over(job: Json, held: Json, latest: Observation | None, clock: Clock)
 
 
 def _from_ray(
-    job: Json, known: str, latest: Observation | None, submitter: Submitter | None, settings: Settings, clock: Clock
+    job: Json,
+    known: str,
+    latest: JobObservation | None,
+    submitter: Submitter | None,
+    settings: RaySettings,
+    clock: Clock,
 ) -> Ending | None:
     """Ray says the job has ended; where there is a submitter, its logs are waited for, for a while."""
     if known not in TERMINAL:
@@ -127,7 +132,7 @@ def _ended(known: str, message: str) -> Ending:
 
 
 def _from_lost_head(
-    job: Json, known: str, head: Json | None, settings: Settings, clock: Clock, memory: Memory
+    job: Json, known: str, head: Json | None, settings: RaySettings, clock: Clock, memory: Memory
 ) -> Ending | None:
     """Without its head the job is gone, unless the cluster's state survives elsewhere."""
     sidecar = submission.mode(job) == submission.SIDECAR
@@ -155,7 +160,7 @@ def _lost_status(known: str) -> str:
     return "FAILED" if known in ("PENDING", "RUNNING") else ""
 
 
-def _from_lost_job(known: str, held: Json, latest: Observation | None) -> Ending | None:
+def _from_lost_job(known: str, held: Json, latest: JobObservation | None) -> Ending | None:
     """Ray knew the job and does not any more: another head answers."""
     if latest is None or not latest.missing or known in ("", *TERMINAL):
         return None
@@ -164,7 +169,7 @@ def _from_lost_job(known: str, held: Json, latest: Observation | None) -> Ending
 
 
 def _from_errors(
-    changes: dict[str, Any], held: Json, latest: Observation | None, settings: Settings, clock: Clock
+    changes: dict[str, Any], held: Json, latest: JobObservation | None, settings: RaySettings, clock: Clock
 ) -> Ending | None:
     began = changes.get("jobStatusCheckFailureStartTime", held.get("jobStatusCheckFailureStartTime"))
     if not began:
@@ -181,8 +186,8 @@ def _from_submitter(
     job: Json,
     known: str,
     submitter: Submitter | None,
-    latest: Observation | None,
-    settings: Settings,
+    latest: JobObservation | None,
+    settings: RaySettings,
     clock: Clock,
     memory: Memory,
 ) -> Ending | None:

@@ -10,7 +10,7 @@ import asyncio
 
 import msgspec
 
-from shoal.controllers.ray.job.dashboard import LARGEST_ANSWER, DashboardError, HttpDashboard, Target
+from shoal.controllers.ray.job.dashboard import LARGEST_ANSWER, DashboardError, DashboardTarget, HttpDashboard
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError
 from shoal.kube.transport import Request
@@ -23,7 +23,7 @@ class ProxiedDashboard(HttpDashboard):
         super().__init__(timeout)
         self._client, self._seconds = client, timeout
 
-    async def _call(self, method: str, target: Target, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def _call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
         headers = {**self._client.headers, "accept": "application/json"}
         if body:
             headers["content-type"] = "application/json"

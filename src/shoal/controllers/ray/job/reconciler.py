@@ -27,7 +27,7 @@ from shoal.controllers.ray.job.progress import Ending, Memory, judge
 from shoal.controllers.ray.job.upkeep import JobUpkeep
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, key_of
 from shoal.controllers.ray.pods import submission
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation.job_rules import problems_of_job, problems_of_job_metadata, problems_of_job_status
 from shoal.controllers.ray.waits import sooner
 from shoal.errors import BadInput
@@ -52,7 +52,7 @@ class JobReconciler:
         caches: Caches,
         recorder: Recorder,
         poller: Poller,
-        settings: Settings,
+        settings: RaySettings,
         clock: Clock,
         random: Random | None = None,
     ) -> None:

@@ -15,14 +15,14 @@ from shoal.controllers.ray.cluster.gang_marks import gang_of, mark
 from shoal.controllers.ray.job.dashboard import TERMINAL
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, key_of, owned_by
 from shoal.controllers.ray.pods import auth, submission
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.errors import BadInput
 from shoal.kube.errors import ApiError
 from shoal.kube.events import Recorder
 
 
 class JobUpkeep:
-    def __init__(self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings) -> None:
+    def __init__(self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings) -> None:
         self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
 
     async def service(self, job: Json, cluster: Json) -> None:

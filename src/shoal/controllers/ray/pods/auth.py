@@ -15,7 +15,7 @@ from shoal.api import ray_token
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods.containers import add_volume, keep_env, mount, secret
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 TOKEN_KEY = ray_token.KEY
 TOKEN_SINCE = (2, 52, 0)
@@ -23,7 +23,7 @@ _MOUNT = "/var/run/secrets/ray.io/serviceaccount"
 _VOLUME = "ray-token"
 
 
-def uses_token(cluster: Json, settings: Settings) -> bool:
+def uses_token(cluster: Json, settings: RaySettings) -> bool:
     options = view.spec(cluster).get("authOptions")
     if isinstance(options, dict):
         return (options.get("mode") or "token") == "token"
@@ -33,7 +33,7 @@ def uses_token(cluster: Json, settings: Settings) -> bool:
     return settings.default_auth_token and version is not None and version >= TOKEN_SINCE
 
 
-def given_by_agent(cluster: Json, settings: Settings) -> bool:
+def given_by_agent(cluster: Json, settings: RaySettings) -> bool:
     """True where the node agent hands over the token; a cluster with options of its own has it in its pods."""
     own = isinstance(view.spec(cluster).get("authOptions"), dict)
     return settings.token_by_agent and not own and not _set_by_hand(cluster)
@@ -54,7 +54,7 @@ def secret_name(cluster: Json) -> str:
     return str(given or names.identity(view.name(cluster)))
 
 
-def needs_secret(cluster: Json, settings: Settings) -> bool:
+def needs_secret(cluster: Json, settings: RaySettings) -> bool:
     """True when the operator has to make the Secret itself."""
     given = (view.spec(cluster).get("authOptions") or {}).get("secretName")
     return uses_token(cluster, settings) and not uses_kubernetes_token(cluster) and not given
@@ -76,7 +76,7 @@ def token_secret(cluster: Json) -> Json:
     }
 
 
-def prepare(container: Json, cluster: Json, settings: Settings) -> None:
+def prepare(container: Json, cluster: Json, settings: RaySettings) -> None:
     """Give one container of the cluster what it needs to pass."""
     if not uses_token(cluster, settings) or given_by_agent(cluster, settings):
         return
@@ -88,7 +88,7 @@ def prepare(container: Json, cluster: Json, settings: Settings) -> None:
         keep_env(container, "RAY_AUTH_TOKEN", secret(secret_name(cluster), TOKEN_KEY))
 
 
-def name_secret(metadata: Json, cluster: Json, settings: Settings) -> None:
+def name_secret(metadata: Json, cluster: Json, settings: RaySettings) -> None:
     """Tell the node agent whose token the processes of this pod get."""
     if given_by_agent(cluster, settings):
         metadata["annotations"] = {
@@ -97,7 +97,7 @@ def name_secret(metadata: Json, cluster: Json, settings: Settings) -> None:
         }
 
 
-def prepare_pod(pod_spec: Json, cluster: Json, settings: Settings) -> None:
+def prepare_pod(pod_spec: Json, cluster: Json, settings: RaySettings) -> None:
     if uses_token(cluster, settings) and uses_kubernetes_token(cluster):
         source = {"serviceAccountToken": {"path": "token"}}
         add_volume(pod_spec, {"name": _VOLUME, "projected": {"sources": [source]}})

@@ -10,7 +10,7 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import auth
 from shoal.controllers.ray.pods.containers import add_volume, field, mount, mounted_at, put_env, same_limits
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 CONTAINER = "autoscaler"
 AMOUNTS = {"cpu": "500m", "memory": "512Mi"}
@@ -22,7 +22,7 @@ LOGS = "/tmp/ray"
 LOGS_VOLUME = "ray-logs"
 
 
-def add_autoscaler(pod: Json, cluster: Json, settings: Settings, shell: list[str]) -> None:
+def add_autoscaler(pod: Json, cluster: Json, settings: RaySettings, shell: list[str]) -> None:
     """Append the container: never first, because Ray reads the first container's state as the node's."""
     spec = pod["spec"]
     ray = spec["containers"][0]
@@ -55,7 +55,7 @@ def mount_token(pod: Json) -> None:
             mount(container, TOKEN_VOLUME, TOKEN_PATH, readOnly=True)
 
 
-def _container(cluster: Json, settings: Settings, shell: list[str], image: str) -> Json:
+def _container(cluster: Json, settings: RaySettings, shell: list[str], image: str) -> Json:
     options = view.autoscaler_options(cluster)
     container: Json = {
         "name": CONTAINER,

@@ -13,7 +13,7 @@ from shoal.controllers.ray.pods import auth, fault_tolerance, start_command
 from shoal.controllers.ray.pods.autoscaler import add_autoscaler
 from shoal.controllers.ray.pods.containers import add_volume, field, keep_env, mount, mounted_at, put_env, same_limits
 from shoal.controllers.ray.pods.probes import add_probes
-from shoal.controllers.ray.settings import MULTI_HOST_INDEXING, Settings
+from shoal.controllers.ray.settings import MULTI_HOST_INDEXING, RaySettings
 
 WAIT_CONTAINER = "wait-gcs-ready"
 WAIT_AMOUNTS = {"cpu": "200m", "memory": "256Mi"}
@@ -23,7 +23,7 @@ _DRAIN_SINCE = (2, 60, 0)
 _DRAIN_MARGIN = 5
 
 
-def head_pod(cluster: Json, settings: Settings) -> Json:
+def head_pod(cluster: Json, settings: RaySettings) -> Json:
     """The head pod, without gang marks."""
     group = view.head(cluster)
     name = view.name(cluster)
@@ -45,7 +45,7 @@ def head_pod(cluster: Json, settings: Settings) -> Json:
 
 
 def worker_pod(
-    cluster: Json, group: Json, settings: Settings, *, replica: int = 0, replica_name: str = "", host: int = 0
+    cluster: Json, group: Json, settings: RaySettings, *, replica: int = 0, replica_name: str = "", host: int = 0
 ) -> Json:
     """One worker of a group. `replica_name` and `host` are for groups of several hosts per replica."""
     name = view.name(cluster)
@@ -69,15 +69,15 @@ def worker_pod(
     return pod
 
 
-def shell(settings: Settings) -> list[str]:
+def shell(settings: RaySettings) -> list[str]:
     return ["/bin/bash", "-cl" if settings.login_shell else "-c", "--"]
 
 
-def head_host(cluster: Json, settings: Settings) -> str:
+def head_host(cluster: Json, settings: RaySettings) -> str:
     return names.full_head_name(view.head_service_name(cluster), view.namespace(cluster), settings.cluster_domain)
 
 
-def head_address(cluster: Json, settings: Settings) -> str:
+def head_address(cluster: Json, settings: RaySettings) -> str:
     return f"{head_host(cluster, settings)}:{view.head_port(cluster)}"
 
 
@@ -86,7 +86,7 @@ def overwrites_command(marked: Json) -> bool:
     return view.annotations_of(marked).get(names.OVERWRITE_COMMAND, "").lower() == "true"
 
 
-def _base(cluster: Json, group: Json, node_type: str, group_name: str, settings: Settings) -> Json:
+def _base(cluster: Json, group: Json, node_type: str, group_name: str, settings: RaySettings) -> Json:
     """The template as a pod of this cluster: its namespace, labels and owner, whatever the template says."""
     template = view.clone(group.get("template") or {})
     given = template.get("metadata") or {}
@@ -118,7 +118,7 @@ def _base(cluster: Json, group: Json, node_type: str, group_name: str, settings:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
 
 
-def _finish(pod: Json, cluster: Json, params: dict[str, str], settings: Settings, *, is_head: bool) -> None:
+def _finish(pod: Json, cluster: Json, params: dict[str, str], settings: RaySettings, *, is_head: bool) -> None:
     """What heads and workers share: command, variables, shared memory, ports, probes, token."""
     spec = pod["spec"]
     ray = spec["containers"][0]
@@ -136,7 +136,7 @@ def _finish(pod: Json, cluster: Json, params: dict[str, str], settings: Settings
         add_probes(ray, cluster, params, is_head=is_head)
 
 
-def _set_command(pod: Json, params: dict[str, str], settings: Settings, *, is_head: bool) -> None:
+def _set_command(pod: Json, params: dict[str, str], settings: RaySettings, *, is_head: bool) -> None:
     """Start Ray, after what the user wants first; a user who starts it himself finds the line in a variable."""
     ray = pod["spec"]["containers"][0]
     line = start_command.command_line(params, is_head=is_head)
@@ -149,7 +149,7 @@ def _set_command(pod: Json, params: dict[str, str], settings: Settings, *, is_he
     ray["args"] = [f"{user} && {start}" if user else start]
 
 
-def _add_environment(spec: Json, ray: Json, cluster: Json, settings: Settings, *, is_head: bool) -> None:
+def _add_environment(spec: Json, ray: Json, cluster: Json, settings: RaySettings, *, is_head: bool) -> None:
     host, service = head_host(cluster, settings), view.head_service_name(cluster)
     for entry in settings.container_env:
         if all(kept.get("name") != entry.get("name") for kept in ray.get("env") or []):
@@ -188,7 +188,7 @@ def _add_shared_memory(spec: Json, ray: Json, params: dict[str, str]) -> None:
     mount(ray, "shared-mem", "/dev/shm")
 
 
-def _add_wait_for_head(spec: Json, cluster: Json, settings: Settings) -> None:
+def _add_wait_for_head(spec: Json, cluster: Json, settings: RaySettings) -> None:
     """Last of the init containers: wait until the head answers, quietly for two minutes, then saying why not."""
     ray = spec["containers"][0]
     address = start_command.quoted(head_address(cluster, settings))

@@ -18,7 +18,7 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import guarded_yaml, names, shell_text, view
 from shoal.controllers.ray.pods import auth, observed
 from shoal.controllers.ray.pods.containers import put_env
-from shoal.controllers.ray.settings import SIDECAR_RESTART, Settings
+from shoal.controllers.ray.settings import SIDECAR_RESTART, RaySettings
 from shoal.errors import BadInput
 
 CONTAINER = observed.SUBMITTER
@@ -126,7 +126,7 @@ def script(job: Json, *, restartable: bool = False) -> str:
     )
 
 
-def submitter_pod_template(job: Json, cluster: Json, settings: Settings) -> Json:
+def submitter_pod_template(job: Json, cluster: Json, settings: RaySettings) -> Json:
     """The user's template, or ours; the script only where the user has no command of his own."""
     given = view.spec(job).get("submitterPodTemplate")
     template = view.clone(given) if given else default_template(cluster)
@@ -141,7 +141,7 @@ def submitter_pod_template(job: Json, cluster: Json, settings: Settings) -> Json
     return template
 
 
-def submitter_job(job: Json, cluster: Json, settings: Settings) -> Json:
+def submitter_job(job: Json, cluster: Json, settings: RaySettings) -> Json:
     limit = (view.spec(job).get("submitterConfig") or {}).get("backoffLimit")
     labels = {names.ORIGIN_NAME: view.name(job), names.ORIGIN_KIND: "RayJob", names.CREATED_BY: names.OPERATOR}
     template = submitter_pod_template(job, cluster, settings)
@@ -160,7 +160,7 @@ def submitter_job(job: Json, cluster: Json, settings: Settings) -> Json:
     }
 
 
-def cluster_of(job: Json, settings: Settings) -> Json:
+def cluster_of(job: Json, settings: RaySettings) -> Json:
     """The RayCluster of one attempt, named by the status; a sidecar submitter is part of its head."""
     spec = view.clone(view.spec(job).get("rayClusterSpec") or {})
     labels = {
@@ -187,7 +187,7 @@ def cluster_of(job: Json, settings: Settings) -> Json:
     return cluster
 
 
-def _add_sidecar(cluster: Json, job: Json, settings: Settings) -> None:
+def _add_sidecar(cluster: Json, job: Json, settings: RaySettings) -> None:
     cluster["metadata"]["annotations"][names.NO_HEAD_RESTART] = "true"
     spec = cluster["spec"]["headGroupSpec"]["template"]["spec"]
     spec["restartPolicy"] = "Never"
@@ -206,7 +206,7 @@ def _add_sidecar(cluster: Json, job: Json, settings: Settings) -> None:
         spec["containers"].append(container)
 
 
-def _shell(settings: Settings) -> list[str]:
+def _shell(settings: RaySettings) -> list[str]:
     return ["/bin/bash", "-cel" if settings.login_shell else "-ce", "--"]
 
 
@@ -224,7 +224,7 @@ def default_template(cluster: Json) -> Json:
     return {"spec": {"containers": [container], "restartPolicy": "Never"}}
 
 
-def _add_environment(container: Json, job: Json, cluster: Json, settings: Settings) -> None:
+def _add_environment(container: Json, job: Json, cluster: Json, settings: RaySettings) -> None:
     put_env(container, "PYTHONUNBUFFERED", "1")
     put_env(container, "RAY_DASHBOARD_ADDRESS", dashboard_address(job).removeprefix("http://"))
     put_env(container, "RAY_JOB_SUBMISSION_ID", submission_id(job))

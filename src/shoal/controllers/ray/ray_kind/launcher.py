@@ -15,7 +15,7 @@ from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import auth, builder
 from shoal.controllers.ray.ray_kind.launch_timeout import DEFAULT_TIMEOUT, launch_timeout
 from shoal.controllers.ray.ray_kind.translation import LABEL, Translation
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 
 LAUNCHER_LABEL = "ray-launcher"
 IMAGE = "ray.k8s.io/launcher-image"
@@ -65,7 +65,7 @@ def config_map(ray: Json, translation: Translation) -> Json:
     }
 
 
-def launcher_pod(ray: Json, cluster: Json, translation: Translation, settings: Settings) -> Json:
+def launcher_pod(ray: Json, cluster: Json, translation: Translation, settings: RaySettings) -> Json:
     name, hashed = view.name(ray), translation.hash
     prefix = f"{name[:40]}-{hashed}-"
     image = view.annotations_of(ray).get(IMAGE) or view.ray_container(view.head(cluster)).get("image")

@@ -18,7 +18,7 @@ from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, merge_patc
 from shoal.controllers.ray.ray_kind import launcher, ray_status
 from shoal.controllers.ray.ray_kind.launcher import launcher_pod
 from shoal.controllers.ray.ray_kind.translation import LABEL, SUSPEND, Translation, translate
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError
 from shoal.kube.events import EventType, Recorder
@@ -31,7 +31,7 @@ COUNTS = "ray.k8s.io/worker-counts"
 
 class RayReconciler:
     def __init__(
-        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: Settings, clock: Clock
+        self, writer: OwnedWriter, caches: Caches, recorder: Recorder, settings: RaySettings, clock: Clock
     ) -> None:
         self._writer, self._caches, self._recorder = writer, caches, recorder
         self._settings, self._clock = settings, clock

@@ -17,7 +17,7 @@ from shoal.controllers.ray import view
 from shoal.controllers.ray.guarded_yaml import Document
 from shoal.controllers.ray.ray_kind import config_shape, config_text
 from shoal.controllers.ray.ray_kind.launch_timeout import problems_of_timeout
-from shoal.controllers.ray.settings import Settings
+from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.template_shape import POD_TEMPLATE, problems_of_shape
 from shoal.controllers.ray.validation import cluster_rules
 from shoal.errors import BadInput
@@ -55,7 +55,7 @@ class Translation(msgspec.Struct, frozen=True):
         return str(int.from_bytes(digest[:4], "big"))
 
 
-def translate(ray: Json, settings: Settings) -> Translation:
+def translate(ray: Json, settings: RaySettings) -> Translation:
     spec = view.spec(ray)
     problems = [*_typed_problems(spec), *problems_of_timeout(ray)]
     document = Document({}, {})
@@ -78,7 +78,7 @@ def translate(ray: Json, settings: Settings) -> Translation:
     return Translation(problems=refused, unsupported=unsupported) if refused else found
 
 
-def _problems_of_child(ray: Json, found: Translation, document: Document, settings: Settings) -> list[str]:
+def _problems_of_child(ray: Json, found: Translation, document: Document, settings: RaySettings) -> list[str]:
     """What the RayCluster would be refused for, told where the user wrote it."""
     child = {"metadata": view.metadata(ray), "spec": found.spec}
     told = cluster_rules.problems_of_metadata(child)
@@ -116,7 +116,7 @@ class _Counts(msgspec.Struct, frozen=True):
     maximum: int
 
 
-def _translated(spec: Json, document: Document, unsupported: list[str], settings: Settings) -> Translation:
+def _translated(spec: Json, document: Document, unsupported: list[str], settings: RaySettings) -> Translation:
     data = document.data
     pairs = {
         "minWorkers": "min_workers",
@@ -195,7 +195,7 @@ def _counts(spec: Json, data: Json) -> _Counts:
     return _Counts(minimum, max(minimum, min(initial, maximum)), maximum)
 
 
-def _head(spec: Json, data: Json, settings: Settings) -> Json:
+def _head(spec: Json, data: Json, settings: RaySettings) -> Json:
     types = data.get("available_node_types") or {}
     kind = types.get(data.get("head_node_type")) or {}
     template = spec.get("head") or _template(data.get("head_node") or kind.get("node_config"))
@@ -212,7 +212,7 @@ def _head(spec: Json, data: Json, settings: Settings) -> Json:
     return head
 
 
-def _groups(spec: Json, data: Json, counts: _Counts, settings: Settings) -> list[Json]:
+def _groups(spec: Json, data: Json, counts: _Counts, settings: RaySettings) -> list[Json]:
     start = list(data.get("worker_start_ray_commands") or [])
     types = dict(data.get("available_node_types") or {})
     types.pop(data.get("head_node_type"), None)
@@ -233,7 +233,7 @@ def _groups(spec: Json, data: Json, counts: _Counts, settings: Settings) -> list
     ]
 
 
-def _typed_group(name: str, kind: Json, data: Json, start: list[str], settings: Settings) -> Json:
+def _typed_group(name: str, kind: Json, data: Json, start: list[str], settings: RaySettings) -> Json:
     template = _template(kind.get("node_config")) or _default_template("ray-worker", "1Gi", settings)
     template = _prepared(template, "ray-worker", settings)
     _run_before(template, data, "worker_setup_commands", start)
@@ -264,7 +264,7 @@ def _template(pod: Any) -> Json | None:
     return {"metadata": kept, "spec": view.clone(pod["spec"])}
 
 
-def _prepared(template: Json, name: str, settings: Settings) -> Json:
+def _prepared(template: Json, name: str, settings: RaySettings) -> Json:
     """Ray's container first, its keep-alive command gone, an image where there is none."""
     prepared = view.clone(template)
     containers = prepared["spec"]["containers"]
@@ -294,7 +294,7 @@ def _run_before(template: Json, data: Json, own: str, start: list[str]) -> None:
         container["command"] = [" && ".join(commands)]
 
 
-def _default_template(name: str, memory: str, settings: Settings) -> Json:
+def _default_template(name: str, memory: str, settings: RaySettings) -> Json:
     amounts = {"cpu": "1", "memory": memory}
     container = {
         "name": name,
@@ -309,7 +309,7 @@ def _drop_resource_params(params: dict[str, str]) -> None:
         params.pop(key, None)
 
 
-def _version_of(image: str, settings: Settings) -> str:
+def _version_of(image: str, settings: RaySettings) -> str:
     tag = image.rpartition(":")[2]
     version = view.parse_version(tag)
     if version is not None:

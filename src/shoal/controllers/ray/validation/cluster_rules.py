@@ -18,7 +18,7 @@ from shoal.controllers.ray.settings import (
     DELETION_POLICY,
     EMBEDDED_STORAGE,
     NETWORK_POLICY,
-    Settings,
+    RaySettings,
 )
 from shoal.controllers.ray.template_shape import AUTOSCALER, POD_TEMPLATE, SERVICE, problems_of_shape
 from shoal.controllers.ray.template_shape import NETWORK_POLICY as NETWORK_SHAPE
@@ -46,12 +46,12 @@ def problems_of_metadata(cluster: Json) -> list[str]:
     return problems
 
 
-def problems_of_cluster(cluster: Json, settings: Settings) -> list[str]:
+def problems_of_cluster(cluster: Json, settings: RaySettings) -> list[str]:
     """Everything that is wrong, in the order of the fields."""
     return [*problems_of_metadata(cluster), *problems_of_spec(cluster, settings), *problems_of_status(cluster)]
 
 
-def problems_of_spec(cluster: Json, settings: Settings) -> list[str]:
+def problems_of_spec(cluster: Json, settings: RaySettings) -> list[str]:
     if not isinstance(cluster.get("spec"), dict):
         return ["spec is missing"]
     misshapen = [*problems_of_shapes(view.spec(cluster))]
@@ -165,7 +165,7 @@ def _head(cluster: Json) -> Iterator[str]:
     yield from _start_params(head, "spec.headGroupSpec")
 
 
-def _groups(cluster: Json, settings: Settings) -> Iterator[str]:
+def _groups(cluster: Json, settings: RaySettings) -> Iterator[str]:
     seen: set[str] = set()
     for index, group in enumerate(view.groups(cluster)):
         name = view.group_name(group)
@@ -252,7 +252,7 @@ def problems_of_label(key: str, value: Any) -> Iterator[str]:
 # --- fault tolerance
 
 
-def _fault_tolerance(cluster: Json, settings: Settings) -> Iterator[str]:
+def _fault_tolerance(cluster: Json, settings: RaySettings) -> Iterator[str]:
     options = fault_tolerance.options(cluster)
     annotations = view.annotations_of(cluster)
     head = view.ray_container(view.head(cluster))
@@ -277,7 +277,7 @@ def _fault_tolerance(cluster: Json, settings: Settings) -> Iterator[str]:
         yield "spec.gcsFaultToleranceOptions.storage is for backend rocksdb"
 
 
-def _embedded_storage(cluster: Json, options: Json, settings: Settings) -> Iterator[str]:
+def _embedded_storage(cluster: Json, options: Json, settings: RaySettings) -> Iterator[str]:
     if not settings.gate(EMBEDDED_STORAGE):
         yield f"spec.gcsFaultToleranceOptions.backend rocksdb {needs_gate(EMBEDDED_STORAGE)}"
     for field in ("redisAddress", "redisUsername", "redisPassword", "externalStorageNamespace"):
@@ -358,7 +358,7 @@ def _auth(cluster: Json) -> Iterator[str]:
         yield "spec.authOptions: a token needs spec.rayVersion 2.52.0 or newer"
 
 
-def _gated(cluster: Json, settings: Settings) -> Iterator[str]:
+def _gated(cluster: Json, settings: RaySettings) -> Iterator[str]:
     spec = view.spec(cluster)
     if spec.get("networkPolicy") is not None:
         if not settings.gate(NETWORK_POLICY):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import submission
-from shoal.controllers.ray.settings import DELETION_POLICY, Settings
+from shoal.controllers.ray.settings import DELETION_POLICY, RaySettings
 from shoal.controllers.ray.template_shape import POD_TEMPLATE, problems_of_shape
 from shoal.controllers.ray.validation import cluster_rules
 from shoal.controllers.ray.validation.extras import needs_gate
@@ -20,7 +20,7 @@ _HARSHNESS = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
 _POLICIES = (*_HARSHNESS, "DeleteNone")
 
 
-def problems_of_job(job: Json, settings: Settings) -> list[str]:
+def problems_of_job(job: Json, settings: RaySettings) -> list[str]:
     return [*problems_of_job_metadata(job), *problems_of_job_spec(job, settings), *problems_of_job_status(job)]
 
 
@@ -43,7 +43,7 @@ def problems_of_job_status(job: Json) -> list[str]:
     return []
 
 
-def problems_of_job_spec(job: Json, settings: Settings) -> list[str]:
+def problems_of_job_spec(job: Json, settings: RaySettings) -> list[str]:
     if not isinstance(job.get("spec"), dict):
         return ["spec is missing"]
     template = view.spec(job).get("submitterPodTemplate")
@@ -92,7 +92,7 @@ def _submission(job: Json) -> Iterator[str]:
             yield "spec.rayClusterSpec.headGroupSpec: restartPolicy must be Never or unset in SidecarMode"
 
 
-def _cluster(job: Json, settings: Settings) -> Iterator[str]:
+def _cluster(job: Json, settings: RaySettings) -> Iterator[str]:
     spec = view.spec(job)
     selector, cluster_spec = spec.get("clusterSelector"), spec.get("rayClusterSpec")
     mode = submission.mode(job)
@@ -144,7 +144,7 @@ def _limits(job: Json) -> Iterator[str]:
 # --- clean-up after the end
 
 
-def _deletion(job: Json, settings: Settings) -> Iterator[str]:
+def _deletion(job: Json, settings: RaySettings) -> Iterator[str]:
     strategy = view.spec(job).get("deletionStrategy")
     if strategy is None:
         return

@@ -1,8 +1,8 @@
-"""Deciding: who holds quota and who waits (`State`, `Register`), one cycle over the heads of all queues (`Cycle`), and
-cycles until nothing moves (`Planner`)."""
+"""Deciding: who holds quota and who waits (`QueueState`, `Register`), one cycle over the heads of all queues (`Cycle`),
+and cycles until nothing moves (`QueuePlanner`)."""
 
-from shoal.engine.kueue.cycle.planner import Planner
+from shoal.engine.kueue.cycle.planner import QueuePlanner
 from shoal.engine.kueue.cycle.register import Register
-from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.cycle.state import QueueState
 
-__all__ = ["Planner", "Register", "State"]
+__all__ = ["QueuePlanner", "QueueState", "Register"]

@@ -7,11 +7,11 @@ named; it never stops the others.
 from __future__ import annotations
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.cycle.state import State
+from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.facts import LocalQueue
 
 
-def why_inactive(record: QueueRecord, state: State) -> str:
+def why_inactive(record: QueueRecord, state: QueueState) -> str:
     """Why this cluster queue cannot admit, as the parts of its condition; empty when it can."""
     parts = []
     if record.fact.stopped:

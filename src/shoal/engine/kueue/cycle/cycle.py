@@ -13,17 +13,17 @@ from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.order import classical_order, fair_order
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.cycle.state import Room, State
+from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
 from shoal.engine.kueue.decisions import (
     WAITING_FOR_PREEMPTED,
-    Decisions,
     Evict,
+    QueueDecisions,
     Reserve,
     Wait,
     bounded,
     eviction_message,
 )
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assign import Search
 from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, PodSetChoice, shortfalls_of
@@ -32,15 +32,15 @@ from shoal.engine.kueue.index.reach import Reach
 from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.preemption.preempt import Preemptor
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import Rules
 from shoal.engine.model import PodSetAssignment
 
 STAY_FIRST = (back.AFTER_NOMINATION, back.NO_CANDIDATES)
 
 
-class Cycle:
-    def __init__(self, state: State, now: int, number: int, since: int) -> None:
+class QueueCycle:
+    def __init__(self, state: QueueState, now: int, number: int, since: int) -> None:
         self.state = state
         self.settings = state.settings
         self.rules = state.rules
@@ -51,13 +51,13 @@ class Cycle:
         self.taken: dict[str, Victim] = {}
         """Victims chosen so far in this cycle, by UID."""
         self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
-        self.borrowed_room: list[tuple[Node, Usage]] = []
+        self.borrowed_room: list[tuple[QuotaTreeNode, Usage]] = []
         """Usage that counts only until the end of this cycle."""
         self.reserved: list[Reserve] = []
         self.evicted: list[Evict] = []
         self.skipped: dict[str, int] = {}
 
-    def run(self, heads: list[Member]) -> tuple[Decisions, list[Entry]]:
+    def run(self, heads: list[QueueMember]) -> tuple[QueueDecisions, list[Entry]]:
         kept = self._keep_room(heads)
         entries = [self._nominate(member) for member in heads]
         judged: list[Entry] = [entry for entry in entries if entry.assignment is None]
@@ -73,7 +73,7 @@ class Cycle:
             node.remove(usage)
         hidden = self.rules.hides_overtaken
         waits = [self._wait(entry) for entry in judged if not entry.admitted and not (hidden and entry.overtaken)]
-        decisions = Decisions(
+        decisions = QueueDecisions(
             reserved=tuple(self.reserved),
             evicted=tuple(self.evicted),
             waiting=tuple(waits),
@@ -81,7 +81,7 @@ class Cycle:
         )
         return decisions, judged
 
-    def trial(self, member: Member) -> Entry:
+    def trial(self, member: QueueMember) -> Entry:
         """What would be found for this gang alone; the trees are as before afterwards."""
         kept = self._keep_room([member])
         entry = self._nominate(member)
@@ -91,7 +91,7 @@ class Cycle:
 
     # Judging.
 
-    def _keep_room(self, heads: list[Member]) -> dict[str, Usage]:
+    def _keep_room(self, heads: list[QueueMember]) -> dict[str, Usage]:
         """Put the room kept for preemptors into the trees the heads belong to, so that nobody else takes it."""
         if not self.state.rooms:
             return {}
@@ -102,7 +102,7 @@ class Cycle:
                 kept[uid] = room.usage
         return kept
 
-    def _nominate(self, member: Member) -> Entry:
+    def _nominate(self, member: QueueMember) -> Entry:
         """Find an assignment, and victims if it needs them; or say why the gang cannot even be considered."""
         record = self.state.records[member.queue]
         entry = Entry(member, record)
@@ -122,7 +122,7 @@ class Cycle:
             room.node.add(room.usage)
         return entry
 
-    def _move_in(self, entry: Entry, room: Room) -> bool:
+    def _move_in(self, entry: Entry, room: FreedQuota) -> bool:
         """A preemptor whose victims are leaving takes what it evicted them for, as soon as all of it is there.
 
         Looking for flavors anew could lead it elsewhere, and the room it freed back to its victims, without end. False
@@ -166,7 +166,7 @@ class Cycle:
                 whole, victims = smaller
         self._note(entry, whole, victims)
 
-    def _is_outdated(self, member: Member, record: QueueRecord) -> bool:
+    def _is_outdated(self, member: QueueMember, record: QueueRecord) -> bool:
         """Is it too long ago that flavors were looked through? As Kueue: when quota came back since, and not just now.
         Otherwise the memory is of this plan only, so that what was decided before makes no difference."""
         if self.rules.looks_at_all_flavors:
@@ -180,7 +180,9 @@ class Cycle:
         member.memory = assignment.memory
         member.memory_generation, member.memory_cycle = entry.record.freed, self.number
 
-    def _from_the_start(self, member: Member, search: Search, resumed: Assignment) -> tuple[Assignment, list[Victim]]:
+    def _from_the_start(
+        self, member: QueueMember, search: Search, resumed: Assignment
+    ) -> tuple[Assignment, list[Victim]]:
         """Scans that went on from where the last one stopped came to the end and found nothing. As Kueue that is it;
         but what was passed over then may do now, so look at all flavors once before giving up."""
         member.forget()
@@ -189,7 +191,7 @@ class Cycle:
         better = victims or whole.flavors_remain or whole.outcome is Outcome.FIT
         return (whole, victims) if better else (resumed, [])
 
-    def _shrink(self, member: Member, search: Search) -> tuple[Assignment, list[Victim]] | None:
+    def _shrink(self, member: QueueMember, search: Search) -> tuple[Assignment, list[Victim]] | None:
         def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
             assignment = search.run(counts)
             victims = self._victims(member, assignment)
@@ -198,7 +200,7 @@ class Cycle:
         counts = [demand.count for demand in member.demands]
         return least_reduction(counts, [demand.least for demand in member.demands], attempt)
 
-    def _victims(self, member: Member, assignment: Assignment) -> list[Victim]:
+    def _victims(self, member: QueueMember, assignment: Assignment) -> list[Victim]:
         if assignment.outcome is not Outcome.PREEMPT:
             return []
         return self.preemptor.find_victims(member, assignment.usage, assignment.needing_room, self.now)
@@ -295,7 +297,7 @@ class Cycle:
                 waited[at] = max(0, min(amount, room))
         return waited
 
-    def _until_end(self, node: Node, usage: Usage) -> None:
+    def _until_end(self, node: QuotaTreeNode, usage: Usage) -> None:
         usage = {at: amount for at, amount in usage.items() if amount > 0}
         node.add(usage)
         self.borrowed_room.append((node, usage))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assignment import Assignment, Outcome
 from shoal.engine.kueue.preemption.candidates import Victim
@@ -23,7 +23,7 @@ class Entry:
         "admitted", "assignment", "back", "member", "message", "overtaken", "preempting", "reason", "record", "victims",
     )  # fmt: skip
 
-    def __init__(self, member: Member, record: QueueRecord) -> None:
+    def __init__(self, member: QueueMember, record: QueueRecord) -> None:
         self.member = member
         self.record = record
         self.assignment: Assignment | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.fair_sharing.share import Share, share_of
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 First = Callable[[Entry], bool]
 """Is this a preemptor whose victims are on their way out? Those are served before anyone takes their room."""
@@ -63,7 +63,7 @@ class _Seat:
         node.remove(entry.usage)
 
 
-def _winner(cohort: Node, seats: dict[str, _Seat], prefers_lenders: bool) -> _Seat | None:
+def _winner(cohort: QuotaTreeNode, seats: dict[str, _Seat], prefers_lenders: bool) -> _Seat | None:
     best: _Seat | None = None
     for child in cohort.children:
         seat = seats.get(child.name) if child.is_queue else _winner(child, seats, prefers_lenders)

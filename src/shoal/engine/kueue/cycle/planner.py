@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Set
 
 from shoal.engine.kueue.cycle import entry as back
-from shoal.engine.kueue.cycle.cycle import Cycle, send_back
+from shoal.engine.kueue.cycle.cycle import QueueCycle, send_back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.decisions import Decisions, Evict, Reserve, Wait
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.decisions import Evict, QueueDecisions, Reserve, Wait
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.unheard import Known, why_waiting
 
 
-class Planner:
-    def __init__(self, state: State, register: Register) -> None:
+class QueuePlanner:
+    def __init__(self, state: QueueState, register: Register) -> None:
         self.state = state
         self.register = register
         self.cycles = 0
         self._since = 0
 
-    def cycle(self) -> Decisions:
+    def cycle(self) -> QueueDecisions:
         """Exactly one cycle with one head per cluster queue."""
         heads = self.state.heads.heads(again=True)
         return self._run(heads)[0]
 
-    def settle(self) -> Decisions:
+    def settle(self) -> QueueDecisions:
         """Cycles until nothing moves, merged into one answer: the last word on every gang. A gang that was given quota
         on the way and has to yield to another was never given any: it was not told yet."""
         reserved: dict[str, Reserve] = {}
@@ -63,7 +63,7 @@ class Planner:
         for uid in reserved:
             waiting.pop(uid, None)
         waiting |= self._notify_unheard(reserved.keys() | waiting.keys())
-        return Decisions(
+        return QueueDecisions(
             reserved=tuple(reserved.values()),
             evicted=tuple(evicted.values()),
             waiting=tuple(waiting.values()),
@@ -98,10 +98,10 @@ class Planner:
     def _generation(self, name: str) -> int:
         return self.state.records[name].node.root().generation
 
-    def _run(self, heads: list[Member]) -> tuple[Decisions, list[Entry]]:
+    def _run(self, heads: list[QueueMember]) -> tuple[QueueDecisions, list[Entry]]:
         self.cycles += 1
         state = self.state
-        decisions, judged = Cycle(state, self.register.now, self.cycles, self._since).run(heads)
+        decisions, judged = QueueCycle(state, self.register.now, self.cycles, self._since).run(heads)
         for entry in judged:
             if entry.admitted:
                 continue
@@ -120,7 +120,7 @@ class Planner:
                 state.heads.pause(record)  # before a victim leaves it has nothing new to decide
         return decisions, judged
 
-    def _make_way(self, record: QueueRecord, member: Member) -> None:
+    def _make_way(self, record: QueueRecord, member: QueueMember) -> None:
         """No gang leaves for it any more: in a strict queue, the first is the head again."""
         waiting, state = record.waiting, self.state
         if waiting.strict and waiting.sticky == member.uid not in state.rooms and state.rules.demotes_preemptors:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shoal.engine.kueue.demand import Member
-from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings
+from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, KueueSettings, ResourceGroup
 from shoal.engine.kueue.flavors.assignment import Assignment
-from shoal.engine.kueue.index.waiting import Waiting
+from shoal.engine.kueue.index.waiting import WaitingIndex
 from shoal.engine.kueue.index.waits_for import WaitsFor, WaitsForCache
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import OURS, Rules
 from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
@@ -26,15 +26,15 @@ class QueueRecord:
         "node", "reserved", "scans", "selector", "waiting",
     )  # fmt: skip
 
-    def __init__(self, fact: ClusterQueue, node: Node, rules: Rules = OURS) -> None:
+    def __init__(self, fact: ClusterQueue, node: QuotaTreeNode, rules: Rules = OURS) -> None:
         self.name = fact.name
         self._rules = rules
         self.node = node
-        self.reserved: dict[str, Member] = {}
+        self.reserved: dict[str, QueueMember] = {}
         """Gangs that hold quota here, by UID. Changed only by `hold` and `release`."""
         self._held: dict[FlavorResource, dict[int, int]] = {}
         self._largest: dict[FlavorResource, int] = {}
-        self.waiting = Waiting(strict=fact.strategy == "StrictFIFO")
+        self.waiting = WaitingIndex(strict=fact.strategy == "StrictFIFO")
         self.inactive = ""
         """Why nothing is admitted here; empty when the queue works."""
         self._waits_for_cache = WaitsForCache({})
@@ -72,11 +72,11 @@ class QueueRecord:
         )
         self.last_fit = (-1, None, None)
 
-    def waits_for(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> WaitsFor:
+    def waits_for(self, member: QueueMember, flavors: Mapping[str, Flavor], settings: KueueSettings) -> WaitsFor:
         """What gangs of this one's shape ask of this queue."""
         return self._waits_for_cache.of(member, flavors, settings)
 
-    def hold(self, member: Member) -> None:
+    def hold(self, member: QueueMember) -> None:
         """The gang holds its usage here from now on."""
         self.reserved[member.uid] = member
         self.node.add(member.usage)
@@ -87,14 +87,14 @@ class QueueRecord:
         self.node.remove(member.usage)
         self._count(member, -1)
 
-    def confirm(self, member: Member) -> None:
+    def confirm(self, member: QueueMember) -> None:
         """Newer facts of a gang that holds the same usage as before."""
         if member.uid in self.reserved:
             self._count(self.reserved[member.uid], -1)
             self.reserved[member.uid] = member
             self._count(member, 1)
 
-    def comes_to_another_turn(self, member: Member, before: int) -> bool:
+    def comes_to_another_turn(self, member: QueueMember, before: int) -> bool:
         """Would it leave before, or after, another gang here than when it counted as reserved at the moment `before`?
         Which victims are found depends on it."""
         early, late = sorted((before, member.reserved_at))
@@ -115,7 +115,7 @@ class QueueRecord:
             self._largest[at] = known
         return known
 
-    def _count(self, member: Member, sign: int) -> None:
+    def _count(self, member: QueueMember, sign: int) -> None:
         for at, amount in member.usage.items():
             held = self._held.setdefault(at, {})
             left = held.get(member.priority, 0) + sign * amount

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from shoal.engine.kueue.cycle.activity import unqueued_reason, why_inactive
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
 from shoal.engine.model import Gang
 
@@ -24,9 +24,9 @@ HOLDING = ("reserved", "admitted", "stopping")
 
 
 class Register:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: QueueState) -> None:
         self.state = state
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, QueueMember] = {}
         """Every gang that is not finished, by key."""
         self.local_queues: dict[QueueKey, LocalQueue] = {}
         self.loose: dict[str, str] = {}
@@ -97,12 +97,12 @@ class Register:
         self._put_in(self._member(member.gang))
         self._renew_successor(key)
 
-    def _member(self, gang: Gang) -> Member:
+    def _member(self, gang: Gang) -> QueueMember:
         """The gang as it stands: for a slice of an elastic job, beside the one whose place it takes."""
         queue, replaces = self._target(gang), terms_of(gang).replaces
         replaced = self.members.get(replaces) if replaces and self.state.settings.slices else None
         beside = replaced is not None and replaced.holds and replaced.queue == queue and gang.state not in HOLDING
-        return Member(gang, queue, replaced if beside else None)
+        return QueueMember(gang, queue, replaced if beside else None)
 
     def _renew_successor(self, key: str) -> None:
         """What a waiting slice asks for depends on the one that runs."""
@@ -111,7 +111,7 @@ class Register:
             self._take_out(successor)
             self._put_in(self._member(successor.gang))
 
-    def _confirm(self, member: Member) -> None:
+    def _confirm(self, member: QueueMember) -> None:
         """The facts only say what the ledger knows already."""
         _discard(self.state.awaited, self.members[member.key].gang.stopping_for, member.uid)
         if member.gang.stopping_for:
@@ -126,7 +126,7 @@ class Register:
                 self.state.heads.held(record, member.usage)
         self._note_readiness(member)
 
-    def _is_sticky(self, member: Member) -> bool:
+    def _is_sticky(self, member: QueueMember) -> bool:
         record = self.state.records.get(member.queue)
         return record is not None and record.waiting.sticky == member.uid
 
@@ -136,7 +136,7 @@ class Register:
         local = self.local_queues.get((gang.namespace, gang.queue))
         return local.cluster_queue if local is not None else ""
 
-    def _put_in(self, member: Member) -> None:
+    def _put_in(self, member: QueueMember) -> None:
         self.members[member.key] = member
         self._by_local.setdefault((member.gang.namespace, member.gang.queue), set()).add(member.key)
         self._by_cluster.setdefault(member.queue, set()).add(member.key)
@@ -157,7 +157,7 @@ class Register:
         elif member.gang.state != "held":
             self._queue(member, record)
 
-    def _queue(self, member: Member, record: QueueRecord | None) -> None:
+    def _queue(self, member: QueueMember, record: QueueRecord | None) -> None:
         local = self.local_queues.get((member.gang.namespace, member.gang.queue))
         reason = unqueued_reason(member.gang.queue, local, record)
         if reason or record is None:
@@ -179,7 +179,7 @@ class Register:
         else:
             self.unheard[member.key] = None
 
-    def _take_out(self, member: Member) -> None:
+    def _take_out(self, member: QueueMember) -> None:
         self.loose.pop(member.key, None)
         self.unnotified.discard(member.key)
         self._waiting_in.pop(member.uid, None)
@@ -208,15 +208,15 @@ class Register:
             if record.waiting.strict:
                 self._freed(record)  # what the head of a strict queue waits for is kept from others
 
-    def _is_replaced(self, member: Member) -> bool:
+    def _is_replaced(self, member: QueueMember) -> bool:
         """Does a larger slice of the same job hold quota for both?"""
         successor = self.members.get(self._successors.get(member.key, ""))
         return successor is not None and successor.holds and successor.queue == member.queue
 
-    def is_asleep(self, member: Member) -> bool:
+    def is_asleep(self, member: QueueMember) -> bool:
         return self.state.is_asleep(member)
 
-    def _note_readiness(self, member: Member) -> None:
+    def _note_readiness(self, member: QueueMember) -> None:
         if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
             self.state.unready.add(member.uid)
         elif member.uid in self.state.unready:
@@ -358,7 +358,7 @@ class Register:
             if record is not None and uid in record.waiting and record.waiting.sticky not in self.state.rooms:
                 record.waiting.sticky = uid
 
-    def why_ignored(self, member: Member) -> str:
+    def why_ignored(self, member: QueueMember) -> str:
         """Why the gang is not looked at; empty when it is."""
         record = self.state.records.get(member.queue)
         if member.key in self.loose or record is None:
@@ -376,7 +376,7 @@ class Register:
         return None
 
 
-def _asks_the_same(old: Member, member: Member) -> bool:
+def _asks_the_same(old: QueueMember, member: QueueMember) -> bool:
     """Is the room that others leave for it still what it needs, where it needs it?"""
     return old.uid == member.uid and old.shape == member.shape and old.queue == member.queue
 

@@ -14,21 +14,21 @@ import msgspec
 
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member, charge_of
-from shoal.engine.kueue.facts import Flavor, Settings, Usage
+from shoal.engine.kueue.demand import QueueMember, charge_of
+from shoal.engine.kueue.facts import Flavor, KueueSettings, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.index.waits_for import WaitsForCache
 from shoal.engine.kueue.preemption.candidates import NOBODY, Victim
-from shoal.engine.kueue.quota.forest import Forest
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.forest import CohortForest
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.model import PodSetAssignment
 
 
-class Room(msgspec.Struct, frozen=True):
+class FreedQuota(msgspec.Struct, frozen=True):
     """Quota that is being freed for one gang, and the assignment it is meant for."""
 
-    node: Node
+    node: QuotaTreeNode
     assignment: Assignment
     victims: tuple[tuple[str, str, str], ...]
     """Cluster queue, UID and reason of those who were asked to leave."""
@@ -38,25 +38,25 @@ class Room(msgspec.Struct, frozen=True):
         return self.assignment.usage
 
 
-NO_ROOMS: dict[str, Room] = {}
+NO_ROOMS: dict[str, FreedQuota] = {}
 
 
-class State:
-    def __init__(self, settings: Settings) -> None:
+class QueueState:
+    def __init__(self, settings: KueueSettings) -> None:
         self.settings = settings
         self.rules = settings.rules
         self.now = 0
         self.heads: Heads
         """Notified of all that could let a gang start."""
-        self.forest = Forest()
+        self.forest = CohortForest()
         self.records: dict[str, QueueRecord] = {}
         self.flavors: dict[str, Flavor] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.waits_for_caches: dict[object, WaitsForCache] = {}
         """What is asked for, by what queues offer."""
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, FreedQuota] = {}
         """By UID of the preemptor whose victims are on their way out. Changed only by the methods below."""
-        self._rooms_in: dict[Node, dict[str, Room]] = {}
+        self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
         self.awaited: dict[str, set[str]] = {}
         """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
         self.unready: set[str] = set()
@@ -64,11 +64,11 @@ class State:
         self._evicted_by: dict[str, set[str]] = {}
         self._evicted_before: dict[str, set[str]] = {}
 
-    def namespace_matches(self, record: QueueRecord, member: Member) -> bool:
+    def namespace_matches(self, record: QueueRecord, member: QueueMember) -> bool:
         selector = record.selector
         return selector is not None and selector.matches(self.namespaces.get(member.gang.namespace, {}))
 
-    def is_asleep(self, member: Member) -> bool:
+    def is_asleep(self, member: QueueMember) -> bool:
         return member.terms.backing_off or member.terms.requeue_at > self.now
 
     # What a cycle decided.
@@ -105,7 +105,7 @@ class State:
         assert entry.assignment is not None
         leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
         before = self._drop_room(entry.member.uid)
-        room = Room(entry.record.node, entry.assignment, leaving)
+        room = FreedQuota(entry.record.node, entry.assignment, leaving)
         if before is None or before.usage != room.usage:
             self.forest.bump(room.node)
         if before is not None and before.usage != room.usage:
@@ -123,12 +123,12 @@ class State:
             self.forest.bump(room.node)
             self.heads.freed(room.node)
 
-    def rooms_in(self, root: Node) -> dict[str, Room]:
+    def rooms_in(self, root: QuotaTreeNode) -> dict[str, FreedQuota]:
         """The rooms kept in one tree, by UID."""
         return self._rooms_in.get(root, NO_ROOMS)
 
     @contextmanager
-    def rooms_kept(self, root: Node) -> Iterator[None]:
+    def rooms_kept(self, root: QuotaTreeNode) -> Iterator[None]:
         """The tree with the room in it that is kept for preemptors: others have no chance there."""
         rooms = list(self.rooms_in(root).values())
         for room in rooms:
@@ -137,7 +137,7 @@ class State:
         for room in rooms:
             room.node.remove(room.usage)
 
-    def _drop_room(self, uid: str) -> Room | None:
+    def _drop_room(self, uid: str) -> FreedQuota | None:
         room = self.rooms.pop(uid, None)
         if room is not None:
             siblings = self._rooms_in[room.node.root()]
@@ -146,7 +146,7 @@ class State:
                 del self._rooms_in[room.node.root()]
         return room
 
-    def still_leaving(self, room: Room) -> list[Victim]:
+    def still_leaving(self, room: FreedQuota) -> list[Victim]:
         """The victims of a room that hold quota yet."""
         found = []
         for name, uid, reason in room.victims:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member
-from shoal.engine.kueue.facts import Settings
+from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.facts import KueueSettings
 from shoal.engine.kueue.fair_sharing.share import Share, share_of
 from shoal.engine.kueue.preemption.candidates import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_FAIR_SHARING,
     IN_COHORT_RECLAMATION,
-    Request,
+    PreemptionRequest,
     Victim,
     order_key,
     put_back_spare,
     restore,
     users,
 )
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 Rule = Callable[[Share, Share, Share], bool]
 """(preemptor with the gang, target before, target after) -> may the target's gang be taken?"""
@@ -34,7 +34,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def fair_victims(request: Request, settings: Settings) -> list[Victim]:
+def fair_victims(request: PreemptionRequest, settings: KueueSettings) -> list[Victim]:
     """The victims that make the request fit, or none."""
     candidates = _candidates(request)
     if not candidates:
@@ -51,7 +51,7 @@ def fair_victims(request: Request, settings: Settings) -> list[Victim]:
     return victims if fits else []
 
 
-def _candidates(request: Request) -> dict[str, list[Member]]:
+def _candidates(request: PreemptionRequest) -> dict[str, list[QueueMember]]:
     """By queue name, each list in the order of going."""
     preemption = request.record.fact.preemption
     found = {request.record.name: list(users(request, request.record, preemption.within_cluster_queue))}
@@ -69,10 +69,10 @@ def _candidates(request: Request) -> dict[str, list[Member]]:
 
 
 def _first_pass(
-    request: Request, candidates: dict[str, list[Member]], rule: Rule, settings: Settings
-) -> tuple[bool, list[Victim], dict[str, list[Member]]]:
+    request: PreemptionRequest, candidates: dict[str, list[QueueMember]], rule: Rule, settings: KueueSettings
+) -> tuple[bool, list[Victim], dict[str, list[QueueMember]]]:
     victims: list[Victim] = []
-    retry: dict[str, list[Member]] = {}
+    retry: dict[str, list[QueueMember]] = {}
     reclaims = settings.share_reclaims_nominal and request.node.within_nominal(request.places)
     targets = _Targets(request, candidates)
     for target in targets:
@@ -101,7 +101,9 @@ def _first_pass(
     return False, victims, retry
 
 
-def _second_pass(request: Request, retry: dict[str, list[Member]], rule: Rule, victims: list[Victim]) -> bool:
+def _second_pass(
+    request: PreemptionRequest, retry: dict[str, list[QueueMember]], rule: Rule, victims: list[Victim]
+) -> bool:
     """At most one more victim from each queue."""
     targets = _Targets(request, retry)
     for target in targets:
@@ -115,7 +117,9 @@ def _second_pass(request: Request, retry: dict[str, list[Member]], rule: Rule, v
     return False
 
 
-def _take(request: Request, victims: list[Victim], member: Member, record: QueueRecord, reason: str) -> bool:
+def _take(
+    request: PreemptionRequest, victims: list[Victim], member: QueueMember, record: QueueRecord, reason: str
+) -> bool:
     """Let the member leave; does the request fit now? Its own usage is in the tree and must not count against it."""
     victim = Victim(member, record, reason)
     victim.leave()
@@ -126,7 +130,7 @@ def _take(request: Request, victims: list[Victim], member: Member, record: Queue
     return fits
 
 
-def _below_common_ancestor(one: Node, other: Node) -> tuple[Node, Node]:
+def _below_common_ancestor(one: QuotaTreeNode, other: QuotaTreeNode) -> tuple[QuotaTreeNode, QuotaTreeNode]:
     """The two nodes just below the lowest cohort that holds both."""
     path = [one, *one.ancestors()]
     below = other
@@ -140,13 +144,13 @@ def _below_common_ancestor(one: Node, other: Node) -> tuple[Node, Node]:
 class _Targets:
     """Queues in the order in which they should give way, chosen anew each time because shares change meanwhile."""
 
-    def __init__(self, request: Request, candidates: dict[str, list[Member]]) -> None:
+    def __init__(self, request: PreemptionRequest, candidates: dict[str, list[QueueMember]]) -> None:
         self.request = request
         self.candidates = candidates
-        self.pruned: set[Node] = set()
+        self.pruned: set[QuotaTreeNode] = set()
         self.on_path = set(request.node.ancestors())
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[QuotaTreeNode]:
         node = self.request.node
         if node.parent is None:
             while self.candidates.get(node.name) and node not in self.pruned:
@@ -158,10 +162,10 @@ class _Targets:
             if target is not None:
                 yield target
 
-    def drop(self, node: Node) -> None:
+    def drop(self, node: QuotaTreeNode) -> None:
         self.pruned.add(node)
 
-    def _choose(self, cohort: Node) -> Node | None:
+    def _choose(self, cohort: QuotaTreeNode) -> QuotaTreeNode | None:
         """Descend into the child with the largest share; None after pruning something."""
         best_queue, queue_share = self._best_queue(cohort)
         best_cohort, cohort_share = self._best_cohort(cohort)
@@ -173,8 +177,8 @@ class _Targets:
             self.pruned.add(cohort)
         return best_queue
 
-    def _best_queue(self, cohort: Node) -> tuple[Node | None, Share | None]:
-        best: Node | None = None
+    def _best_queue(self, cohort: QuotaTreeNode) -> tuple[QuotaTreeNode | None, Share | None]:
+        best: QuotaTreeNode | None = None
         most: Share | None = None
         for child in cohort.children:
             if not child.is_queue or child in self.pruned:
@@ -186,8 +190,8 @@ class _Targets:
                 best, most = child, share
         return best, most
 
-    def _best_cohort(self, cohort: Node) -> tuple[Node | None, Share | None]:
-        best: Node | None = None
+    def _best_cohort(self, cohort: QuotaTreeNode) -> tuple[QuotaTreeNode | None, Share | None]:
+        best: QuotaTreeNode | None = None
         most: Share | None = None
         for child in cohort.children:
             if child.is_queue or child in self.pruned:
@@ -199,7 +203,7 @@ class _Targets:
                 best, most = child, share
         return best, most
 
-    def _sooner(self, one: Node, other: Node | None) -> bool:
+    def _sooner(self, one: QuotaTreeNode, other: QuotaTreeNode | None) -> bool:
         if other is None:
             return True
         first, second = self.candidates[one.name][0], self.candidates[other.name][0]

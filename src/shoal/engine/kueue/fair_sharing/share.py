@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import total_ordering
 
 from shoal.engine.kueue.facts import WHOLE_WEIGHT
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 INFINITE_SHARE = 2**63 - 1
 """How an infinite share is published."""
@@ -67,7 +67,7 @@ class Share:
         return f"Share({self.published} by {self.resource or 'nothing'})"
 
 
-def share_of(node: Node) -> Share:
+def share_of(node: QuotaTreeNode) -> Share:
     """The dominant resource share of `node` within its parent; zero at a root or when nothing is borrowed."""
     parent = node.parent
     if parent is None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from shoal.api.quantity import MAX_UNITS, show
-from shoal.engine.kueue.demand import Member, grouped, totals_of
-from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, ResourceGroup, Settings, Usage
+from shoal.engine.kueue.demand import QueueMember, grouped, totals_of
+from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, KueueSettings, ResourceGroup, Usage
 from shoal.engine.kueue.flavors.assignment import (
     EXCEEDS_MAX_QUOTA,
     NO_MATCHING_FLAVOR,
@@ -24,7 +24,7 @@ from shoal.engine.kueue.flavors.assignment import (
     Shortage,
 )
 from shoal.engine.kueue.flavors.eligible import kept_elsewhere, objection
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 Oracle = Callable[[FlavorResource, int], tuple[Mode, int]]
 """Could preemption make room for this amount here: the mode, and the borrowing height afterwards."""
@@ -35,12 +35,12 @@ class Search:
 
     def __init__(
         self,
-        member: Member,
+        member: QueueMember,
         queue: ClusterQueue,
         groups: Mapping[str, ResourceGroup],
-        node: Node,
+        node: QuotaTreeNode,
         flavors: Mapping[str, Flavor],
-        settings: Settings,
+        settings: KueueSettings,
         oracle: Oracle,
     ) -> None:
         self.member = member

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.index.reach import QueueSurvey, Reach
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 MOST_TREES = 1_000
 """Trees for which what could be reached is remembered."""
@@ -23,7 +23,7 @@ NO_QUEUES: frozenset[str] = frozenset()
 class IndexedHeads:
     """See `protocol.Heads`."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: QueueState) -> None:
         self._state = state
         self._hot: set[str] = set()
         """Cluster queues that may have a gang to try."""
@@ -33,10 +33,10 @@ class IndexedHeads:
         """Those whose heads are in the cycle that goes on, and may come back."""
         self._stalled: dict[str, int] = {}
         """The tree's generation at which a queue was found to have to wait; no need to ask again at that one."""
-        self._resting: dict[Node, set[str]] = {}
+        self._resting: dict[QuotaTreeNode, set[str]] = {}
         """By tree: queues that have nothing new to decide before it changes."""
         self._held: dict[str, Usage] = {}
-        self._surveys: dict[Node, tuple[int, Reach, dict[str, QueueSurvey]]] = {}
+        self._surveys: dict[QuotaTreeNode, tuple[int, Reach, dict[str, QueueSurvey]]] = {}
 
     # What has happened.
 
@@ -44,7 +44,7 @@ class IndexedHeads:
         self._stalled.pop(record.name, None)
         self._hot.add(record.name)
 
-    def freed(self, node: Node) -> None:
+    def freed(self, node: QuotaTreeNode) -> None:
         for queue in node.root().queues():
             record = self._state.records.get(queue.name)
             if record is None:
@@ -73,13 +73,13 @@ class IndexedHeads:
 
     # Who is tried.
 
-    def heads(self, *, again: bool = False) -> list[Member]:
+    def heads(self, *, again: bool = False) -> list[QueueMember]:
         state = self._state
         self._call_evictors()
         for root in state.forest.take_changed():
             self._hot |= self._resting.pop(root, NO_QUEUES)
         self._out.clear()
-        asked: dict[Node, list[QueueRecord]] = {}
+        asked: dict[QuotaTreeNode, list[QueueRecord]] = {}
         for name in sorted(self._hot):
             record = state.records[name]
             root = record.node.root()
@@ -91,7 +91,7 @@ class IndexedHeads:
                 self._resting.setdefault(root, set()).add(name)
                 continue
             asked.setdefault(root, []).append(record)
-        heads: list[Member] = []
+        heads: list[QueueMember] = []
         for root, records in asked.items():
             if not again:
                 records += [record for record in self._stuck(root) if record not in records]
@@ -129,13 +129,13 @@ class IndexedHeads:
         self._called.add(record.name)
         self._hot.add(record.name)
 
-    def _stuck(self, root: Node) -> list[QueueRecord]:
+    def _stuck(self, root: QuotaTreeNode) -> list[QueueRecord]:
         """Strict queues at rest: their heads keep what they wait for, in every cycle that concerns their tree."""
         records = self._state.records
         resting = sorted(self._resting.get(root, NO_QUEUES))
         return [records[name] for name in resting if name in records and records[name].waiting.strict]
 
-    def _heads_of(self, records: list[QueueRecord]) -> list[Member]:
+    def _heads_of(self, records: list[QueueRecord]) -> list[QueueMember]:
         heads = []
         for record in records:
             survey = self._survey(record)
@@ -184,7 +184,7 @@ class IndexedHeads:
         return survey
 
 
-def _takes_from_others(node: Node, usage: Usage) -> bool:
+def _takes_from_others(node: QuotaTreeNode, usage: Usage) -> bool:
     """Does the queue borrow there, or a cohort above it? One that lends what it owns makes its whole cohort borrow."""
     while node.parent is not None:
         if not node.within_nominal(usage):

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shoal.engine.kueue.cycle.cycle import Cycle
+from shoal.engine.kueue.cycle.cycle import QueueCycle
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.cycle.state import State
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assignment import Outcome
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 
 class PlainHeads:
     """See `protocol.Heads`. Whoever asks for heads until there are none sees each queue at rest."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: QueueState) -> None:
         self._state = state
         self._stalled: dict[str, tuple[int, int]] = {}
         """Moment and generation at which a whole cycle moved nothing in a queue."""
@@ -28,7 +28,7 @@ class PlainHeads:
     def arrived(self, record: QueueRecord) -> None:
         self._stalled.pop(record.name, None)
 
-    def freed(self, node: Node) -> None:
+    def freed(self, node: QuotaTreeNode) -> None:
         pass
 
     def held(self, record: QueueRecord, usage: Usage) -> None:
@@ -40,7 +40,7 @@ class PlainHeads:
     def forget(self, record: QueueRecord) -> None:
         self._stalled.pop(record.name, None)
 
-    def heads(self, *, again: bool = False) -> list[Member]:
+    def heads(self, *, again: bool = False) -> list[QueueMember]:
         found = {}
         for name, record in sorted(self._state.records.items()):
             member = None if self._is_stalled(record) and not again else self.next_of(record)
@@ -68,13 +68,13 @@ class PlainHeads:
     def _is_stalled(self, record: QueueRecord) -> bool:
         return self._stalled.get(record.name) == (self._state.now, record.node.root().generation)
 
-    def next_of(self, record: QueueRecord) -> Member | None:
+    def next_of(self, record: QueueRecord) -> QueueMember | None:
         """The first gang of a queue that would get quota, or other gangs evicted, if it were tried now."""
         if record.inactive:
             return None
         return next((member for member in self._in_turn(record) if self.has_chance(member, record)), None)
 
-    def _in_turn(self, record: QueueRecord) -> Iterator[Member]:
+    def _in_turn(self, record: QueueRecord) -> Iterator[QueueMember]:
         """Only its first gang is tried in a strict queue, and where others leave for a gang, only that one. Of equal
         gangs only the first: no gang passes an equal that waits, whatever may not be evicted by that one."""
         waiting, state = record.waiting, self._state
@@ -86,12 +86,12 @@ class PlainHeads:
         line = sticky + [member for member in everyone if member.uid != waiting.sticky]
         if waiting.strict:
             line = [member for member in line if state.namespace_matches(record, member)][:1]
-        first: dict[str, Member] = {}
+        first: dict[str, QueueMember] = {}
         for member in line:
             first.setdefault(member.shape, member)
         return iter(first.values())
 
-    def has_chance(self, member: Member, record: QueueRecord) -> bool:
+    def has_chance(self, member: QueueMember, record: QueueRecord) -> bool:
         """Tried on the live tree, which is as before when this returns."""
         before = (member.memory, member.memory_generation, member.memory_cycle)
         member.memory = None
@@ -100,9 +100,9 @@ class PlainHeads:
         finally:
             member.memory, member.memory_generation, member.memory_cycle = before
 
-    def _tries(self, member: Member) -> bool:
+    def _tries(self, member: QueueMember) -> bool:
         state = self._state
-        entry = Cycle(state, state.now, 0, 0).trial(member)
+        entry = QueueCycle(state, state.now, 0, 0).trial(member)
         if entry.outcome is Outcome.FIT:
             return not (state.settings.wait_for_pods_ready and state.unready)
         if entry.outcome is Outcome.PREEMPT and not member.terms.gated:

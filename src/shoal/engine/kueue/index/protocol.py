@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 if TYPE_CHECKING:
     from shoal.engine.kueue.cycle.record import QueueRecord
@@ -24,7 +24,7 @@ class Heads(Protocol):
     def arrived(self, record: QueueRecord) -> None:
         """The line of this queue has changed: a gang came or left, or its back-off ended."""
 
-    def freed(self, node: Node) -> None:
+    def freed(self, node: QuotaTreeNode) -> None:
         """Quota came back somewhere in this tree, or is not kept for a preemptor any more."""
 
     def held(self, record: QueueRecord, usage: Usage) -> None:
@@ -36,7 +36,7 @@ class Heads(Protocol):
     def forget(self, record: QueueRecord) -> None:
         """The queue is gone."""
 
-    def heads(self, *, again: bool = False) -> list[Member]:
+    def heads(self, *, again: bool = False) -> list[QueueMember]:
         """Take one head from every queue that may have something new to decide; `again`: also where that is known to
         have to wait."""
 

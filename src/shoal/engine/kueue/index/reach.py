@@ -12,11 +12,11 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member
-from shoal.engine.kueue.facts import Flavor, FlavorResource, Policy, Settings
+from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.facts import Flavor, FlavorResource, KueueSettings, Policy
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.waits_for import Free, QuotaPlaces, Reachable, WaitsFor
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 Places = frozenset[FlavorResource]
 
@@ -36,12 +36,12 @@ class _Bound(NamedTuple):
 class Reach:
     """Good for one moment: it remembers what it worked out, so throw it away when usage changes."""
 
-    def __init__(self, records: dict[str, QueueRecord], settings: Settings) -> None:
+    def __init__(self, records: dict[str, QueueRecord], settings: KueueSettings) -> None:
         self.records = records
         self.settings = settings
-        self._borrowers: dict[tuple[Node, Places], list[tuple[QueueRecord, FlavorResource | None]]] = {}
-        self._free: dict[Node, Free] = {}
-        self._given: dict[tuple[Node, FlavorResource, Places, Policy, int], tuple[int, dict[str, int]]] = {}
+        self._borrowers: dict[tuple[QuotaTreeNode, Places], list[tuple[QueueRecord, FlavorResource | None]]] = {}
+        self._free: dict[QuotaTreeNode, Free] = {}
+        self._given: dict[tuple[QuotaTreeNode, FlavorResource, Places, Policy, int], tuple[int, dict[str, int]]] = {}
         """What other queues could be made to give, in all and by queue."""
         self._surveys: dict[tuple[str, QuotaPlaces, int], Reachable] = {}
         self._bounds: dict[tuple[str, FlavorResource, Places, int], _Bound] = {}
@@ -68,7 +68,7 @@ class Reach:
     def free(self, record: QueueRecord) -> Free:
         return self._free_at(record.node)
 
-    def _free_at(self, node: Node) -> Free:
+    def _free_at(self, node: QuotaTreeNode) -> Free:
         known = self._free.get(node)
         if known is None:
             above = self._free_at(node.parent) if node.parent is not None else None
@@ -165,7 +165,7 @@ class Reach:
             known = self._given[key] = (sum(given.values()), given)
         return known[0] - known[1].get(record.name, 0)
 
-    def _borrowing(self, root: Node, places: Places) -> list[tuple[QueueRecord, FlavorResource | None]]:
+    def _borrowing(self, root: QuotaTreeNode, places: Places) -> list[tuple[QueueRecord, FlavorResource | None]]:
         """The queues that borrow at one of these places; which one, if it is the only one."""
         key = (root, places)
         known = self._borrowers.get(key)
@@ -189,7 +189,7 @@ class QueueSurvey:
         self.flavors = flavors
         self._within: dict[QuotaPlaces, tuple[int, int]] = {}
 
-    def waits_for(self, member: Member) -> WaitsFor:
+    def waits_for(self, member: QueueMember) -> WaitsFor:
         return self.record.waits_for(member, self.flavors, self.reach.settings)
 
     def within(self, at_places: QuotaPlaces, priority: int) -> tuple[int, int] | None:
@@ -215,7 +215,7 @@ class QueueSurvey:
         return reachable.tempts(waits_for) and reachable.allows(waits_for)
 
 
-def _overhang(node: Node, at: FlavorResource) -> int:
+def _overhang(node: QuotaTreeNode, at: FlavorResource) -> int:
     return node.usage.get(at, 0) - node.subtree.get(at, 0)
 
 
@@ -239,10 +239,10 @@ def _below(record: QueueRecord, at: FlavorResource, policy: Policy, priority: in
     return found
 
 
-def _owned(node: Node, at: FlavorResource) -> int:
+def _owned(node: QuotaTreeNode, at: FlavorResource) -> int:
     """The most for which the queue, or a cohort on its way up but the topmost, owns enough on top of its usage."""
     most = below_it = 0
-    here: Node | None = node
+    here: QuotaTreeNode | None = node
     while here is not None and here.parent is not None:
         most = max(most, here.subtree.get(at, 0) - here.usage.get(at, 0) + below_it)
         below_it += here.local_available(at)

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.index.bucket import Bucket, EqualGangs, Order
 from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
 
@@ -27,11 +27,11 @@ class Survey(Protocol):
     def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         """Whether a gang of this priority may find enough for the whole of it."""
 
-    def waits_for(self, member: Member) -> WaitsFor:
+    def waits_for(self, member: QueueMember) -> WaitsFor:
         """What the gang asks for."""
 
 
-class Waiting:
+class WaitingIndex:
     __slots__ = (
         "_buckets", "_called", "_heap", "_inadmissible", "_members", "_ranks", "_shapes", "_unindexed", "age_counts",
         "sticky", "strict",
@@ -43,7 +43,7 @@ class Waiting:
         """Gangs of one shape get the same answer only as long as none is older: the eldest may evict more."""
         self.sticky = ""
         """UID of the preemptor that stays at the front until its victims have left."""
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, QueueMember] = {}
         self._shapes: dict[str, EqualGangs] = {}
         self._buckets: dict[tuple[QuotaPlaces, int], Bucket] = {}
         self._ranks: list[tuple[int, list[Bucket]]] | None = None
@@ -64,7 +64,7 @@ class Waiting:
 
     # Going in and out.
 
-    def push(self, member: Member, *, inadmissible: bool = False) -> None:
+    def push(self, member: QueueMember, *, inadmissible: bool = False) -> None:
         """Queue a gang. It joins its shape, which may be inadmissible; `inadmissible`: this one alone is."""
         self._members[member.uid] = member
         shape = self._shapes.get(member.shape)
@@ -76,7 +76,7 @@ class Waiting:
             return
         self._line_up(member, shape)
 
-    def _line_up(self, member: Member, shape: EqualGangs) -> None:
+    def _line_up(self, member: QueueMember, shape: EqualGangs) -> None:
         first = self._first(shape) if self.age_counts else None
         heapq.heappush(shape.heap, member.order)
         if shape.heap[0] is not member.order:
@@ -104,7 +104,7 @@ class Waiting:
         elif shape.heap and shape.heap[0] == member.order:
             self._offer(member.shape, shape)  # it may come back in another shape, with the same place in line
 
-    def pop(self, survey: Survey | None = None, first: str = "") -> Member | None:
+    def pop(self, survey: Survey | None = None, first: str = "") -> QueueMember | None:
         """Take the head: the gang with the UID `first`, whatever was found of its shape; the sticky preemptor; else the
         first admissible one for which there could be enough."""
         member = self._members.get(first) if first not in self._inadmissible else None
@@ -120,17 +120,17 @@ class Waiting:
                 self._offer(member.shape, shape)
         return member
 
-    def gone(self, member: Member) -> None:
+    def gone(self, member: QueueMember) -> None:
         """A head that was taken does not come back. (One that does finds what was known of its shape.)"""
         shape = self._shapes.get(member.shape)
         if shape is not None and not shape.size:
             self._forget(member.shape)
 
-    def peek(self) -> Member | None:
+    def peek(self) -> QueueMember | None:
         """The head, whether or not there is enough for it."""
         return self._head(None)
 
-    def _head(self, survey: Survey | None) -> Member | None:
+    def _head(self, survey: Survey | None) -> QueueMember | None:
         sticky = self._members.get(self.sticky)
         if sticky is not None and not self.is_inadmissible(sticky):
             return sticky
@@ -152,7 +152,7 @@ class Waiting:
                 break
         return best
 
-    def _first_fitting(self, bucket: Bucket, survey: Survey | None, best: Member | None) -> Member | None:
+    def _first_fitting(self, bucket: Bucket, survey: Survey | None, best: QueueMember | None) -> QueueMember | None:
         """The first in this bucket for which there may be enough, unless `best` comes before. The rest has failed."""
         for shape in bucket.candidates():
             first = self._first(shape)
@@ -180,7 +180,7 @@ class Waiting:
         while (first := self._first_unindexed()) is not None:
             self.index(first, survey.waits_for(first))
 
-    def _first_unindexed(self) -> Member | None:
+    def _first_unindexed(self) -> QueueMember | None:
         while self._heap:
             order, key = self._heap[0]
             shape = self._shapes.get(key)
@@ -193,7 +193,7 @@ class Waiting:
                 heapq.heappush(self._heap, (first.order, key))
         return None
 
-    def _first(self, shape: EqualGangs) -> Member | None:
+    def _first(self, shape: EqualGangs) -> QueueMember | None:
         """The shape's first gang; entries of those that left or became inadmissible are dropped on the way."""
         while shape.heap:
             order = shape.heap[0]
@@ -209,7 +209,7 @@ class Waiting:
         """Set aside those who stand before the head and would fail again."""
         self._head(survey)
 
-    def set_inadmissible(self, member: Member, waits_for: WaitsFor | None = None) -> None:
+    def set_inadmissible(self, member: QueueMember, waits_for: WaitsFor | None = None) -> None:
         """It failed: set its whole shape aside until a call reaches it. The member itself must be queued."""
         shape = self._shapes[member.shape]
         if waits_for is None:
@@ -220,12 +220,12 @@ class Waiting:
             return
         shape.failed_at = self._lay(member, waits_for).calls
 
-    def index(self, member: Member, waits_for: WaitsFor) -> None:
+    def index(self, member: QueueMember, waits_for: WaitsFor) -> None:
         """Note what its shape needs, so that it is tried only when that may be there. It stays admissible."""
         self._lay(member, waits_for)
         self._shapes[member.shape].failed_at = -1
 
-    def _lay(self, member: Member, waits_for: WaitsFor) -> Bucket:
+    def _lay(self, member: QueueMember, waits_for: WaitsFor) -> Bucket:
         key, shape = member.shape, self._shapes[member.shape]
         if shape.bucket is None or shape.waits_for is not waits_for:
             self._unindex(key, shape)
@@ -296,35 +296,35 @@ class Waiting:
 
     # Looking.
 
-    def active(self) -> list[Member]:
+    def active(self) -> list[QueueMember]:
         """Those that would be tried, in order."""
         return sorted(
             (member for member in self._members.values() if not self.is_inadmissible(member)),
             key=lambda member: (member.uid != self.sticky, member.order),
         )
 
-    def inadmissible(self) -> list[Member]:
+    def inadmissible(self) -> list[QueueMember]:
         return sorted((member for member in self._members.values() if self.is_inadmissible(member)), key=_order)
 
-    def inadmissible_alone(self) -> Iterator[Member]:
+    def inadmissible_alone(self) -> Iterator[QueueMember]:
         return iter([self._members[uid] for uid in sorted(self._inadmissible)] if self._inadmissible else ())
 
-    def is_inadmissible(self, member: Member) -> bool:
+    def is_inadmissible(self, member: QueueMember) -> bool:
         return member.uid in self._inadmissible or self._shapes[member.shape].is_inadmissible
 
-    def members(self) -> Iterable[Member]:
+    def members(self) -> Iterable[QueueMember]:
         """Everyone, in no order."""
         return self._members.values()
 
-    def everyone(self) -> list[Member]:
+    def everyone(self) -> list[QueueMember]:
         """In queue order, inadmissible or not."""
         return sorted(self._members.values(), key=_order)
 
 
-def _order(member: Member) -> Order:
+def _order(member: QueueMember) -> Order:
     return member.order
 
 
-def _stands_there(member: Member, shape: EqualGangs, order: Order) -> bool:
+def _stands_there(member: QueueMember, shape: EqualGangs, order: Order) -> bool:
     """An entry may be of a gang that has another place by now, or the same one in another shape."""
     return member.order == order and member.shape == shape.key

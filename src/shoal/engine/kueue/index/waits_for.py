@@ -11,11 +11,11 @@ from math import prod
 from operator import le
 from typing import NamedTuple
 
-from shoal.engine.kueue.demand import Member, grouped, totals_of
-from shoal.engine.kueue.facts import Flavor, FlavorResource, Fungibility, ResourceGroup, Settings, Usage
+from shoal.engine.kueue.demand import QueueMember, grouped, totals_of
+from shoal.engine.kueue.facts import Flavor, FlavorResource, Fungibility, KueueSettings, ResourceGroup, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment, Choice, Mode, PodSetChoice
 from shoal.engine.kueue.flavors.eligible import kept_elsewhere, objection
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 MOST_WAYS = 64
 """Choices of flavors tried out when it is asked whether a gang has a chance; beyond, pod sets are looked at singly."""
@@ -120,7 +120,7 @@ _Option = tuple[int, str, tuple[tuple[str, FlavorResource, int], ...]]
 """A flavor's index and name, and by resource the place and the amount."""
 
 
-class _Scan(NamedTuple):
+class _WaitsForScan(NamedTuple):
     """One resource group's flavors, for pod sets that share one."""
 
     length: int
@@ -133,7 +133,7 @@ class Free(dict[FlavorResource, int]):
 
     __slots__ = ("above", "node")
 
-    def __init__(self, node: Node, above: Free | None = None) -> None:
+    def __init__(self, node: QuotaTreeNode, above: Free | None = None) -> None:
         self.node = node
         self.above = above
         """That of its parent, if it is kept."""
@@ -152,10 +152,10 @@ class WaitsFor:
 
     def __init__(
         self,
-        member: Member,
+        member: QueueMember,
         groups: Mapping[str, ResourceGroup],
         flavors: Mapping[str, Flavor],
-        settings: Settings,
+        settings: KueueSettings,
         known_places: dict[object, QuotaPlaces],
     ) -> None:
         demands = member.demands
@@ -165,11 +165,11 @@ class WaitsFor:
         ]
         full = [totals for _, _, totals in self._asked]
         smallest = [totals_of(demand, demand.least, "pods" in groups) for demand in demands]
-        self._parts: list[tuple[list[int], list[_Scan]]] = []
+        self._parts: list[tuple[list[int], list[_WaitsForScan]]] = []
         places: dict[FlavorResource, int] = {}
         least: list[tuple[Option, ...]] = []
         for indexes in grouped(demands):
-            scans: list[_Scan] = []
+            scans: list[_WaitsForScan] = []
             for covered, group in _covering(indexes, full, groups, settings):
                 options, waits_for = [], []
                 for number, quota in enumerate(group.flavors if group is not None else ()):
@@ -186,7 +186,7 @@ class WaitsFor:
                             [(places.setdefault(at, len(places)), _sum(indexes, smallest, name)) for name, at in named]
                         )
                     )
-                scans.append(_Scan(len(group.flavors) if group is not None else 0, tuple(options)))
+                scans.append(_WaitsForScan(len(group.flavors) if group is not None else 0, tuple(options)))
                 least.append(tuple(waits_for))
             self._parts.append((indexes, scans))
         self.least: Least = tuple(least)
@@ -206,7 +206,7 @@ class WaitsFor:
         self.at_places = known_places.setdefault(key, QuotaPlaces(tuple(places), totals, at_once=at_once))
 
     def fit(
-        self, node: Node, free: Free, fungibility: Fungibility, most: Callable[[FlavorResource], int] | None
+        self, node: QuotaTreeNode, free: Free, fungibility: Fungibility, most: Callable[[FlavorResource], int] | None
     ) -> Assignment | None:
         """The flavors it gets if it fits as things are. None: it does not, or only the search can tell.
 
@@ -273,7 +273,7 @@ def _is_hopeless(option: _Option, usage: Usage, most: Callable[[FlavorResource],
     return any(amount + usage.get(at, 0) > most(at) for _, at, amount in option[2])
 
 
-def _heights(node: Node, free: Free, option: _Option, usage: Usage) -> tuple[int, ...] | None:
+def _heights(node: QuotaTreeNode, free: Free, option: _Option, usage: Usage) -> tuple[int, ...] | None:
     """How high the flavor's resources would have to be borrowed, beside what `usage` takes; None: not enough."""
     heights = []
     for _, at, amount in option[2]:
@@ -294,7 +294,7 @@ class WaitsForCache:
         self._known: dict[str, WaitsFor] = {}
         self._known_places: dict[object, QuotaPlaces] = {}
 
-    def of(self, member: Member, flavors: Mapping[str, Flavor], settings: Settings) -> WaitsFor:
+    def of(self, member: QueueMember, flavors: Mapping[str, Flavor], settings: KueueSettings) -> WaitsFor:
         """What gangs of this one's shape ask for."""
         known = self._known.get(member.shape)
         if known is None:
@@ -305,7 +305,7 @@ class WaitsForCache:
 
 
 def _covering(
-    indexes: list[int], totals: list[dict[str, int]], groups: Mapping[str, ResourceGroup], settings: Settings
+    indexes: list[int], totals: list[dict[str, int]], groups: Mapping[str, ResourceGroup], settings: KueueSettings
 ) -> Iterator[tuple[list[str], ResourceGroup | None]]:
     """The resources asked for, by the group that covers them; None where no group does and one must."""
     names = sorted({name for index in indexes for name in totals[index]})

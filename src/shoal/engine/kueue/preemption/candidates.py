@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import FlavorResource, Policy, Usage
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 IN_CLUSTER_QUEUE = "InClusterQueue"
 IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -21,14 +21,14 @@ IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 NOBODY: frozenset[str] = frozenset()
 
 
-class Request:
+class PreemptionRequest:
     """One wish for room: who wants it, where, how much in all, and at which places victims are needed."""
 
     __slots__ = ("gone", "member", "now", "places", "record", "records", "spared", "wanted")
 
     def __init__(
         self,
-        member: Member,
+        member: QueueMember,
         record: QueueRecord,
         records: dict[str, QueueRecord],
         wanted: Usage,
@@ -49,7 +49,7 @@ class Request:
         """UIDs that this gang may not evict, unless they are leaving anyway."""
 
     @property
-    def node(self) -> Node:
+    def node(self) -> QuotaTreeNode:
         return self.record.node
 
     def fits(self, borrow: bool = True) -> bool:
@@ -67,7 +67,7 @@ class Victim:
 
     __slots__ = ("member", "reason", "record")
 
-    def __init__(self, member: Member, record: QueueRecord, reason: str) -> None:
+    def __init__(self, member: QueueMember, record: QueueRecord, reason: str) -> None:
         self.member = member
         self.record = record
         self.reason = reason
@@ -79,7 +79,7 @@ class Victim:
         self.record.node.add(self.member.usage)
 
 
-def allowed(request: Request, candidate: Member, policy: Policy) -> bool:
+def allowed(request: PreemptionRequest, candidate: QueueMember, policy: Policy) -> bool:
     """Does the policy let the request's gang evict this one?"""
     if policy == "Any":
         return True
@@ -92,7 +92,7 @@ def allowed(request: Request, candidate: Member, policy: Policy) -> bool:
     return policy == "LowerOrNewerEqualPriority" and newer
 
 
-def users(request: Request, record: QueueRecord, policy: Policy) -> Iterable[Member]:
+def users(request: PreemptionRequest, record: QueueRecord, policy: Policy) -> Iterable[QueueMember]:
     """Gangs in one queue that use a place in need and that the policy allows."""
     places = request.places
     for member in record.reserved.values():
@@ -104,7 +104,7 @@ def users(request: Request, record: QueueRecord, policy: Policy) -> Iterable[Mem
             yield member
 
 
-def order_key(request: Request, member: Member) -> tuple[bool, bool, int, int, str]:
+def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bool, int, int, str]:
     """Sorts the first to go first. Not yet reserved counts as reserved now."""
     return (
         not member.evicted,
@@ -115,7 +115,7 @@ def order_key(request: Request, member: Member) -> tuple[bool, bool, int, int, s
     )
 
 
-def put_back_spare(request: Request, victims: list[Victim], borrow: bool) -> list[Victim]:
+def put_back_spare(request: PreemptionRequest, victims: list[Victim], borrow: bool) -> list[Victim]:
     """Spare every victim without whom it still fits, latest choice but one first. All are absent when called; whoever
     stays in the answer still is."""
     kept = list(victims)

@@ -8,20 +8,20 @@ candidates); others only if the preemptor ends up not borrowing, or is allowed t
 from __future__ import annotations
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.preemption.candidates import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
     IN_COHORT_RECLAMATION,
-    Request,
+    PreemptionRequest,
     Victim,
     order_key,
     put_back_spare,
     restore,
     users,
 )
-from shoal.engine.kueue.quota.tree import Node
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 _OWN, _HIERARCHY, _WITHOUT_BORROWING, _WHILE_BORROWING = range(4)
 
@@ -29,7 +29,7 @@ _OWN, _HIERARCHY, _WITHOUT_BORROWING, _WHILE_BORROWING = range(4)
 class _Candidate:
     __slots__ = ("ancestor", "kind", "member", "record")
 
-    def __init__(self, member: Member, record: QueueRecord, kind: int, ancestor: Node | None) -> None:
+    def __init__(self, member: QueueMember, record: QueueRecord, kind: int, ancestor: QuotaTreeNode | None) -> None:
         self.member = member
         self.record = record
         self.kind = kind
@@ -43,7 +43,7 @@ class _Candidate:
         return IN_COHORT_RECLAIM_WHILE_BORROWING if self.kind == _WHILE_BORROWING else IN_COHORT_RECLAMATION
 
 
-def classical_victims(request: Request) -> list[Victim]:
+def classical_victims(request: PreemptionRequest) -> list[Victim]:
     """The victims that make the request fit, or none."""
     own = [
         _Candidate(member, request.record, _OWN, None)
@@ -62,7 +62,7 @@ def classical_victims(request: Request) -> list[Victim]:
     return []
 
 
-def _attempts(request: Request, hierarchy: bool, priority: bool) -> tuple[bool, ...]:
+def _attempts(request: PreemptionRequest, hierarchy: bool, priority: bool) -> tuple[bool, ...]:
     """Whether to try while borrowing, without, or both, and which first."""
     forbidden = not request.record.fact.preemption.may_borrow
     node = request.node
@@ -74,7 +74,7 @@ def _attempts(request: Request, hierarchy: bool, priority: bool) -> tuple[bool, 
     return (True, False)
 
 
-def _attempt(request: Request, ordered: list[_Candidate], borrow: bool) -> list[Victim]:
+def _attempt(request: PreemptionRequest, ordered: list[_Candidate], borrow: bool) -> list[Victim]:
     victims: list[Victim] = []
     for candidate in ordered:
         if not _still_valid(request, candidate, borrow):
@@ -90,13 +90,13 @@ def _attempt(request: Request, ordered: list[_Candidate], borrow: bool) -> list[
     return []
 
 
-def _still_valid(request: Request, candidate: _Candidate, borrow: bool) -> bool:
+def _still_valid(request: PreemptionRequest, candidate: _Candidate, borrow: bool) -> bool:
     """A foreign candidate must still borrow, and so must every cohort between it and the common ancestor."""
     if candidate.kind == _OWN:
         return True
     if borrow and candidate.kind == _WITHOUT_BORROWING:
         return False
-    node: Node | None = candidate.record.node
+    node: QuotaTreeNode | None = candidate.record.node
     while node is not None and node is not candidate.ancestor:
         if node.within_nominal(request.places):
             return False
@@ -104,7 +104,7 @@ def _still_valid(request: Request, candidate: _Candidate, borrow: bool) -> bool:
     return True
 
 
-def _others(request: Request) -> tuple[list[_Candidate], list[_Candidate]]:
+def _others(request: PreemptionRequest) -> tuple[list[_Candidate], list[_Candidate]]:
     """Candidates of other queues: those with hierarchical advantage on our side, and the rest."""
     hierarchy: list[_Candidate] = []
     priority: list[_Candidate] = []
@@ -120,14 +120,19 @@ def _others(request: Request) -> tuple[list[_Candidate], list[_Candidate]]:
     return hierarchy, priority
 
 
-def _covered(node: Node, wanted: Usage) -> tuple[bool, Usage]:
+def _covered(node: QuotaTreeNode, wanted: Usage) -> tuple[bool, Usage]:
     """Does this subtree's quota cover usage plus request, and what of the request is left to ask above?"""
     covered = not any(node.borrows_with(at, amount) for at, amount in wanted.items())
     return covered, {at: max(0, amount - node.local_available(at)) for at, amount in wanted.items()}
 
 
 def _collect(
-    request: Request, node: Node, ancestor: Node, skip: Node, advantage: bool, found: list[_Candidate]
+    request: PreemptionRequest,
+    node: QuotaTreeNode,
+    ancestor: QuotaTreeNode,
+    skip: QuotaTreeNode,
+    advantage: bool,
+    found: list[_Candidate],
 ) -> None:
     for child in node.children:
         if child is skip or child.within_nominal(request.places):
@@ -142,7 +147,7 @@ def _collect(
             found.append(_Candidate(member, record, _kind(request, member, advantage), ancestor))
 
 
-def _kind(request: Request, member: Member, advantage: bool) -> int:
+def _kind(request: PreemptionRequest, member: QueueMember, advantage: bool) -> int:
     if advantage:
         return _HIERARCHY
     preemption = request.record.fact.preemption

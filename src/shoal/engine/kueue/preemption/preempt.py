@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import Member
-from shoal.engine.kueue.facts import FlavorResource, Settings, Usage
+from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.facts import FlavorResource, KueueSettings, Usage
 from shoal.engine.kueue.fair_sharing.fair import fair_victims
 from shoal.engine.kueue.flavors.assign import Oracle
 from shoal.engine.kueue.flavors.assignment import Mode
 from shoal.engine.kueue.index.reach import Reach
-from shoal.engine.kueue.preemption.candidates import NOBODY, Request, Victim
+from shoal.engine.kueue.preemption.candidates import NOBODY, PreemptionRequest, Victim
 from shoal.engine.kueue.preemption.classical import classical_victims
 
 
@@ -25,7 +25,7 @@ class Preemptor:
     def __init__(
         self,
         records: dict[str, QueueRecord],
-        settings: Settings,
+        settings: KueueSettings,
         gone: Container[str] = NOBODY,
         spared: Callable[[str], Container[str]] = lambda uid: NOBODY,
     ) -> None:
@@ -36,7 +36,7 @@ class Preemptor:
 
     def find_victims(
         self,
-        member: Member,
+        member: QueueMember,
         wanted: Usage,
         places: frozenset[FlavorResource],
         now: int,
@@ -50,10 +50,12 @@ class Preemptor:
             reach = Reach(self.records, self.settings)
         if any(wanted.get(at, 0) > reach.most(record, at, member.priority, places) for at in places):
             return []
-        request = Request(member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid))
+        request = PreemptionRequest(
+            member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid)
+        )
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 
-    def oracle(self, member: Member, now: int) -> Oracle:
+    def oracle(self, member: QueueMember, now: int) -> Oracle:
         """Answers the flavor search: could this one place be freed, and how high would it then borrow?
 
         For one search: nothing may change meanwhile.

@@ -7,25 +7,25 @@ Owned by the ledger. Shape changes are cheap to record; the trees they touch are
 from __future__ import annotations
 
 from shoal.engine.kueue.facts import ClusterQueue, Cohort, FlavorResource, Limits, ResourceGroup
-from shoal.engine.kueue.quota.tree import Node, settle
+from shoal.engine.kueue.quota.tree import QuotaTreeNode, settle
 
 
-class Forest:
+class CohortForest:
     def __init__(self) -> None:
-        self.queues: dict[str, Node] = {}
-        self.cohorts: dict[str, Node] = {}
+        self.queues: dict[str, QuotaTreeNode] = {}
+        self.cohorts: dict[str, QuotaTreeNode] = {}
         self.cyclic: set[str] = set()
         """Cohorts whose chain of parents goes round."""
         self._queue_facts: dict[str, ClusterQueue] = {}
         self._cohort_facts: dict[str, Cohort] = {}
-        self._stale: set[Node] = set()
+        self._stale: set[QuotaTreeNode] = set()
         self._generation = 0
-        self._changed: set[Node] = set()
+        self._changed: set[QuotaTreeNode] = set()
 
-    def set_queue(self, fact: ClusterQueue) -> Node:
+    def set_queue(self, fact: ClusterQueue) -> QuotaTreeNode:
         node = self.queues.get(fact.name)
         if node is None:
-            node = self.queues[fact.name] = Node(fact.name, is_queue=True)
+            node = self.queues[fact.name] = QuotaTreeNode(fact.name, is_queue=True)
         self._queue_facts[fact.name] = fact
         node.limits = limits_of(fact.groups)
         node.weight = fact.weight
@@ -63,14 +63,14 @@ class Forest:
         self._relink()
         self._prune()
 
-    def bump(self, node: Node) -> None:
+    def bump(self, node: QuotaTreeNode) -> None:
         """Note that usage in the node's tree changed for good."""
         self._generation += 1
         root = node.root()
         root.generation = self._generation
         self._changed.add(root)
 
-    def take_changed(self) -> set[Node]:
+    def take_changed(self) -> set[QuotaTreeNode]:
         """The roots of trees that have changed since this was last asked."""
         changed, self._changed = self._changed, set()
         return changed
@@ -84,16 +84,16 @@ class Forest:
             self.bump(root)
         self._stale.clear()
 
-    def is_cyclic(self, queue: Node) -> bool:
+    def is_cyclic(self, queue: QuotaTreeNode) -> bool:
         return any(node.name in self.cyclic for node in queue.ancestors())
 
-    def _cohort(self, name: str) -> Node:
+    def _cohort(self, name: str) -> QuotaTreeNode:
         node = self.cohorts.get(name)
         if node is None:
-            node = self.cohorts[name] = Node(name, is_queue=False)
+            node = self.cohorts[name] = QuotaTreeNode(name, is_queue=False)
         return node
 
-    def _hang(self, node: Node, parent: Node | None) -> None:
+    def _hang(self, node: QuotaTreeNode, parent: QuotaTreeNode | None) -> None:
         if node.parent is parent:
             return
         self._touch(node)
@@ -133,7 +133,7 @@ class Forest:
             at = self._parent_of(at)
         return False
 
-    def _touch(self, node: Node) -> None:
+    def _touch(self, node: QuotaTreeNode) -> None:
         self._stale.add(node)
 
     def _prune(self) -> None:

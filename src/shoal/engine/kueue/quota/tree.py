@@ -14,7 +14,7 @@ from shoal.engine.kueue.facts import WHOLE_WEIGHT, FlavorResource, Limits, Usage
 NO_LIMITS = Limits(0)
 
 
-class Node:
+class QuotaTreeNode:
     """A cluster queue (a leaf) or a cohort. Amounts missing from a mapping are zero."""
 
     __slots__ = (
@@ -25,8 +25,8 @@ class Node:
     def __init__(self, name: str, *, is_queue: bool) -> None:
         self.name = name
         self.is_queue = is_queue
-        self.parent: Node | None = None
-        self.children: list[Node] = []
+        self.parent: QuotaTreeNode | None = None
+        self.children: list[QuotaTreeNode] = []
         self.limits: dict[FlavorResource, Limits] = {}
         self.weight = WHOLE_WEIGHT
         self.usage: Usage = {}
@@ -44,19 +44,19 @@ class Node:
         self.generation = 0
         """On a root: changes with every change below it. Elsewhere unused."""
 
-    def root(self) -> Node:
+    def root(self) -> QuotaTreeNode:
         node = self
         while node.parent is not None:
             node = node.parent
         return node
 
-    def ancestors(self) -> Iterator[Node]:
+    def ancestors(self) -> Iterator[QuotaTreeNode]:
         node = self.parent
         while node is not None:
             yield node
             node = node.parent
 
-    def queues(self) -> Iterator[Node]:
+    def queues(self) -> Iterator[QuotaTreeNode]:
         """The cluster queues at or below this node, in tree order."""
         if self.is_queue:
             yield self
@@ -139,7 +139,7 @@ class Node:
             self._remove(at, amount)
 
     def _add(self, at: FlavorResource, amount: int) -> None:
-        node: Node | None = self
+        node: QuotaTreeNode | None = self
         while node is not None and amount > 0:
             used = node.usage.get(at, 0)
             node.usage[at] = used + amount
@@ -149,7 +149,7 @@ class Node:
             node = node.parent
 
     def _remove(self, at: FlavorResource, amount: int) -> None:
-        node: Node | None = self
+        node: QuotaTreeNode | None = self
         while node is not None and amount > 0:
             used = node.usage.get(at, 0)
             node.usage[at] = used - amount
@@ -157,13 +157,13 @@ class Node:
             node = node.parent
 
 
-def settle(root: Node) -> None:
+def settle(root: QuotaTreeNode) -> None:
     """Work out the whole tree again, from limits and the queues' own usage. Called when its shape changed."""
     _gather(root)
     _spread(root)
 
 
-def _gather(node: Node) -> None:
+def _gather(node: QuotaTreeNode) -> None:
     """Bottom up: subtree quota, the local part, cohort usage, height."""
     node.subtree = {at: limits.nominal for at, limits in node.limits.items()}
     node.height = 0
@@ -185,7 +185,7 @@ def _gather(node: Node) -> None:
     }
 
 
-def _spread(node: Node) -> None:
+def _spread(node: QuotaTreeNode) -> None:
     """Top down: the most that could ever be available."""
     parent = node.parent
     if parent is None:

@@ -1,6 +1,6 @@
 """CEL rules of custom kinds (`x-kubernetes-validations`): compiled once per CRD version, run on every write.
 
-`schema.Structural` calls `compile_rules` and then `Rules.check`. A rule sees its own part of the object as `self`
+`schema.Structural` calls `compile_rules` and then `CelRules.check`. A rule sees its own part of the object as `self`
 and, on an update, what was there before as `oldSelf`. The CEL library is imported only when a schema has rules. A
 rule that fails to evaluate refuses the write; it never ends the request.
 """
@@ -38,7 +38,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class Rules:
+class CelRules:
     """All rules of one schema, ready to run."""
 
     def __init__(self, root: _Node, problems: list[Problem]) -> None:
@@ -58,13 +58,13 @@ class Rules:
         return errors
 
 
-def compile_rules(schema: Json) -> Rules | None:
+def compile_rules(schema: Json) -> CelRules | None:
     """The rules of a schema, or None where it has none."""
     if not _has_rules(schema):
         return None
     problems: list[Problem] = []
     root = _compile(schema, "", problems, root=True)
-    return Rules(root or _nothing, problems)
+    return CelRules(root or _nothing, problems)
 
 
 def _has_rules(schema: Json) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.local.apiserver.cel.rules import Rules, compile_rules
+from shoal.local.apiserver.cel.rules import CelRules, compile_rules
 from shoal.local.apiserver.primitives import patterns
 from shoal.local.apiserver.primitives.builtin_types import fields
 from shoal.local.apiserver.primitives.field_errors import InvalidField, Path, text
@@ -51,7 +51,7 @@ class Structural:
         self._check: Check | None = compile_check(schema)
         status = (schema.get("properties") or {}).get("status")
         self._check_status: Check | None = compile_check(status) if isinstance(status, dict) else None
-        self.rules: Rules | None = compile_rules(schema)
+        self.rules: CelRules | None = compile_rules(schema)
 
     def prune(self, obj: Json) -> list[str]:
         """Drop what the schema does not name, in place. Returns the paths that were dropped."""
