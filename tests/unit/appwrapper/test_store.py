@@ -76,8 +76,8 @@ async def test_who_is_looked_at_too_often_waits(caplog: pytest.LogCaptureFixture
     clock = VirtualClock()
     restless = LoopGuard(clock)
     for _ in range(MOST_LOOKS):
-        await restless.look("calm")
-    looking = asyncio.ensure_future(restless.look("calm"))
+        await restless.count("calm")
+    looking = asyncio.ensure_future(restless.count("calm"))
     await asyncio.sleep(0)
     assert not looking.done() and "going on slowly" in caplog.text
     await clock.advance(1.0)

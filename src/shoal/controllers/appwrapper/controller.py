@@ -177,7 +177,7 @@ class AppWrapperController:
                 self._growth_due.set()
 
     async def _reconcile(self, address: Address) -> float | None:
-        await self._guard.look(address)
+        await self._guard.count(address)
         try:
             return await self.reconciler.reconcile(address)
         finally:

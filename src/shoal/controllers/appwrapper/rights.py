@@ -19,8 +19,8 @@ from shoal.controllers.planning.creators import MASTERS, Creator, access_review
 from shoal.kube.client import Client
 
 UNSTAMPED = (
-    "nothing recorded who created this AppWrapper, so nobody's rights can be checked: install the admission webhook "
-    "(shoal install) and create it again, or start the controller with --trust-unstamped"
+    "the creator of this AppWrapper is not recorded, so the creator's rights cannot be checked: install the admission "
+    "webhook (shoal install) and create it again, or start the controller with --trust-unstamped"
 )
 
 _JUDGED_BY_CREATOR = frozenset(

@@ -104,7 +104,7 @@ class ClusterController:
                 system = await self._client.get(kinds.NAMESPACE, SYSTEM)
                 break
             except KubeError as error:
-                log.warning("several clusters wait: who this one is cannot be read: %s", error)
+                log.warning("several clusters wait: the UID of this cluster cannot be read: %s", error)
                 await self.clock.sleep(backoff.after(error))
         self.members.hub_identity = str(system["metadata"]["uid"])
         self.members.origin = (self.settings.origin or f"shoal-{self.members.hub_identity}")[:LONGEST_ORIGIN]

@@ -1,7 +1,7 @@
-"""The last line against a loop that never rests: one AppWrapper looked at hundreds of times within a second.
+"""The last line against a loop that never rests: one workload looked at hundreds of times within a second.
 
 Whatever the cause (a server that drops what is written, a stranger that writes against us), the controller then goes on
-slowly and says so, instead of keeping the API server busy. Called around every look; in sound operation it never acts.
+slowly and says so, instead of keeping the API server busy. Called before every look; in sound operation it never acts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LoopGuard:
         self._counts: dict[Hashable, int] = {}
         self._since = clock.monotonic()
 
-    async def look(self, key: Hashable) -> None:
+    async def count(self, key: Hashable) -> None:
         """Count one look at this key; hold it up for a while when there were far too many."""
         moment = self._clock.monotonic()
         if moment - self._since >= WINDOW:

@@ -64,7 +64,7 @@ class AppWrappers(Suspendable):
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         sizes = [len(component_templates(component)) for component in _components(job)]
         if sum(sizes) != len(infos):
-            raise StartError(f"the admission has {len(infos)} pod sets and the AppWrapper {sum(sizes)}; make it anew")
+            raise StartError(f"the admission has {len(infos)} pod sets and the AppWrapper {sum(sizes)}; recreate it")
         made: Json = copy.deepcopy(job)
         left = list(infos)
         for component, size in zip(made["spec"]["components"], sizes, strict=True):

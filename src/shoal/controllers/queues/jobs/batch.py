@@ -54,7 +54,7 @@ class Jobs(Suspendable):
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         if len(infos) != 1:
-            raise StartError(f"the admission has {len(infos)} pod sets and a Job one; make it anew")
+            raise StartError(f"the admission has {len(infos)} pod sets and a Job one; recreate it")
         made: Json = copy.deepcopy(job)
         spec = made["spec"]
         spec["template"] = merged(spec.get("template") or {}, infos[0])

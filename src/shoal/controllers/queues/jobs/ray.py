@@ -90,7 +90,7 @@ class RayJobs(Suspendable):
         cluster = spec.setdefault("rayClusterSpec", {})
         submits = sets[-1]["name"] == SUBMITTER
         if len(infos) != len(sets):
-            raise StartError(f"the admission has {len(infos)} pod sets and the RayJob {len(sets)}; make it anew")
+            raise StartError(f"the admission has {len(infos)} pod sets and the RayJob {len(sets)}; recreate it")
         _merge_cluster(cluster, infos[: len(infos) - submits], len(sets) - submits)
         if submits:
             spec["submitterPodTemplate"] = merged(_submitter_template(spec), infos[-1])
@@ -161,7 +161,7 @@ def cluster_problems(spec: Json, where: str, *, extra: int) -> list[str]:
 def _merge_cluster(spec: Json, infos: Sequence[InjectedInfo], wanted: int) -> None:
     groups = spec.get("workerGroupSpecs") or []
     if len(infos) != wanted or wanted != 1 + len(groups):
-        raise StartError(f"the admission has {len(infos)} pod sets and the cluster {1 + len(groups)}; make it anew")
+        raise StartError(f"the admission has {len(infos)} pod sets and the cluster {1 + len(groups)}; recreate it")
     for holder, info in zip([spec["headGroupSpec"], *groups], infos, strict=True):
         holder["template"] = merged(holder.get("template") or {}, info)
 
