@@ -34,6 +34,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     only_strict_heads_keep: bool
     """Only the head of a strict queue keeps from others what it waits for. In Kueue any head does, for one cycle, so
     that decisions depend on which gang was looked at when."""
+    lets_others_pass: bool
+    """A head that fits, and that the head of a strict queue keeps from starting, lets those behind it pass. In Kueue it
+    stays first, and they are never looked at."""
     looks_at_all_flavors: bool
     """Flavors passed over by earlier scans are looked at once more before a gang gives up, and the memory of a scan is
     of one plan only. In Kueue a flavor may be passed over for good."""

@@ -159,11 +159,10 @@ class QueueCycle:
         victims = self._victims(member, whole)
         stuck = not victims and whole.outcome is not Outcome.FIT
         if stuck and member.flavors_remain and not whole.flavors_remain and self.rules.looks_at_all_flavors:
-            whole, victims = self._from_the_start(member, search, whole)
-        if whole.outcome is not Outcome.FIT and not victims and self.settings.partial_admission and member.may_shrink:
-            smaller = self._shrink(member, search)
-            if smaller is not None:
-                whole, victims = smaller
+            smaller = self._shrink(member, search)  # on the flavors behind, before all of them are looked at again
+            whole, victims = smaller or self._from_the_start(member, search, whole)
+        if whole.outcome is not Outcome.FIT and not victims:
+            whole, victims = self._shrink(member, search) or (whole, victims)
         self._note(entry, whole, victims)
 
     def _is_outdated(self, member: QueueMember, record: QueueRecord) -> bool:
@@ -192,6 +191,9 @@ class QueueCycle:
         return (whole, victims) if better else (resumed, [])
 
     def _shrink(self, member: QueueMember, search: Search) -> tuple[Assignment, list[Victim]] | None:
+        if not self.settings.partial_admission or not member.may_shrink:
+            return None
+
         def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
             assignment = search.run(counts)
             victims = self._victims(member, assignment)

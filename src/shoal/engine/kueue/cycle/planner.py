@@ -140,7 +140,7 @@ class QueuePlanner:
             scanning = any(entry.member.flavors_remain for entry in entries)
             if idle[tree] <= (max([entry.record.scans for entry in entries]) if scanning else 0):
                 continue
-            if scanning and self._give_up_scanning(entries):
+            if (scanning and self._give_up_scanning(entries)) or self._let_others_pass(entries):
                 idle[tree] = 0  # others of their queues have their turn now
             else:
                 self.state.heads.rest([entry.record for entry in entries])
@@ -154,6 +154,22 @@ class QueuePlanner:
                 continue
             member.forget()
             state.give_up_room(member.uid)
+            record.waiting.set_inadmissible(member, record.waits_for(member, state.flavors, state.settings))
+            found = True
+        return found
+
+    def _let_others_pass(self, entries: list[Entry]) -> bool:
+        """Heads that fit and are kept from it by the head of a strict queue, in every cycle: unless their own queue is
+        strict, those behind them get their turn."""
+        state, found = self.state, False
+        if not state.rules.lets_others_pass:
+            return False
+        for entry in entries:
+            record, member = entry.record, entry.member
+            if record.waiting.strict or not entry.overtaken or member.uid not in record.waiting:
+                continue
+            if member.uid in state.rooms:
+                continue
             record.waiting.set_inadmissible(member, record.waits_for(member, state.flavors, state.settings))
             found = True
         return found
