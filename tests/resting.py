@@ -81,6 +81,7 @@ LISTED: tuple[Kind, ...] = (
     kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY,
     kinds.RAY_CLUSTER, kinds.RAY_JOB, kinds.PROVISIONING_REQUEST,
     kinds.WORKLOAD, kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK,
+    kinds.QUESTION,
 )  # fmt: skip
 """What the judge reads, of a server that is elsewhere."""
 

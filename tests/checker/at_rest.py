@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tests.checker.rest_books import books, finalizers
 from tests.checker.rest_found import Found
 from tests.checker.rest_objects import Json, Rules, Stored
+from tests.checker.rest_places import Places
 from tests.checker.rest_reasons import Reasons
 from tests.checker.rest_room import Room
 from tests.checker.rest_waiting import Waiting
@@ -88,5 +89,6 @@ def judge_rest(objects: Mapping[str, Iterable[Json]], rules: Rules | None = None
         found.says += [*without_leave(stored, rules), *in_parts(stored, rules)]
     found.says += finalizers(stored, rules)
     found.says += Reasons(stored, rules, waiting).judge()
+    found.says += Places(stored, rules, waiting, wrappers, found).judge()
     says = [one for one in found.says if one.split(":")[0] not in rules.skipped]
     return Verdict(says, found.judged, found.undecided)

@@ -8,7 +8,9 @@ differ in the answer, it is undecided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import permutations
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import permutations, product
 
 from tests.checker.rest_flavors import Unreadable
 from tests.checker.rest_gangs import Demand, Gangs
@@ -18,6 +20,8 @@ from tests.checker.rest_quota import Node, Quota, charge_of, describe, preemptor
 from tests.checker.rest_turn import Entry, Turn
 
 MOST_HEADS = 4
+DEPTH = 2
+"""How many more may be pushed out between two that push out each other."""
 Outcome = tuple[str, str]
 
 
@@ -85,7 +89,8 @@ class Could:
             return None
         turn = Turn(self.stored, self.holders, self.rules.fair_sharing, partial_admission=False)
         try:
-            return turn.look(self.asking(workload, demands, self.spared(workload))).assignment.missing
+            scans = turn.scans(self.asking(workload, demands, self.spared(workload)))
+            return {one for scan in scans for one in scan.assignment.missing}
         except Unreadable:
             return None
 
@@ -119,7 +124,67 @@ class Could:
         if "waits" in found:
             why = "whom it once made way for" if spared else "who is first of those who wait or leave"
             return "undecided", f"it depends on {why}"
-        return ("evicts", ", ".join(sorted(whom))) if "evicts" in found else ("starts", "")
+        if "evicts" in found:
+            if self._goes_in_circles(workload, demands, holders):
+                return "undecided", "those it may push out would push it out in turn"
+            return "evicts", ", ".join(sorted(whom))
+        return "starts", ""
+
+    def _goes_in_circles(self, workload: Json, demands: list[Demand], holders: list[Holder]) -> bool:
+        """Once it is in, would somebody who waits then push it out, or push out those who would? Somewhere such a
+        circle has to end, and where it did is not stored."""
+        turn = next(self._turns(holders))
+        ask = self.asking(workload, demands)
+        with self._moved_in(turn, ask) as (mine, gone):
+            return self._loses_its_place(turn, mine, list(self._others(ask, {one.uid for one in gone})), DEPTH)
+
+    @contextmanager
+    def _moved_in(self, turn: Turn, ask: Asking) -> Iterator[tuple[Holder, list[Holder]]]:
+        """The tree with this gang in it, and without those whom it pushes out."""
+        entry, before = turn.look(ask), turn.holders
+        now = max((one.reserved_at for one in before), default=0) + 1
+        mine = Holder(ask.uid, ask.uid, ask.node, entry.assignment.usage, ask.priority, ask.time, now, False)
+        for one in entry.victims:
+            one.go()
+        mine.come_back()
+        turn.holders = [*(one for one in before if one not in entry.victims), mine]
+        try:
+            yield mine, entry.victims
+        finally:
+            turn.holders = before
+            mine.go()
+            for one in entry.victims:
+                one.come_back()
+
+    def _loses_its_place(self, turn: Turn, mine: Holder, waiting: list[Asking], depth: int) -> bool:
+        for one in waiting:
+            entry = turn.look(one)
+            if mine in entry.victims:
+                return True
+            if not entry.victims or not depth:
+                continue
+            with self._moved_in(turn, one) as (_, gone):
+                lost = [self._known_asking[other.uid] for other in gone if other.uid in self._known_asking]
+                if self._loses_its_place(turn, mine, lost, depth - 1):
+                    return True
+        return False
+
+    @cached_property
+    def _known_asking(self) -> dict[str, Asking]:
+        """Everybody, as if they asked."""
+        found = {}
+        for one in self.gangs.all:
+            demands = self.gangs.demands(one)
+            if demands is not None and self.gangs.cluster_queue(one) is not None:
+                found[uid_of(one)] = self.asking(one, demands)
+        return found
+
+    def _others(self, ask: Asking, gone: set[str]) -> Iterator[Asking]:
+        """Those of its tree who wait, or have just been pushed out."""
+        tree, holding = self.quota.beside(ask.node), set(self.names) - gone
+        for uid, one in self._known_asking.items():
+            if uid not in holding and uid != ask.uid and one.node in tree:
+                yield one
 
     def _turns(self, holders: list[Holder]) -> Iterator[Turn]:
         equal = len({(id(one.node), one.priority, one.reserved_at) for one in holders}) < len(holders)
@@ -127,16 +192,16 @@ class Could:
             yield Turn(self.stored, holders, self.rules.fair_sharing, self.rules.partial_admission, latest_uid_first)
 
     def _orders(self, turn: Turn, ask: Asking, heads: list[Json]) -> Iterator[list[Entry]]:
-        """Least borrowing first, then priority and age; by shares, any order may be the one."""
-        asked = [ask, *(self.asking(one, self.gangs.demands(one) or [], self.spared(one)) for one in heads)]
-        if not self.rules.fair_sharing:
-            entries = [turn.look(one) for one in asked]
-            yield sorted(
-                entries, key=lambda one: (one.assignment.height, -one.asking.priority, one.asking.time, one.asking.uid)
-            )
-            return
-        for order in permutations(asked):
-            yield [turn.look(one) for one in order]
+        """Least borrowing first, then priority and age; by shares, any order may be the one. What a head that goes from
+        flavor to flavor waits for is one of several things."""
+        asked = [self.asking(one, self.gangs.demands(one) or [], self.spared(one)) for one in heads]
+        for scans in product(*([*range(len(turn.scans(one)))] for one in asked)):
+            entries = [turn.look(ask), *(turn.scans(one)[at] for one, at in zip(asked, scans, strict=True))]
+            if self.rules.fair_sharing:
+                for order in permutations(entries):
+                    yield [Entry(one.asking, one.assignment, one.victims) for one in order]
+            else:
+                yield sorted(entries, key=_turn)
 
     def spared(self, workload: Json) -> set[str]:
         """Whom it had to make way for, and who made way for it: nobody goes in circles."""
@@ -149,3 +214,7 @@ class Could:
                 ask.append(uid)
         found |= {uid for uid, whom in by.items() if uid_of(workload) in whom}
         return found & set(self.names)
+
+
+def _turn(one: Entry) -> tuple[int, int, int, str]:
+    return (one.assignment.height, -one.asking.priority, one.asking.time, one.asking.uid)

@@ -40,10 +40,17 @@ class Assignment:
     """Of each pod set: resource to flavor."""
     missing: set[tuple[str, str, int]] = field(default_factory=set)
     """Flavor, resource, and how much more is needed there; of everything that was looked at."""
+    tried: list[dict[str, int]] = field(default_factory=list)
+    """Of each pod set: resource to the flavor at which the search stopped, by number; -1 at the last."""
 
     @property
     def fits(self) -> bool:
         return self.mode is Mode.FIT
+
+    @property
+    def goes_on(self) -> bool:
+        """Are there flavors behind the one at which it stopped? Then it is asked again, from there on."""
+        return any(index != -1 for tried in self.tried for index in tried.values())
 
     @property
     def has_to_preempt(self) -> bool:
@@ -56,8 +63,11 @@ class Scan:
 
     asked: dict[str, int]
     flavors: list[str]
+    first: int = 0
+    """Where it begins."""
     best: dict[str, tuple[str, Mode, int]] | None = None
     rank: tuple[Mode, int] = (Mode.NO_FIT, 0)
+    stopped_at: int = -1
 
 
 class Search:
@@ -74,7 +84,8 @@ class Search:
         self.only: list[dict[str, str]] | None = None
         """Set where a gang may only have the flavors that were chosen for it before."""
 
-    def run(self, counts: Sequence[int]) -> Assignment:
+    def run(self, counts: Sequence[int], tried: Sequence[dict[str, int]] = ()) -> Assignment:
+        """`tried`: where the search before this one stopped."""
         made = Assignment()
         demands = self.asking.demands
         short: set[Place] = set()
@@ -85,12 +96,19 @@ class Search:
                 made.mode = Mode.NO_FIT
                 return made
             chosen: dict[str, tuple[str, Mode, int]] = {}
+            stopped: dict[str, int] = {}
             for scan in scans:
+                before = tried[members[0]] if members[0] < len(tried) and self.only is None else {}
+                scan.first = (before.get(min(scan.asked), -1) + 1) % max(1, len(scan.flavors))
                 self._scan(scan, members, made)
                 if scan.best is None:
                     made.mode = Mode.NO_FIT
                     return made
                 chosen |= scan.best
+                stopped |= dict.fromkeys(scan.asked, scan.stopped_at)
+            made.tried += [{}] * (max(members) + 1 - len(made.tried))
+            for index in members:
+                made.tried[index] = stopped
             for scan in scans:
                 for resource, value in scan.asked.items():
                     flavor, mode, height = chosen[resource]
@@ -125,7 +143,8 @@ class Search:
         return sorted(found, key=lambda scan: min(scan.asked))
 
     def _scan(self, scan: Scan, members: list[int], made: Assignment) -> None:
-        for flavor in scan.flavors:
+        last = len(scan.flavors) - 1
+        for number, flavor in list(enumerate(scan.flavors))[scan.first :]:
             if not self._may_use(flavor, scan, members):
                 continue
             found: dict[str, tuple[str, Mode, int]] = {}
@@ -141,6 +160,7 @@ class Search:
             if stops or scan.best is None or self._is_better(worst, scan.rank):
                 scan.best, scan.rank = found, worst
             if stops:
+                scan.stopped_at = -1 if number == last else number
                 return
 
     def _may_use(self, flavor: str, scan: Scan, members: list[int]) -> bool:

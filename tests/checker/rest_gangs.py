@@ -136,8 +136,8 @@ class Gangs:
         if matches_labels((queue.get("spec") or {}).get("namespaceSelector"), labels) is not True:
             return "namespace"
         job = self.job_of(workload)
-        if job is None and owner_of(workload) is not None:
-            return "owner unknown"
+        if job is None and (owner_of(workload) or {}).get("kind") in PLURALS:
+            return "owner gone"
         if job is not None and (
             is_leaving(job) or is_on_hold(job) or label(job, PREBUILT) or annotation(job, PREBUILT)
         ):

@@ -102,7 +102,7 @@ class Reasons:
             "back-off",
             "held",
             "job",
-            "owner unknown",
+            "owner gone",
         )
 
     def _quota_reason(self, workload: Json, said: str) -> Iterator[str]:

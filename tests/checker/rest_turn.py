@@ -16,6 +16,8 @@ from tests.checker.rest_quota import Node, Place, Usage
 from tests.checker.rest_shares import fair_victims
 from tests.checker.rest_victims import victims
 
+MOST_SCANS = 64
+
 
 @dataclass
 class Entry:
@@ -24,6 +26,10 @@ class Entry:
     victims: list[Holder]
     outcome: str = "waits"
     """`starts`, `evicts`, `waits`; `awaits`: those it needs gone are leaving already."""
+
+    @property
+    def leads_somewhere(self) -> bool:
+        return bool(self.victims) or self.assignment.fits
 
 
 @dataclass
@@ -39,26 +45,42 @@ class Turn:
 
     def look(self, asking: Asking, only: list[dict[str, str]] | None = None) -> Entry:
         """Flavors and victims for one gang as things are."""
+        scans = self.scans(asking, only)
+        return next((one for one in scans if one.leads_somewhere), scans[0])
+
+    def scans(self, asking: Asking, only: list[dict[str, str]] | None = None) -> list[Entry]:
+        """What one search after the other finds, each from where the one before stopped, up to one that leads
+        somewhere. It looks for the whole gang, then for as much of it as may start."""
         search = Search(self.stored, asking, self._victims, self.fair_sharing)
         search.only = only
-        counts = [one.count for one in asking.demands]
-        found = self._try(search, counts)
-        spare = [one.count - one.least for one in asking.demands]
-        if found.victims or found.assignment.fits or not self.partial_admission or not sum(spare):
-            return found
-        low, high, best = 0, sum(spare) + 1, found
+        found: list[Entry] = []
+        tried: list[dict[str, int]] = []
+        for _ in range(MOST_SCANS):
+            whole = self._try(search, [one.count for one in asking.demands], tried)
+            found.append(whole if whole.leads_somewhere else self._smaller(search, tried) or whole)
+            if found[-1].leads_somewhere or not whole.assignment.goes_on:
+                break
+            tried = whole.assignment.tried
+        return found
+
+    def _smaller(self, search: Search, tried: list[dict[str, int]]) -> Entry | None:
+        demands = search.asking.demands
+        spare = [one.count - one.least for one in demands]
+        if not self.partial_admission or not sum(spare):
+            return None
+        low, high, best = 0, sum(spare) + 1, None
         while low < high:
             middle = (low + high) // 2
-            fewer = [count - give * middle // sum(spare) for count, give in zip(counts, spare, strict=True)]
-            smaller = self._try(search, fewer)
-            if smaller.victims or smaller.assignment.fits:
+            fewer = [one.count - give * middle // sum(spare) for one, give in zip(demands, spare, strict=True)]
+            smaller = self._try(search, fewer, tried)
+            if smaller.leads_somewhere:
                 best, high = smaller, middle
             else:
                 low = middle + 1
         return best
 
-    def _try(self, search: Search, counts: list[int]) -> Entry:
-        made = search.run(counts)
+    def _try(self, search: Search, counts: list[int], tried: list[dict[str, int]]) -> Entry:
+        made = search.run(counts, tried)
         gone = self._victims(search.asking, made.usage, made.short) if made.has_to_preempt else []
         return Entry(search.asking, made, gone)
 

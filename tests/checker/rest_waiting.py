@@ -49,6 +49,10 @@ class Waiting:
             for workload in [heads[name]] if name in heads else line:
                 if not self.gangs.why_not_considered(workload):
                     self._without_quota(workload, name, heads)
+            if name in heads and self.gangs.why_not_considered(heads[name]) == "job":
+                for workload in line:
+                    if not self.gangs.why_not_considered(workload):
+                        self._undecided(workload, "whether one that is held keeps its strict queue waiting")
         return self.found
 
     # --- waiting for quota
@@ -56,9 +60,7 @@ class Waiting:
     def _is_in_line(self, workload: Json) -> bool:
         """In a strict queue the line also has those who are not considered now: they may stand before the others."""
         why = self.gangs.why_not_considered(workload)
-        return not why or (
-            why in ("namespace", "checks", "job") and self._is_strict(self.gangs.cluster_queue(workload) or {})
-        )
+        return not why or (why in ("checks", "job") and self._is_strict(self.gangs.cluster_queue(workload) or {}))
 
     def _is_strict(self, queue: Json) -> bool:
         return (queue.get("spec") or {}).get("queueingStrategy") == "StrictFIFO"

@@ -44,12 +44,11 @@ class Wrappers:
             kept = self.world.objects.setdefault(plural, {})
             for one in found:
                 kept[one["metadata"].get("namespace", ""), one["metadata"]["name"]] = one
-        self.gangs = [one for one in self.world.gangs() if self._is_readable(one)]
+        everyone = [one for one in self.world.gangs() if not label(one.obj, QUEUE)]
+        self.gangs = [one for one in everyone if isinstance(one.obj.get("spec"), dict)]
+        self.unreadable = [one for one in everyone if one not in self.gangs]
         self.everything_promised: list[tuple[str, Part]] = []
         """By UID of the gang, of this dialect and the other; set once both are known."""
-
-    def _is_readable(self, gang: Seen) -> bool:
-        return isinstance(gang.obj.get("spec"), dict) and not label(gang.obj, QUEUE)
 
     def promised(self) -> list[tuple[str, Part]]:
         """What admitted AppWrappers still have to get. One that was deleted gets nothing any more."""
@@ -74,7 +73,9 @@ class Wrappers:
         return {*self.stored.line_of(pod), *([marked] if marked else [])}
 
     def judge(self, room: Room) -> Found:
-        found = Found(judged=len(self.gangs))
+        found = Found(judged=len(self.gangs) + len(self.unreadable))
+        for gang in self.unreadable:
+            found.doubt(f"AppWrapper {gang.name}", "its spec cannot be read")
         waiting = [one for one in self.gangs if one.is_waiting and self._is_considered(one)]
         for gang in waiting:
             if why := self._judge(gang, room, found, waiting):

@@ -36,9 +36,11 @@ def _flavors(first: str, second: str, **fungibility: str) -> World:
     return world
 
 
-def test_each_pod_set_takes_the_first_flavor_that_fits() -> None:
-    assert waiting(_flavors("1", "2").found()) == ["I18: Job mine waits in q although its quota is free"]
-    assert _flavors("2", "1").found() == []  # the small one takes of the first what the large one needs
+def test_pod_sets_find_flavors_one_after_the_other() -> None:
+    expected = ["I18: Job mine waits in q although its quota is free"]
+    assert waiting(_flavors("1", "2").found()) == expected
+    assert waiting(_flavors("2", "1").found()) == expected  # from the flavor behind on, once the first search failed
+    assert _flavors("2", "0").found() == []
 
 
 def test_a_flavor_that_pods_may_not_use_is_passed_over() -> None:

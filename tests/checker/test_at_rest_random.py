@@ -146,6 +146,12 @@ def judged(world: World) -> Verdict:
     return judge_rest(stored(world), replace(RULES, fair_sharing=world.kueue.settings.fair_sharing))
 
 
+def circles(world: World, found: list[str]) -> list[str]:
+    """What is said of gangs that pushed each other out within one plan: of that nothing is stored."""
+    grudges = {one.name for one in world.gangs.values() if world.kueue.state.spared_by(one.uid)}
+    return [one for one in found if " may take the place of " in one and one.split()[2].split("/")[1] in grudges]
+
+
 @pytest.fixture(scope="module")
 def seen() -> Counter[str]:
     return Counter()
@@ -158,9 +164,10 @@ def test_what_the_engine_leaves_at_rest_is_lawful(first: int, seen: Counter[str]
         world.tell(*(random_gang(chance, number, queues) for number in range(GANGS)))
         world.settle()
         verdict = judged(world)
-        assert verdict.found == [], seed
+        unseen = circles(world, verdict.found)
+        assert verdict.found == unseen, seed
         seen["judged"] += verdict.judged
-        seen["undecided"] += len(verdict.undecided)
+        seen["undecided"] += len(verdict.undecided) + len(unseen)
     assert seen["undecided"] < seen["judged"] / 100, seen
 
 
@@ -175,12 +182,15 @@ def test_what_the_engine_has_not_seen_is_found() -> None:
         if not running:
             continue
         gone = world.gangs.pop(chance.choice(running))
-        found = judged(world).found
+        verdict = judged(world)
+        found = [one for one in verdict.found if one not in circles(world, verdict.found)]
         world.kueue.update(msgspec.structs.replace(gone, state="finished"))
         decisions = world.kueue.plan(world.now + 1_000_000)
         decided = bool(decisions.reserved or decisions.evicted)
         assert decided or not found, (seed, found)
         counted["reserved"] += bool(decisions.reserved)
-        counted["found"] += bool(decisions.reserved and found)
+        counted["found"] += bool(decisions.reserved and (found or verdict.undecided))
+        counted["undecided"] += bool(decisions.reserved and not found)
     assert counted["reserved"] > SEEDS / 10
-    assert counted["found"] > 0.6 * counted["reserved"], counted
+    assert counted["found"] == counted["reserved"], counted
+    assert counted["undecided"] <= 0.05 * counted["reserved"], counted

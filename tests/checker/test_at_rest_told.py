@@ -242,6 +242,53 @@ def test_who_is_said_to_hold_holds() -> None:
     assert found.endswith("and there is no AppWrapper default/nobody")
 
 
+# --- positions
+
+
+def _line(says: str, answer: tuple[int, int] | None = None, answered: str = "2026-01-01T11:00:00Z") -> World:
+    """`first` comes before `mine` by priority, `last` behind it by age."""
+    world = World()
+    world.node()
+    world.queue("q", "1")
+    world.gang("holder", "q", state="admitted")
+    world.gang("first", "q", says=short(), priority=5)
+    world.gang("mine", "q", says=says)
+    world.gang("last", "q", says=short())["metadata"]["creationTimestamp"] = "2026-01-01T10:30:00Z"
+    if answer is not None:
+        status = {"uid": "jobs-mine", "position": answer[0], "queueLength": answer[1], "answeredAt": answered}
+        world.put("questions", "why", kind="Question", spec={"target": {"kind": "Job", "name": "mine"}}, status=status)
+    return world
+
+
+def test_a_position_that_is_stored_is_the_one_in_line() -> None:
+    assert _line(f"{short()}; position 2 of 3").found() == []
+    for told in ("position 1 of 3", "position 2 of 4"):
+        (found,) = _line(f"{short()}; {told}").found()
+        assert found.endswith("and it is at position 2 of 3")
+
+
+def test_a_position_that_was_answered_is_the_one_in_line() -> None:
+    assert _line(short(), (2, 3)).found() == []
+    assert _line(short(), (1, 3)).found() == ["I52: Job mine was told position 1 of 3, and it is at position 2 of 3"]
+
+
+def test_a_position_of_a_line_that_has_changed_since_is_undecided() -> None:
+    expected = ["Job mine: whether its position was the one that it was told"]
+    assert _line(short(), (1, 2)).undecided() == expected
+    assert _line(short(), (1, 3), answered="2026-01-01T10:20:00Z").undecided() == expected
+
+
+def test_a_position_among_app_wrappers_goes_by_priority() -> None:
+    world = World()
+    world.node(cpu="1")
+    world.pod("stranger", None, "node")
+    pending = {"state": "Pending", "queuejobstate": "Backoff", "message": "1 cpu needed, 0 free; position 1"}
+    wrapper(world, "first", "1", {**pending})["spec"]["priority"] = 5
+    wrapper(world, "second", "1", {**pending})
+    (found,) = world.found()
+    assert found.startswith("I52: AppWrapper default/second") and found.endswith("position 2 of 2")
+
+
 # --- books
 
 

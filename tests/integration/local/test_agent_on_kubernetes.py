@@ -31,6 +31,7 @@ from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.conftest import judged
 from tests.integration.local.conftest import until
 from tests.integration.local.reasons import SITUATIONS, can_take_pods, our_cluster, said
+from tests.resting import hold_remote, rules_of
 
 pytestmark = pytest.mark.controlplane
 
@@ -173,7 +174,6 @@ def test_the_nodes_port_answers_nobody_but_the_cluster(agent: ControlPlane) -> N
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-@pytest.mark.not_at_rest("a RayCluster of no queue beside a node agent: nothing decides here")
 async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> None:
     """kube-scheduler binds, our agent runs the processes, our operator submits: one RayJob, head and worker."""
     pytest.importorskip("ray", reason="real Ray is not installed")
@@ -198,6 +198,7 @@ async def test_a_ray_cluster_with_a_worker_runs_a_job(agent: ControlPlane) -> No
                 await asyncio.sleep(0.5)
         assert status["jobStatus"] == "SUCCEEDED", status
         assert status["rayClusterStatus"]["readyWorkerReplicas"] == 1
+        await hold_remote(client, rules_of(ray=True))
         await client.delete(RAY_JOB, "rayjob-http", "default")
         await asyncio.to_thread(
             agent.kubectl, "wait", "pods", "--all", "-n", "default", "--for=delete", "--timeout=60s"

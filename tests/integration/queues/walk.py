@@ -123,8 +123,9 @@ def condition(obj: Json, kind: str) -> Json:
     return next((one for one in found if one["type"] == kind), {})
 
 
-def assert_walk_holds(plane: ControlPlane) -> None:
-    """Held by the webhook, started when its nodes are there, stopped when it is switched off, gone with its job."""
+def assert_walk_holds(plane: ControlPlane, at_rest: Callable[[], None]) -> None:
+    """Held by the webhook, started when its nodes are there, stopped when it is switched off, gone with its job.
+    `at_rest` judges what is stored, while there are gangs."""
     queues = Queues(plane)
     queues.create(*QUEUES)
     queues.until(lambda one: condition(one, "Active").get("status") == "True", "clusterqueue", "team")
@@ -157,6 +158,7 @@ def assert_walk_holds(plane: ControlPlane) -> None:
     queues.until(lambda one: one["spec"]["suspend"] is False, "job", second)
     columns = plane.kubectl("get", "workload", names[second]).split("\n")[0].split()
     assert columns == ["NAME", "QUEUE", "RESERVED", "IN", "ADMITTED", "FINISHED", "AGE"]
+    at_rest()
     plane.kubectl("delete", "jobs", "one", "two", "--wait=true")
     queues.until(lambda all: not all["items"], "workloads")
     queues.until(lambda all: not all["items"], "provisioningrequests")
