@@ -70,7 +70,7 @@ async def test_f051_a_dead_connection_under_a_real_watch_is_noticed(
 
 
 def _repeat_blindly(patch: pytest.MonkeyPatch) -> None:
-    async def run(self: Writes, owner: str, send: Any, look: Any) -> Any:
+    async def run(self: Writes, owner: str, send: Any, look: Any, attempts: int) -> Any:
         while True:
             try:
                 return await send()

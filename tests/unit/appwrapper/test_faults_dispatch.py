@@ -9,11 +9,10 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
-from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings, store
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
-from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.wrapped import wrapped_objects
 from shoal.kube.client import Client
 from shoal.kube.errors import Unknown
@@ -283,13 +282,13 @@ async def test_f050_an_admission_whose_answer_is_lost_keeps_its_room(quiet: Clus
 
 
 def writes_without_preconditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Store._send
+    original = store._sent
 
-    async def careless(self: Store, kind: Any, wrapper: Any, body: Any, subresource: Any) -> Any:
+    async def careless(server: Any, kind: Any, wrapper: Any, body: Any, subresource: Any) -> Any:
         body = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k not in ("uid", "resourceVersion")}}
-        return await original(self, kind, wrapper, body, subresource)
+        return await original(server, kind, wrapper, body, subresource)
 
-    monkeypatch.setattr(Store, "_send", careless)
+    monkeypatch.setattr(store, "_sent", careless)
 
 
 @proven(without=writes_without_preconditions)

@@ -113,7 +113,7 @@ async def test_a_strangers_object_of_that_name_is_not_taken_for_ours(client: Cli
 
 def _repeat_blindly(patch: pytest.MonkeyPatch) -> None:
     async def run(
-        self: Writes, owner: str, send: Callable[[], Awaitable[Any]], look: Callable[[], Awaitable[Any]]
+        self: Writes, owner: str, send: Callable[[], Awaitable[Any]], look: Callable[[], Awaitable[Any]], attempts: int
     ) -> Any:
         while True:
             try:

@@ -207,14 +207,14 @@ async def test_f085_workers_beyond_the_quota_are_told_and_come_when_there_is_roo
 
 
 def ungated(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = cluster_pods.pods.worker_pod
+    build = cluster_pods.builder.worker_pod
 
     def without_gates(*arguments, **more):
         pod = build(*arguments, **more)
         pod["spec"].pop("schedulingGates", None)
         return pod
 
-    monkeypatch.setattr(cluster_pods.pods, "worker_pod", without_gates)
+    monkeypatch.setattr(cluster_pods.builder, "worker_pod", without_gates)
 
 
 @proven(without=ungated)
