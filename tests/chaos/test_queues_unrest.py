@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -122,7 +123,14 @@ class Unrest:
         if not work.idle or any(due < work._clock.monotonic() + NEVER / 2 for due in work._due.values()):
             return False
         workloads = await self.cluster.client.list(kinds.WORKLOAD, "default")
+        known = self.planned.queues.caches.workloads.list()
+        if revisions(workloads) != revisions(known) or self.planned.loop._changed.is_set():
+            return False  # the storm held up what the controller is to hear, or it has not planned since
         return not any(is_leaving(one) for one in workloads)
+
+
+def revisions(objects: Iterable[Json]) -> set[tuple[str, str]]:
+    return {(one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in objects}
 
 
 def is_leaving(workload: Json) -> bool:
