@@ -75,9 +75,11 @@ class IndexedHeads:
 
     def heads(self, *, again: bool = False) -> list[QueueMember]:
         state = self._state
-        self._call_evictors()
-        for root in state.forest.take_changed():
-            self._hot |= self._resting.pop(root, NO_QUEUES)
+        if self._held:
+            self._call_evictors()
+        changed = state.forest.take_changed()
+        for root in changed & self._resting.keys() if changed and self._resting else ():
+            self._hot |= self._resting.pop(root)
         self._out.clear()
         asked: dict[QuotaTreeNode, list[QueueRecord]] = {}
         for name in sorted(self._hot):
@@ -95,7 +97,10 @@ class IndexedHeads:
         for root, records in asked.items():
             if not again:
                 records += [record for record in self._stuck(root) if record not in records]
-            with state.rooms_kept(root):
+            if state.rooms_in(root):
+                with state.rooms_kept(root):
+                    heads += self._heads_of(records)
+            else:
                 heads += self._heads_of(records)
         return heads
 
@@ -141,7 +146,8 @@ class IndexedHeads:
             survey = self._survey(record)
             if record.name in self._called:
                 self._requeue(record, survey)
-            head = record.waiting.pop(None if record.waiting.strict else survey, self._preemptor(record))
+            first = self._preemptor(record) if self._state.rooms else ""
+            head = record.waiting.pop(None if record.waiting.strict else survey, first)
             if head is not None:
                 heads.append(head)
                 self._out.add(record.name)

@@ -72,7 +72,9 @@ class CohortForest:
 
     def take_changed(self) -> set[QuotaTreeNode]:
         """The roots of trees that have changed since this was last asked."""
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        if changed:
+            self._changed = set()
         return changed
 
     def settled(self) -> None:
