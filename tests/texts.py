@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "shoal"
@@ -23,6 +24,7 @@ _CODE = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|BEGIN|COMMIT
 _LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical", "log"))
 
 
+@cache
 def texts() -> list[str]:
     """Lines of the list: room, kind and text, sorted; each once."""
     found: set[str] = set()

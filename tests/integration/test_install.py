@@ -452,7 +452,7 @@ def test_f112_two_users_in_two_namespaces_on_a_real_server(
     with pytest.raises(RuntimeError, match="User bob is not authorized to create rayclusters"):
         installed.kubectl("-n", "blue", "patch", "appwrapper", "empty", "--type=merge", "-p", edit, "--as=bob")
     role = plain("Role", "loot", "rbac.authorization.k8s.io/v1", rules=[])
-    with pytest.raises(RuntimeError, match="depends on who creates it"):
+    with pytest.raises(RuntimeError, match="depends on its creator"):
         apply(installed, simple_wrapper("grants", role, namespace="blue"), "--as=bob")
     assert installed.kubectl("-n", "blue", "get", "rayclusters", "-o", "name").strip() == ""
     for namespace in ("red", "blue"):

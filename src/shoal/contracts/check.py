@@ -64,7 +64,7 @@ def _answers(check: AnsweredCheck, workload: Json, example: Json) -> list[str]:
         return [f"`problem` refuses the example: {problem}"]
     given = check.answer(workload, example, now)
     if not isinstance(given, CheckAnswer):
-        return ["`answer` must return an CheckAnswer"]
+        return ["`answer` must return a CheckAnswer"]
     found = []
     if given.state not in STATES:
         found.append(f"`answer` says {given.state!r}; it must be one of {', '.join(STATES)}")

@@ -223,7 +223,7 @@ class Leadership:
                 if taken is not None:
                     return taken
             except (Conflict, AlreadyExists):
-                log.debug("%s: someone else was faster", self._name)
+                log.debug("%s: another client was faster", self._name)
             except KubeError as error:
                 log.warning("lease %s: %s", self._name, error)
             await self._clock.sleep(self._settings.look_every * (0.75 + 0.25 * self._random.random()))
@@ -284,7 +284,7 @@ class Leadership:
             await self._clock.sleep(self._settings.duration * 0.2)
             try:
                 if not await self._renew_once(term):
-                    log.warning("%s lost lease %s to someone else", self.identity, self._name)
+                    log.warning("%s lost lease %s to another holder", self.identity, self._name)
                     return
             except KubeError as error:
                 log.warning("lease %s was not renewed (%.1f s left): %s", self._name, term.left, error)

@@ -313,7 +313,7 @@ class Writer:
             return found
         if repeats:
             return None
-        raise Conflict(409, "Conflict", f"{kind.resource} {metadata['name']} was changed by someone else meanwhile")
+        raise Conflict(409, "Conflict", f"{kind.resource} {metadata['name']} was changed by another client meanwhile")
 
 
 def would_change(obj: Any, change: Any) -> bool:

@@ -91,7 +91,7 @@ async def test_f003_a_stranger_of_the_same_name_is_left_alone(cluster: Cluster) 
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("own"), config_map("shared")))
     wrapper = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
     await cluster.until_gone(kinds.CONFIG_MAP, "own")
-    assert "exists and belongs to someone else" in wrapper["status"]["message"]
+    assert "exists and belongs to another owner" in wrapper["status"]["message"]
     assert await cluster.get(kinds.CONFIG_MAP, "shared") == theirs
 
 

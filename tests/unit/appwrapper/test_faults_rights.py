@@ -226,10 +226,10 @@ async def test_f113_no_kind_that_escalates_is_created_with_our_rights(cluster: C
     for number, wrapped in enumerate(ESCALATING):
         made = app_wrapper(f"g{number}", wrapped)
         verdict = webhook.validate(request(made))
-        assert not verdict.allowed and "depends on who creates it" in verdict.message, wrapped["kind"]
+        assert not verdict.allowed and "depends on its creator" in verdict.message, wrapped["kind"]
         await cluster.create(kinds.APP_WRAPPER, made)
         refused = await cluster.until(kinds.APP_WRAPPER, f"g{number}", has_state("Failed"))
-        assert "depends on who creates it" in refused["status"]["message"], wrapped["kind"]
+        assert "depends on its creator" in refused["status"]["message"], wrapped["kind"]
 
 
 async def test_a_question_that_cannot_be_answered_is_asked_again_and_nothing_is_created_meanwhile(

@@ -126,7 +126,7 @@ async def test_f113_kinds_judged_by_their_creator_are_refused(cluster: Cluster, 
     await grant(cluster, "bob", "default", WRAPPERS, (RBAC, "roles"), (RBAC, "rolebindings"))
     await as_user(cluster, "bob").create(kinds.APP_WRAPPER, app_wrapper("gang", wrapped), "default")
     refused = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
-    assert "depends on who creates it" in refused["status"]["message"]
+    assert "depends on its creator" in refused["status"]["message"]
     assert "loot" not in await cluster.names(kinds.ROLE)
     assert "loot" not in await cluster.names(kinds.ROLE_BINDING)
 

@@ -74,7 +74,7 @@ def test_nodes_that_came_are_not_waited_for():
     assert judge.explain("AppWrapper/default/wide", 2).message == waiting
     judge.update(second)
     judge.update(msgspec.structs.replace(third, unschedulable=True))
-    assert why(judge.plan(3), "wide").startswith("the nodes that were asked for on its behalf have come")
+    assert why(judge.plan(3), "wide").startswith("the requested nodes have joined")
     judge.update(third)
     assert admitted(judge.plan(4)) == ["wide"]
 

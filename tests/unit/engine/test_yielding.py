@@ -27,7 +27,7 @@ def yielded(**settings):
     judge.update(gang("small", pods(2), labels=BLUE, at=2, supply="aggregate"))
     plan = judge.plan(3 * SECOND)
     assert (admitted(plan), preempted(plan)) == (["big"], ["top"])
-    assert "is held by AppWrapper/default/big, for which it was stopped itself" in why(plan, "small")
+    assert "preempted by AppWrapper/default/big earlier" in why(plan, "small")
     judge.remove("AppWrapper/default/top")
     return judge
 
@@ -37,9 +37,9 @@ def test_an_equal_that_came_later_does_not_get_past_one_that_yielded():
     judge.update(gang("later", pods(2), labels=BLUE, at=4, supply="aggregate"))
     plan = judge.plan(5 * SECOND)
     assert plan.is_empty
-    assert "for which AppWrapper/default/small, its equal ahead of it, was stopped" in why(plan, "later")
-    assert "its equal ahead of it" in judge.explain("AppWrapper/default/later").message
-    assert "it was stopped itself" in judge.explain("AppWrapper/default/small").message
+    assert "it preempted AppWrapper/default/small, an equal gang ahead" in why(plan, "later")
+    assert "an equal gang ahead in the queue" in judge.explain("AppWrapper/default/later").message
+    assert "preempted by AppWrapper/default/big earlier" in judge.explain("AppWrapper/default/small").message
 
 
 def test_an_equal_that_came_before_or_asks_for_something_else_is_not_concerned():

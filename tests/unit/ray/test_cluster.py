@@ -363,5 +363,5 @@ async def test_a_stranger_of_the_same_name_is_left_alone(stage):
     theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "demo-head-svc"}}
     made = await stage.client.create(kinds.SERVICE, {**theirs, "spec": {"ports": [{"port": 80}]}}, "default")
     found = await created(stage)
-    assert "belongs to someone else" in conditions(found)["Degraded"]["message"]
+    assert "belongs to another owner" in conditions(found)["Degraded"]["message"]
     assert made in stage.objects(kinds.SERVICE)

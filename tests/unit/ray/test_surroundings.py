@@ -245,10 +245,10 @@ async def test_what_cannot_be_made_is_told_by_its_kind_and_is_no_failure_of_pods
     told = {event["reason"]: event["message"] for event in stage.objects(kinds.EVENT)}
     await stage.stop()
     conditions = {one["type"]: one for one in found["status"]["conditions"]}
-    assert "belongs to someone else" in told["FailedToCreateService"]
+    assert "belongs to another owner" in told["FailedToCreateService"]
     assert "ReplicaFailure" not in conditions
-    assert "belongs to someone else" in conditions["Degraded"]["message"]
-    assert "belongs to someone else" in conditions["RayClusterProvisioned"]["message"]
+    assert "belongs to another owner" in conditions["Degraded"]["message"]
+    assert "belongs to another owner" in conditions["RayClusterProvisioned"]["message"]
 
 
 async def test_bounds_below_what_runs_are_advised_about_and_nobody_is_taken_away():

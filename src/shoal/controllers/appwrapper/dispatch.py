@@ -120,7 +120,7 @@ class Objects:
         there: Object = await self._client.get(kind, obj["metadata"]["name"], wrapper.metadata.namespace, type=Object)
         if not is_ours(there, wrapper):
             return RefusedObject(
-                name, f"{obj['kind']} {name} exists and belongs to someone else; rename one of them", True
+                name, f"{obj['kind']} {name} exists and belongs to another owner; rename one of them", True
             )
         if there.metadata.deletion_timestamp:
             return RefusedObject(

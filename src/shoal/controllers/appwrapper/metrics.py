@@ -81,7 +81,7 @@ class AppWrapperMetrics:
             yield HistogramMetricFamily(name, text, buckets=spread.buckets(), sum_value=spread.sum)
         for name, text, label, counts in (
             ("shoal_appwrapper_requeues", "Gangs taken back to the queue.", "reason", self.requeues),
-            ("shoal_appwrapper_preemptions", "Gangs stopped for another.", "cause", self.preemptions),
+            ("shoal_appwrapper_preemptions", "Gangs that were preempted.", "cause", self.preemptions),
         ):
             counter = CounterMetricFamily(name, text, labels=[label])
             for value, count in sorted(counts.items()):

@@ -46,7 +46,7 @@ def refused_kind(group: str, kind: str) -> str:
     """Why an AppWrapper may not wrap this kind, or an empty text."""
     if not is_judged_by_creator(group, kind):
         return ""
-    return f"{kind} in {group} cannot be wrapped: what it grants depends on who creates it; create it yourself"
+    return f"{kind} in {group} cannot be wrapped: what it grants depends on its creator; create it yourself"
 
 
 class Rights:

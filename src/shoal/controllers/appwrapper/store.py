@@ -93,7 +93,7 @@ class Store:
             if not newer(found.metadata.resource_version, metadata.resource_version):
                 return None
             if would_change(plain(found), change):
-                raise Conflict(409, "Conflict", f"AppWrapper {metadata.name} was changed by someone else meanwhile")
+                raise Conflict(409, "Conflict", f"AppWrapper {metadata.name} was changed by another client meanwhile")
             return found
 
         try:

@@ -208,7 +208,7 @@ class NodeProvisioning:
             made = await self._client.get(kind, body["metadata"]["name"], namespace)
             if owner_of(made) != owner["uid"]:
                 name = made["metadata"]["name"]
-                raise BadInput(f"{kind.kind} {namespace}/{name} exists and belongs to someone else") from None
+                raise BadInput(f"{kind.kind} {namespace}/{name} exists and belongs to another owner") from None
         return made
 
     def _refuse(self, requester: NodeRequester, gang: Gang, why: str) -> None:

@@ -89,8 +89,8 @@ class QueueMetrics:
                 counter.add_metric([queue, _ROLE], count)
             yield counter
         for name, label, text, pairs in (
-            ("evicted_workloads", "reason", "Workloads that had to leave.", self.evicted),
-            ("preempted_workloads", "reason", "Workloads that left for others.", self.preempted),
+            ("evicted_workloads", "reason", "Workloads that were evicted.", self.evicted),
+            ("preempted_workloads", "reason", "Workloads that were preempted.", self.preempted),
         ):
             which = "preempting_cluster_queue" if name.startswith("preempted") else "cluster_queue"
             counter = CounterMetricFamily(f"kueue_{name}", text, labels=[which, label, "replica_role"])

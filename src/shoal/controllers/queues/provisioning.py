@@ -185,7 +185,7 @@ class Provisioning:
             }
             if not owners & known:
                 where = f"{metadata['namespace']}/{metadata['name']}"
-                raise BadInput(f"{body['kind']} {where} exists and belongs to someone else; remove it") from None
+                raise BadInput(f"{body['kind']} {where} exists and belongs to another owner; remove it") from None
             return found
 
     def _answer(self, draft: Draft, check: Json, given: requests.RequestAnswer) -> None:

@@ -48,7 +48,7 @@ class OwnedWriter:
             found = await self.client.get(kind, view.name(body), view.namespace(body))
             if not owned_by(found, owner):
                 raise Stranger(
-                    f"{kind.kind} {view.namespace(body)}/{view.name(body)} exists and belongs to someone else; "
+                    f"{kind.kind} {view.namespace(body)}/{view.name(body)} exists and belongs to another owner; "
                     f"delete or rename it, or rename {owner.get('kind')} {view.name(owner)}"
                 ) from None
             if cache is not None:

@@ -126,8 +126,8 @@ def quota_refusal(
 
 def may_not_push_out(state: LineState, gang: Gang, barred: Barred) -> Shortfall:
     """Said of a gang whose quota is held by one that it, or an equal ahead of it, had to make way for."""
-    who = "it was stopped itself"
+    message = f"preempted by {state.keys[barred.holder]} earlier, which still holds the quota"
     if barred.yielder != gang.uid:
-        who = f"{state.keys[barred.yielder]}, its equal ahead of it, was stopped"
-    message = f"its quota is held by {state.keys[barred.holder]}, for which {who}"
+        first = state.keys[barred.yielder]
+        message = f"{state.keys[barred.holder]} holds the quota; it preempted {first}, an equal gang ahead in the queue"
     return Shortfall(kind="quota", place="quota", message=message)

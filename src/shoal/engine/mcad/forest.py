@@ -273,7 +273,7 @@ class QuotaForest:
                 Shortfall(
                     kind="quota",
                     place=f"{tree.name}/{where.name}",
-                    message=f"those who hold the quota of {tree.name}/{where.name} may not be pushed aside",
+                    message=f"quota of {tree.name}/{where.name} is used by gangs that cannot be preempted",
                 )
             )
         return tuple(found)

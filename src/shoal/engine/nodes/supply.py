@@ -83,7 +83,7 @@ def obtaining(nodes: Mapping[str, int]) -> Explanation:
     counts = [f"{count} node(s) of pool {name}" for name, count in sorted(nodes.items())]
     message = f"there is no room for it now; waits for {few(counts, ', ')} to come"
     if not nodes:
-        message = "the nodes that were asked for on its behalf have come; waits until it has room for all its pods"
+        message = "the requested nodes have joined; waits until all its pods fit"
     shortfall = Shortfall(kind="obtaining", resource="nodes", missing=sum(nodes.values()), place="nodes",
                           message=message)  # fmt: skip
     return Explanation(message=message, shortfalls=(shortfall,), place="nodes")

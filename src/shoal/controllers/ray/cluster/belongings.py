@@ -124,7 +124,7 @@ class Belongings:
             return
         if not owned_by(held, cluster):
             text = (
-                f"Service {view.name(wanted)} exists and belongs to someone else; delete or rename it, "
+                f"Service {view.name(wanted)} exists and belongs to another owner; delete or rename it, "
                 f"or set spec.headGroupSpec.headService.metadata.name"
             )
             self._recorder.event(cluster, "Warning", "FailedToCreateService", text)

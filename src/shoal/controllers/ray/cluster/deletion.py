@@ -93,7 +93,7 @@ async def _clean_up(
             recorder.event(cluster, "Normal", "CreatedRedisCleanupJob", f"Created Job {view.name(wanted)}")
         return False
     if not owned_by(job, cluster):
-        raise Stranger(f"Job {view.name(wanted)} exists and belongs to someone else; delete or rename it")
+        raise Stranger(f"Job {view.name(wanted)} exists and belongs to another owner; delete or rename it")
     return ended(job) is not None
 
 

@@ -95,7 +95,7 @@ def dashboard_address(job: Json) -> str:
         return f"http://127.0.0.1:{view.dashboard_port({'spec': view.spec(job).get('rayClusterSpec') or {}})}"
     url = str(status(job).get("dashboardURL") or "")
     if not _HOST_AND_PORT.fullmatch(url):
-        raise BadInput(f"status.dashboardURL {url[:80]!r} is not a host and port; delete it and it is written anew")
+        raise BadInput(f"status.dashboardURL {url[:80]!r} is not a host and port; delete it and it is written again")
     return f"http://{url}"
 
 
