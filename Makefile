@@ -8,7 +8,7 @@ READY := .venv/.ready
 # Compiled modules are kept, whatever the shell says: every process of the tests starts quicker with them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof crds docs docs-check docs-reference requirements clean
+.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof texts crds docs docs-check docs-reference requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -87,6 +87,9 @@ faults: setup ## write docs/internals/faults.md from the fault tests' own docstr
 faults-proof: setup ## run each fault test with its protection removed; every one must fail
 	@$(BIN)/python -m tests.controlplane.build
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout 120 --faults-proof tests
+
+texts: setup ## write tests/texts.txt, the list of every text that users can read
+	@$(BIN)/python -m tests.texts
 
 crds: setup ## write the CRDs from the types
 	@$(BIN)/python -m shoal.api.crds

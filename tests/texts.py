@@ -1,5 +1,5 @@
 """Every text of ours that a person can read, collected from the source into tests/texts.txt so that all can be read
-together: `python -m tests.texts` writes the list.
+together: `make texts` writes the list.
 
 Collected are the help of commands and options, what commands print, errors, events, log lines, and, as `text`, every
 other text of three words or more that is not a docstring: conditions, explanations, warnings. What is filled in at run
@@ -17,7 +17,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "shoal"
 LIST = Path(__file__).resolve().parent / "texts.txt"
-COMMAND = "python -m tests.texts"
+COMMAND = "make texts"
 FORBIDDEN = re.compile(r"\b(who|whom|whoever|nobody|anew)\b", re.IGNORECASE)
 _SPOKEN = re.compile(r"[A-Za-z]{2,}")
 _CODE = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|BEGIN|COMMIT|#!)|\(\?[:P<!=]|\\[dwsb.]|\[\^")
