@@ -199,6 +199,34 @@ def test_whom_it_once_made_way_for_leaves_it_undecided() -> None:
     assert world.undecided() == ["Job mine: it depends on whom it once made way for"]
 
 
+def _circle(back: str) -> World:
+    """`mine` may push out all in `q0`, and in `q1` whoever borrows; `own` would then reclaim what `q1` owns."""
+    world = World()
+    world.node(cpu="64")
+    world.cohort("root")
+    world.cohort("left", "root")
+    world.cohort("right", "root")
+    lower = {"withinClusterQueue": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority"}}
+    limits = {"borrowingLimit": "5"}
+    world.queue("q0", "8", limits, cohortName="left", preemption={"reclaimWithinCohort": "Any", **lower})
+    own = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": back}
+    world.queue("q1", "4", {"lendingLimit": "2"}, cohortName="right", preemption=own)
+    world.gang("a", "q0", "3", state="admitted")
+    world.gang("b", "q0", "1", state="admitted")
+    world.gang("high", "q1", "3", state="admitted", priority=100)
+    world.gang("middle", "q1", "4", state="admitted", priority=10)
+    world.gang("own", "q1", "1", state="admitted")
+    world.gang("mine", "q0", "9", priority=100)
+    return world
+
+
+def test_those_who_would_push_out_each_other_for_ever_are_undecided() -> None:
+    assert _circle("Any").undecided() == ["Job mine: those it may push out would push it out in turn"]
+    assert waiting(_circle("Never").found()) == [
+        "I18: Job mine waits in q0 although it may take the place of Job a, Job b, Job middle, Job own"
+    ]
+
+
 # --- heads of strict queues
 
 

@@ -131,6 +131,23 @@ def test_a_kind_that_nobody_knows_is_undecided() -> None:
     assert world.undecided(RULES) == ["AppWrapper default/mine: what pods a Train has"]
 
 
+def test_one_that_cannot_be_read_is_undecided() -> None:
+    world = World()
+    world.put("appwrappers", "mine", kind="AppWrapper", spec="nothing", status={})
+    world.objects["appwrappers"].append({"kind": "AppWrapper", "metadata": {"name": "bare", "uid": "bare"}})
+    named = Rules(now=NOW, wrappers=True, queues=False, ray=False)
+    assert [one.partition(": ")[2] for one in _doubts(world, named)] == ["its spec cannot be read"] * 2
+
+
+def _doubts(world: World, rules: Rules) -> list[str]:
+    from tests.checker.rest_objects import Stored
+    from tests.checker.rest_room import Room
+    from tests.checker.rest_wrappers import Wrappers
+
+    stored = Stored(world.objects)
+    return Wrappers(stored, rules).judge(Room(stored, [])).undecided
+
+
 def test_limits_of_a_namespace_that_change_its_pods_leave_it_undecided() -> None:
     world = World()
     world.node()
