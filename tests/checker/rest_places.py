@@ -1,7 +1,7 @@
 """I52: the position that a gang is told is its place in a plain order of those who wait.
 
-A stored text must be true now. An answer to a Question was true when it was given: where it differs from the order as
-it is, and the line is as long as was said and has not changed since, it was wrong; else that is undecided.
+A stored text must be true now. An answer to a Question speaks of the moment when it was given: it is judged where the
+line is as long as was said and has not changed since.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ class Places:
         answered = moment((status.get("madeFrom") or {}).get("at") or status.get("answeredAt"))
         newest = max(changed for _, changed in line[0])
         if length != len(uids) or newest + SECOND > answered:
-            self.found.doubt(name, "whether its position was the one that it was told")
-            return
+            return  # the line has changed since, and what it was is not stored
         yield f"I52: {name} was told position {position} of {length}, and it is at position {place} of {len(uids)}"
 
     def _line_of(self, uid: str, target: Json, namespace: str) -> tuple[Line, str] | None:

@@ -65,8 +65,8 @@ class Reasons:
                 if (wrapper.get("status") or {}).get("state") == "Pending" and not is_leaving(wrapper):
                     yield from self._holders(f"AppWrapper {name_of(wrapper)}", wrapper, text)
                     yield from self._nodes_to_come(f"AppWrapper {name_of(wrapper)}", wrapper, text)
-                    if not (wrapper["spec"].get("schedulingSpec") or {}).get("nodeSelector"):
-                        yield from self._free(f"AppWrapper {name_of(wrapper)}", text)
+                    chosen = bool((wrapper["spec"].get("schedulingSpec") or {}).get("nodeSelector"))
+                    yield from self._free(f"AppWrapper {name_of(wrapper)}", text, chosen)
         if self.rules.ray:
             yield from self._ray()
 
@@ -159,19 +159,24 @@ class Reasons:
             return self.stored.get("clusterqueues", name)
         return self.stored.get("localqueues", name, workload["metadata"].get("namespace", ""))
 
-    def _free(self, text: str, said: str) -> Iterator[str]:
-        """Amounts that are free in all, where nothing is kept for pods to come and every node may be used."""
+    def _free(self, text: str, said: str, chosen: bool) -> Iterator[str]:
+        """Amounts that are free in all. Where pods are still to come or not every node may be used, there is no more
+        than that, and less is believed where just those pods are taken off."""
         room = self.waiting.room
         plain = not any((one.get("spec") or {}).get("taints") or (one.get("spec") or {}).get("unschedulable")
                         for one in room.nodes)  # fmt: skip
-        if room.promised or not plain or " on the nodes it may use" in said or self.stored.all("provisioningrequests"):
-            return
+        some = (
+            chosen or not plain or " on the nodes it may use" in said or bool(self.stored.all("provisioningrequests"))
+        )
         for asked, resource, told in FREE.findall(said):
             free, needed = room.total(resource), sums({resource: asked})[resource]
-            if sums({resource: told})[resource] != free:
+            shown, kept = sums({resource: told})[resource], room.promised.get(resource, 0)
+            if shown > free or (shown != free and not some and not kept):
                 yield f"I52: {text} is told {said!r}, and {free} (in base units) of {resource} is free"
-            elif free >= needed:
+            elif not some and not kept and free >= needed:
                 yield f"I52: {text} is told {said!r}, and that is enough"
+            elif shown != max(0, free - kept):
+                self.waiting.found.doubt(text, "how much is free on the nodes that it may use, beside pods to come")
 
     def _holders(self, text: str, obj: Json, said: str) -> Iterator[str]:
         """Who is said to hold room exists, or its pods do, and it has some."""

@@ -242,6 +242,34 @@ def test_who_is_said_to_hold_holds() -> None:
     assert found.endswith("and there is no AppWrapper default/nobody")
 
 
+# --- room
+
+
+def _free(told: str, **node: Any) -> World:
+    """2 of 4 cpus are free; an AppWrapper that wants 3 is told how much is."""
+    world = World()
+    world.node(cpu="4")["spec"] = node
+    world.pod("stranger", None, "node", "2")
+    said = f"3 cpu needed, {told} free"
+    wrapper(world, "waits", "3", {"state": "Pending", "queuejobstate": "Backoff", "message": said})
+    return world
+
+
+def test_as_much_is_free_as_is_told() -> None:
+    assert _free("2").found() == []
+    for told in ("1", "3"):
+        (found,) = _free(told).found()
+        assert found.endswith("and 2000 (in base units) of cpu is free")
+
+
+def test_less_may_be_free_on_the_nodes_that_a_gang_may_use() -> None:
+    taints = [{"key": "gpu", "effect": "NoSchedule"}]
+    why = "how much is free on the nodes that it may use, beside pods to come"
+    assert _free("0", taints=taints).undecided() == [f"AppWrapper default/waits: {why}"]
+    (found,) = _free("3", taints=taints).found()
+    assert found.endswith("and 2000 (in base units) of cpu is free")
+
+
 # --- positions
 
 
@@ -272,10 +300,9 @@ def test_a_position_that_was_answered_is_the_one_in_line() -> None:
     assert _line(short(), (1, 3)).found() == ["I52: Job mine was told position 1 of 3, and it is at position 2 of 3"]
 
 
-def test_a_position_of_a_line_that_has_changed_since_is_undecided() -> None:
-    expected = ["Job mine: whether its position was the one that it was told"]
-    assert _line(short(), (1, 2)).undecided() == expected
-    assert _line(short(), (1, 3), answered="2026-01-01T10:20:00Z").undecided() == expected
+def test_an_answer_about_a_line_that_has_changed_since_is_not_judged() -> None:
+    assert _line(short(), (1, 2)).found() == []
+    assert _line(short(), (1, 3), answered="2026-01-01T10:20:00Z").found() == []
 
 
 def test_a_position_among_app_wrappers_goes_by_priority() -> None:
