@@ -22,7 +22,7 @@ from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
 from shoal.errors import BadInput
 from shoal.kube.client import Client
-from shoal.kube.health import HealthServer, cache_samples
+from shoal.kube.health import HealthServer, cache_samples, write_samples
 from shoal.kube.runtime import spare_collector
 from shoal.kube.writes import Writes
 
@@ -177,6 +177,7 @@ def _parts(
         health.add_metrics(
             lambda: [sample for one in leading for cache in one.caches.all for sample in cache_samples(cache)]
         )
+        health.add_metrics(lambda: [sample for one in leading for sample in write_samples(one.writes)])
         planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
         async def run_gangs(writes: Writes) -> None:
