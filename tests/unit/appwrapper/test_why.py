@@ -73,7 +73,7 @@ async def test_it_says_when_the_cluster_itself_is_too_small(
     told = await ask(cluster, "giant")
     assert told["clusterTooSmall"] and not told["release"]
     why._print(told)
-    assert "add larger ones, or more" in capsys.readouterr().out
+    assert "add larger nodes, or more" in capsys.readouterr().out
 
 
 async def test_it_says_how_much_more_quota_would_do(cluster: Cluster) -> None:
