@@ -166,7 +166,7 @@ async def test_after_an_unknown_fate_someone_elses_change_is_a_conflict(
     network.calm()
     await client.patch(CONFIG_MAP, "a", "team", {"data": {"n": "theirs"}})
     await clock.advance(120)
-    with pytest.raises(Conflict, match="changed by someone else"):
+    with pytest.raises(Conflict, match="changed by another client"):
         await task
 
 
