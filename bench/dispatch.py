@@ -97,7 +97,7 @@ async def place(arguments: argparse.Namespace) -> AsyncIterator[Place]:
     if arguments.plane:
         from tests.controlplane.plane import ControlPlane
 
-        whole = arguments.what == "handover"  # bare nodes stay ready only where nobody looks after them
+        whole = arguments.what == "handover"  # bare nodes stay ready only where no controller looks after them
         with tempfile.TemporaryDirectory() as folder:
             plane = ControlPlane(Path(folder), controllers=whole, scheduler=whole, kwok=whole).start()
             try:
@@ -163,7 +163,7 @@ async def prepare(client: Client, nodes: int, cpu: str) -> None:
         except AlreadyExists:
             pass
         await client.patch(kinds.NODE, name, None, {"status": status}, subresource="status")
-        await client.patch(kinds.NODE, name, None, {"spec": {"taints": None}})  # nobody else finds it ready
+        await client.patch(kinds.NODE, name, None, {"spec": {"taints": None}})  # no controller finds it ready
     for _ in range(100):
         try:
             await client.list(kinds.APP_WRAPPER, NAMESPACE)

@@ -1,9 +1,9 @@
 """What a decision costs, and how that grows. Run: `python bench/engine.py [--waiting 1000 100000] [--nodes 10000]`.
 
 Four worlds, each with `--waiting` gangs behind full nodes: AppWrappers in one line, AppWrappers below a quota tree of
-1,000 leaves, and workloads in 1,000 cluster queues (cohorts of 6) that preempt nobody, or do. One change is: a running
-gang ends, told and planned, whatever starts in its place included. Prints figures with ratios to a baseline measured in
-the same run, so that a slow machine does not look like a slow engine. CPU time, not wall time.
+1,000 leaves, and workloads in 1,000 cluster queues (cohorts of 6) without preemption, and with it. One change is: a
+running gang ends, told and planned, whatever starts in its place included. Prints figures with ratios to a baseline
+measured in the same run, so that a slow machine does not look like a slow engine. CPU time, not wall time.
 """
 
 from __future__ import annotations

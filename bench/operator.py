@@ -1,7 +1,7 @@
 """`python bench/operator.py [embedded|plane] [--clusters 200]`: the Ray operator's bench, which is in ray_operator.py.
 
 Scripts of this folder have the folder first on their path, where this file hides the standard library's `operator`.
-Whoever imports that is given the real one.
+A module that imports that is given the real one.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Where a component's pod templates are: `template.spec.workerGroupSpecs[0].template`.
 
-Grammar: `template`, then any number of `.key` and `[n]`. Used by validation and by whoever reads or injects pod sets.
+Grammar: `template`, then any number of `.key` and `[n]`. Used by validation and by code that reads or injects pod sets.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def sanitised(text: str) -> str:
 
 
 def wraps_the_same(obj: Json, old: Json) -> bool:
-    """Are the wrapped objects unchanged? Whoever changes them answers for them from then on, as their creator did."""
+    """Are the wrapped objects unchanged? A user that changes them answers for them from then on, as the creator did."""
     return _wrapped(obj) == _wrapped(old)
 
 
@@ -96,7 +96,7 @@ def _check_items(resources: Json, namespace: str) -> list[FieldError]:
 
 
 def _check_twins(spec: Json) -> list[FieldError]:
-    """One object stands in the list twice: only one of them could ever be made, and nobody says which."""
+    """One object stands in the list twice: only one of them could ever be made, and nothing says which."""
     errors, seen = [], set[tuple[str, str, str]]()
     resources = spec.get("resources") or {}
     lists = (

@@ -1,8 +1,8 @@
 """What a ProvisioningRequest holds on nodes until its pods are there.
 
-The node autoscaler writes a booking on the request before it asks for the first node; the pod scheduler and whoever
-admits gangs keep that room for the request's own pods. A booked place ends when a pod takes it, and for good when all
-are taken (the autoscaler then removes the mark). Pure: nothing here reads or writes an API.
+The node autoscaler writes a booking on the request before it asks for the first node; the pod scheduler and the
+controllers that admit gangs keep that room for the request's own pods. A booked place ends when a pod takes it, and for
+good when all are taken (the autoscaler then removes the mark). Pure: nothing here reads or writes an API.
 """
 
 from __future__ import annotations

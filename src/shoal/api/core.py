@@ -1,7 +1,7 @@
 """The parts of core/v1 that Shoal reads: pods, nodes, namespaces, services and their small neighbours.
 
-Read by the scheduler, the node agent, the built-in controllers and the ledger. What nobody computes with stays raw
-(affinity, volumes, probes), so a cached pod is small and nothing of it is lost or misread.
+Read by the scheduler, the node agent, the built-in controllers and the ledger. What none of them computes with stays
+raw (affinity, volumes, probes), so a cached pod is small and nothing of it is lost or misread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Node pools as the node autoscaler publishes them, so that whoever admits gangs knows what could still come.
+"""Node pools as the node autoscaler publishes them, so that controllers that admit gangs know what could still come.
 
-One ConfigMap, one entry per pool. Where nobody publishes it nothing can be asked for.
+One ConfigMap, one entry per pool. Where no autoscaler publishes it nothing can be asked for.
 """
 
 from __future__ import annotations

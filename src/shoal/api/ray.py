@@ -297,7 +297,7 @@ class RayJob(Object):
     status: RayJobStatus = RayJobStatus()
 
 
-# --- RayService: stored and shown, so that nobody's manifests are refused
+# --- RayService: stored and shown, so that no user's manifests are refused
 
 
 class RayServiceSpec(Part):

@@ -177,7 +177,7 @@ class Engine:
         return self._state.forest.trees if self._state.settings.quota else ()
 
     def quota_use(self) -> dict[tuple[str, str], NodeUse]:
-        """By tree and node: what is allocated, what is borrowed, and by whom."""
+        """By tree and node: what is allocated, what is borrowed, and by which gangs."""
         return quota_use(self._state.forest, self._state.keys)
 
     @property

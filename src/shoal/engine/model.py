@@ -127,7 +127,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     may_obtain: bool = True
     """False: do not ask for nodes now (its last request failed and a back-off runs)."""
     problem: str = ""
-    """Why these facts cannot be right (set by whoever read them); such a gang is held with this text."""
+    """Why these facts cannot be right (set by the dialect that read them); such a gang is held with this text."""
     details: dict[str, Any] = {}
     """What only one dialect needs (Kueue: conditions, requeue state, checks); opaque to the rest of the engine."""
 
@@ -141,7 +141,7 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
     unschedulable: bool = False
     ready: bool = True
     held_for: str = ""
-    """UID of the gang on whose behalf it was brought: while that gang is obtaining, the node is for nobody else."""
+    """UID of the gang on whose behalf it was brought: while that gang is obtaining, the node is for no other."""
 
 
 class NodePool(msgspec.Struct, frozen=True, kw_only=True):

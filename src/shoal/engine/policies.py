@@ -29,7 +29,7 @@ class Policy(Protocol):
     strict: bool
     """Nothing overtakes a gang that has to wait."""
     timeless: bool
-    """Rank is order, whatever the moment and whoever holds what."""
+    """Rank is order, whatever the moment and whichever gang holds what."""
     reserves: bool
     """The first gang that has to wait gets room set aside; others may only fill what it does not need."""
 
@@ -84,7 +84,7 @@ class Priority(Fifo):
 
 
 class StrictPriority(Priority):
-    """As priority, but nobody overtakes a gang that has to wait."""
+    """As priority, but no gang overtakes another that has to wait."""
 
     name = "strict-priority"
     strict = True

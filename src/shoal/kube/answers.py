@@ -17,7 +17,7 @@ class Malformed(Exception):
 
 
 class Answer:
-    """`pieces` collects the body; whoever reads while it still comes takes them out."""
+    """`pieces` collects the body; a reader takes them out while it still comes."""
 
     def __init__(self) -> None:
         self.status = 0

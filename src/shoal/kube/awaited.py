@@ -1,7 +1,7 @@
 """The wait for a cache before the first decision: until it was read once, or until it is clear that it cannot be.
 
 A kind that is not installed, or that we may not read, must not hold up all others; it joins when that changes. Called
-by whoever keeps several caches and starts when all of them are known.
+by controllers that keep several caches and start when all of them are known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Awaited:
         self._absent: dict[Kind, asyncio.Event] = {}
 
     def report(self, kind: Kind, given_up: Callable[[Trouble], bool]) -> Callable[[Trouble], None]:
-        """What a cache of this kind tells its troubles; after one for which `given_up` is true nobody waits for it."""
+        """What a cache of this kind tells its troubles; after one for which `given_up` is true, `known` goes on."""
         absent = self._absent.setdefault(kind, asyncio.Event())
 
         def heard(trouble: Trouble) -> None:

@@ -339,7 +339,7 @@ class Cache(Generic[T]):
         elif isinstance(obj, dict):
             obj["apiVersion"] = self.kind.api_version
             obj["kind"] = self.kind.kind
-            obj["metadata"].pop("managedFields", None)  # a third of many objects, and read by nobody here
+            obj["metadata"].pop("managedFields", None)  # a third of many objects, and read nowhere here
         if self._sharer is not None:
             self._sharer.share(obj)
         return obj

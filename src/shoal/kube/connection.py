@@ -26,7 +26,7 @@ class Cut(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """`on_lost` is called once when it has ended, whoever ended it."""
+    """`on_lost` is called once when it has ended, whichever side ended it."""
 
     def __init__(self, on_lost: Callable[[Connection], None]) -> None:
         self.idle_since = 0.0
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def eof_received(self) -> None:
-        self.lost = True  # whoever holds it waits for `connection_lost`; nobody else takes it
+        self.lost = True  # its request waits for `connection_lost`; no other takes it
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True

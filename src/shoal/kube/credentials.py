@@ -123,7 +123,7 @@ class _Run:
         return process.returncode, output, errors
 
     def give_up(self) -> None:
-        """Nobody waits for it any more."""
+        """No request waits for it any more."""
         with self._starting:
             self._is_given_up = True
             if self._process is not None:

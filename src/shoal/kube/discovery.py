@@ -43,7 +43,7 @@ class Discovery:
         return await asyncio.shield(task)
 
     async def has_subresource(self, kind: Kind, name: str) -> bool:
-        """Does the server offer this subresource of the kind, such as `status`? Asked anew each time."""
+        """Does the server offer this subresource of the kind, such as `status`? The server is asked each time."""
         return f"{kind.plural}/{name}" in {str(entry.get("name")) for entry in await self._listed(kind.api_version)}
 
     def forget(self, kind: Kind) -> None:

@@ -1,7 +1,7 @@
 """Events on objects, for `kubectl describe`: sent in the background, repeated ones counted, floods thinned.
 
 Called by reconcilers at state changes. Telling never blocks and never fails the caller; an event that cannot be
-sent is dropped. The same event has the same name whoever tells it, so counting goes on after a restart.
+sent is dropped. The same event has the same name whichever replica tells it, so counting goes on after a restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was asked of a server, by whom, and what came of it: one line per request, for the checker to judge afterwards.
+"""What each client asked of a server, and what came of it: one line per request, for the checker to judge afterwards.
 
 A wrapper at the transport seam, so that it sees every request of every controller. It changes nothing on the way and
 keeps no opinion; tests share one `History` between replicas, `shoal` can write one to a file.

@@ -66,7 +66,7 @@ class HttpTransport:
             if request.method != "GET" or error.begun:
                 raise self._broken(request, error) from error
         try:
-            return await self._once(request, timeout)  # the server had closed it: reading again harms nobody
+            return await self._once(request, timeout)  # the server had closed it: reading again does no harm
         except Cut as error:
             raise self._broken(request, error) from error
 

@@ -79,7 +79,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class ClusterTarget(msgspec.Struct, frozen=True):
-    """One context, resolved: which server, as whom, and the namespace that commands use by default."""
+    """One context, resolved: which server, as which user, and the namespace that commands use by default."""
 
     source: str
     cluster: ClusterEntry

@@ -2,7 +2,7 @@
 
 A leader may write only until its own deadline, counted on the boot-time clock from before its last successful
 renewal was sent; others wait longer than that from when they saw the renewal. No two machines' clocks are ever
-compared. Whoever cannot renew stops writing first and is told afterwards.
+compared. A leader that cannot renew stops writing first and is told afterwards.
 """
 
 from __future__ import annotations

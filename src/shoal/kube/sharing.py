@@ -16,7 +16,7 @@ from shoal.api.meta import ObjectMeta
 LONGEST = 64
 """Longer texts are ids and arguments, which seldom recur."""
 LARGEST = 50_000
-"""Entries after which the table starts anew, so that names that do not recur are not kept for ever."""
+"""Entries after which the table starts over, so that names that do not recur are not kept for ever."""
 _UNIQUE = frozenset({"name", "uid", "resource_version", "generate_name"})
 
 

@@ -1,7 +1,7 @@
 """Admission and conversion webhooks: the HTTPS server that an API server calls.
 
-A handler is a pure function of one request: it reads no secrets and asks nobody, because anyone who reaches the port
-may call it. Whatever a handler does, every call is answered within the size and time limits.
+A handler is a pure function of one request: it reads no secrets and asks no server, because any client that reaches the
+port may call it. Whatever a handler does, every call is answered within the size and time limits.
 """
 
 from __future__ import annotations

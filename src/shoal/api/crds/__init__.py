@@ -27,7 +27,7 @@ def load_crds(
 ) -> list[Json]:
     """Every CRD as a new dictionary, ready to be created; see `render` for the choice of conversion.
 
-    Without `legacy` the groups of old MCAD releases are left out, for clusters where nobody uses them: with both groups
+    Without `legacy` the groups of old MCAD releases are left out, for clusters that do not use them: with both groups
     there, `kubectl get appwrapper` without a group finds the one that the server lists first.
     """
     chosen = [definition for definition in DEFINITIONS if legacy or not definition.legacy]

@@ -2,7 +2,7 @@
 
 Written before the first wrapped object exists and read back after a restart: how often the gang was admitted, which
 generation of its spec, what it was given, which objects it will have, and whether it is being taken back. A text that
-no longer decodes counts as absent: the engine then decides anew.
+no longer decodes counts as absent: the engine then decides again.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _with_given(pods: PodSet, given: Given | None) -> PodSet:
 
 
 def ended(admission: StoredAdmission) -> StoredAdmission:
-    """What is kept once the objects are gone: its number, for whom it left, and how often it was set back."""
+    """What is kept once the objects are gone: its number, the gang for which it left, and how often it was set back."""
     return StoredAdmission(
         epoch=admission.epoch,
         stopping_for=admission.stopping_for,

@@ -1,7 +1,8 @@
 """One v1beta2 AppWrapper, phase by phase: suspended, resumed, watched, reset or ended.
 
-Without a queue label our own queue decides when it is resumed; with one, whoever clears `spec.suspend`. Quota is kept
-while it is reset. What is stored comes first here too: a finalizer and the phase, then the objects.
+Without a queue label our own queue decides when it is resumed; with one, the controller or user that clears
+`spec.suspend` does. Quota is kept while it is reset. What is stored comes first here too: a finalizer and
+the phase, then the objects.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Components:
         context, key, uid = self.context, gang_key(wrapper), wrapper.metadata.uid
         if wrapper.spec.suspend:
             return None
-        if not is_queued_here(wrapper):  # whoever lifted the suspension, its creator answers for what it wraps
+        if not is_queued_here(wrapper):  # its creator answers for what it wraps, also where another user resumed it
             unstamped = context.facts.unstamped(wrapper)
             if unstamped:
                 held = phases.waiting(wrapper.status, context.clock.now())

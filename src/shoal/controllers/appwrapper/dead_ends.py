@@ -1,8 +1,8 @@
-"""Gangs that can have no pod any more: what they wrapped has ended for good, or is gone, and nobody said so.
+"""Gangs that can have no pod any more: what they wrapped has ended for good, or is gone, and no status says so.
 
 Such an AppWrapper stays in the state that MCAD's users know, because no completion was asked for; but what it was given
-is free for others. So is the room of single pods that were wrapped as they are and are gone: nobody makes them again.
-Found at every look at a running gang, from what is stored, so that a restart finds the same.
+is free for others. So is the room of single pods that were wrapped as they are and are gone: no controller makes them
+again. Found at every look at a running gang, from what is stored, so that a restart finds the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Creates what an AppWrapper wraps, all of it, and takes it back, all of it.
 
 Creation is idempotent: names follow from the AppWrapper, and an object that is already there is ours only if its
-controller is this very AppWrapper. Removal checks the UID of each object before and while it deletes. Nobody else's
-object is touched.
+controller is this very AppWrapper. Removal checks the UID of each object before and while it deletes. An object
+of another owner is never touched.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Objects:
     # --- before anything is stored
 
     async def forbidden(self, wrapper: AppWrapper) -> RefusedObject | None:
-        """What the creator may not have created through us, asked anew; None when all is allowed."""
+        """What the creator may not have created through us, asked again at each call; None when all is allowed."""
         creator = creator_of(wrapper)
         wanted: list[Kind] = []
         for obj in templates_of(wrapper):

@@ -1,7 +1,7 @@
 """Why an AppWrapper waits, as the controller stores it in the status and `shoal why` prints it.
 
 The controller alone judges; everyone else reads what it said. Gangs of the AppWrapper's own namespace are named, those
-of others appear by UID alone: whoever may read them can tell who they are, whoever may not learns how many. A text, so
+of others appear by UID alone: a user that may read them can tell which they are, another learns how many. A text, so
 that `kubectl describe` keeps it on one line; bounded, whatever the size of the cluster.
 """
 
@@ -174,7 +174,7 @@ def is_waiting(wrapper: AppWrapper) -> bool:
 
 
 def _is_hopeless(waiting: StoredExplanation) -> bool:
-    """Nobody's end would make room, and no quota is in the way: the nodes themselves do not suffice."""
+    """No gang's end would make room, and no quota is in the way: the nodes themselves do not suffice."""
     kinds = {one.kind for one in waiting.shortfalls}
     return waiting.in_full and not waiting.release and bool(kinds) and kinds <= NODE_SHORTFALLS
 

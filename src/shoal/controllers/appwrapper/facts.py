@@ -117,7 +117,7 @@ class AppWrapperFacts:
         return wrapper.spec.priority + wrapper.spec.priority_slope * age / 1_000_000
 
     def unstamped(self, wrapper: AppWrapper) -> str:
-        """What to do about an AppWrapper of which nobody knows who created it; empty when that is known or trusted."""
+        """What to do about an AppWrapper whose creator is not recorded; empty when it is, or when that is trusted."""
         return "" if self.settings.trust_unstamped or self.creator(wrapper) is not None else UNSTAMPED
 
     def forget(self, uid: str) -> None:

@@ -120,7 +120,7 @@ class Follow:
         return None
 
     def _pods_to_come(self, wrapper: AppWrapper, counts: monitor.WrappedPodCounts) -> float:
-        """Seconds for which pods that nobody has seen yet may still come."""
+        """Seconds for which pods that the cache has not seen yet may still come."""
         if counts.succeeded + counts.failed >= gang_size(wrapper):
             return 0.0
         due = monitor.last_dispatch(wrapper.status) + int(PODS_TO_COME * monitor.SECOND)

@@ -78,7 +78,7 @@ class Growth:
         try:
             stored = await self._writer.send(write)
         except (NotFound, Conflict):
-            return True  # whatever it is now is told anew
+            return True  # the watch tells what it is now
         except KubeError as error:
             log.warning("the gate of pod %s could not be opened: %s", key_of(pod), error)
             return False

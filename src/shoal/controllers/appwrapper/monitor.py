@@ -55,7 +55,7 @@ class WrappedPodCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def only_pending(self) -> bool:
-        """Pods are on their way, and nobody found anything wrong."""
+        """Pods are on their way, and none of them failed or is unschedulable."""
         return not (self.running or self.succeeded or self.failed or self.unschedulable)
 
 
@@ -194,7 +194,7 @@ def judge_duration(wrapper: AppWrapper, now: int) -> PodsVerdict:
 def judge_minimum(wrapper: AppWrapper, counts: WrappedPodCounts, enough_until: int, now: int) -> PodsVerdict:
     """Fewer pods running or succeeded than `minAvailable`, for longer than the grace: back to the queue.
 
-    The grace starts anew when pods get their nodes (an image may take long) and when there were enough until just now
+    The grace starts over when pods get their nodes (an image may take long) and when there were enough until just now
     (one that is being replaced is not a failure).
     """
     least = wrapper.spec.scheduling_spec.min_available

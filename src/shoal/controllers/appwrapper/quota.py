@@ -113,7 +113,7 @@ class QuotaStatus:
 
 
 def status_of(subtree: QuotaSubtree, tree: str, use: dict[tuple[str, str], NodeUse]) -> Json:
-    """Per child: what is allocated below it, what of that is borrowed from above it, and by whom."""
+    """Per child: what is allocated below it, what of that is borrowed from above it, and by which gangs."""
     children = []
     total: Amounts = {}
     for child in subtree.spec.children or ():

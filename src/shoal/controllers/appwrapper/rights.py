@@ -1,7 +1,7 @@
 """No right is lent: an object is created for an AppWrapper only if its creator could create it alone.
 
-Who created an AppWrapper stands in one annotation that admission writes and nobody else can. Each wrapped kind is asked
-for with a SubjectAccessReview, at admission and again at dispatch. Kinds whose own creation the server judges by who
+The creator of an AppWrapper stands in one annotation that only admission can write. Each wrapped kind is asked for
+with a SubjectAccessReview, at admission and again at dispatch. Kinds whose own creation the server judges by who
 asks (roles, bindings, nested AppWrappers, …) are refused, unless objects are created as the user.
 """
 

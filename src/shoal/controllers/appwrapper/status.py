@@ -179,7 +179,7 @@ def given_up(status: AppWrapperStatus, *, message: str) -> AppWrapperStatus:
 
 
 def making_room_for(status: AppWrapperStatus, preemptor_uid: str) -> AppWrapperStatus:
-    """Remember whom the freed room is for."""
+    """Remember the gang that the freed room is for."""
     return replace(status, admission=write(replace(read(status.admission), stopping_for=preemptor_uid)))
 
 

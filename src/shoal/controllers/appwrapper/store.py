@@ -1,6 +1,6 @@
 """Writes of AppWrappers: the status on the very revision that was read, and never a guess about what happened.
 
-A write whose fate is unknown is looked up before it is repeated; where nobody could be asked, the AppWrapper is
+A write whose fate is unknown is looked up before it is repeated; where the server did not answer, the AppWrapper is
 remembered as unsure and read from the server before anything else is decided about it.
 """
 

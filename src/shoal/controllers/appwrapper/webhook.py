@@ -33,7 +33,7 @@ MOST_KINDS = 64
 
 
 def stamp(request: AdmissionRequest) -> AdmissionVerdict:
-    """Write down who answers for the wrapped objects: the creator, or whoever last changed them. Idempotent."""
+    """Write down the user that answers for the wrapped objects: the creator, or the last to change them. Idempotent."""
     if request.object is None or request.sub_resource:
         return AdmissionVerdict()
     obj: Json = copy.deepcopy(request.object)

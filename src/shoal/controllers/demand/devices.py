@@ -1,8 +1,8 @@
 """Tolerations that pods get by themselves for the devices they ask for.
 
 Many clusters taint device nodes and let the API server add the matching toleration to every pod that asks for such a
-device (the admission plug-in ExtendedResourceToleration; the embedded server always does). Whoever judges pods that do
-not exist yet must add it, too: AppWrappers and queues by the same rule. Pure.
+device (the admission plug-in ExtendedResourceToleration; the embedded server always does). A controller that
+judges pods before they exist must add it, too: AppWrappers and queues by the same rule. Pure.
 """
 
 from __future__ import annotations

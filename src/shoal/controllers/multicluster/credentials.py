@@ -1,8 +1,8 @@
 """From a Secret to the way into another cluster.
 
-A kubeconfig that somebody can put into a Secret must not make this process run commands, read its files or talk to
-whoever answers: only inline data over https is taken, anything else is refused with the field at fault. Nothing here
-prints a token or a key.
+A kubeconfig that a user can put into a Secret must not make this process run commands, read its files or talk to a
+server that it cannot verify: only inline data over https is taken, anything else is refused with the field at fault.
+Nothing here prints a token or a key.
 """
 
 from __future__ import annotations

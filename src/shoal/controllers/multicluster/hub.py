@@ -1,4 +1,4 @@
-"""What the hub of several clusters watches in its own cluster, and who belongs to whom. Reads only."""
+"""What the hub of several clusters watches in its own cluster, and which object belongs to which. Reads only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """When is a silent cluster lost? Counted from what is stored, so that a restarted hub goes on counting.
 
-When most clusters are silent at once it is the hub that is cut off: then nobody is lost, and every clock begins anew
-once half of them answer again. Pure.
+When most clusters are silent at once it is the hub that is cut off: then no cluster is lost, and every clock starts
+over once half of them answer again. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One other cluster: what of ours is there, and the hands that bring it to what the hub has stored.
 
 Made for one credential and never changed; a new credential makes a new member. It has a work queue of its own, so that
-a slow cluster holds up nobody else. It writes only into its cluster, only under the hub's mark, deletes by UID, and
+a slow cluster holds up no other. It writes only into its cluster, only under the hub's mark, deletes by UID, and
 reads the hub's caches to know what belongs here; what the hub stores about it is the dispatcher's work.
 """
 
@@ -244,7 +244,7 @@ class Member:
             self._heard(key)
 
     async def _vet(self, workload: Json) -> None:
-        """The job as this cluster would store it, without storing it: nobody starts what was changed on the way."""
+        """The job as this cluster would store it, without storing it: no job starts that was changed on the way."""
         kind, body = self._job_body(workload)
         try:
             answer = await self.client.create(kind.kind, body, body["metadata"]["namespace"], dry_run=True)

@@ -1,8 +1,9 @@
 """All other clusters: one member per MultiKueueCluster, made from its Secret, and what is shown and remembered of it.
 
 Whether a cluster answers is stored in its `Active` condition, and the time for which it may be silent is counted from
-there, so that memory and status never differ. Who it is is stored when it answers first; whoever answers under its
-name later gets nothing. What must go from a cluster that does not answer is stored with it until it is gone.
+there, so that memory and status never differ. Its identity is stored when it answers first; another
+cluster that answers under its name later gets nothing. What must go from a cluster that does not answer is stored with
+it until it is gone.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Members:
         """Store that its copies must go from this cluster once it answers. False: there is no room to remember more."""
         cluster = self._clusters.get(Key("", name))
         if cluster is None:
-            return True  # nobody is left to ask
+            return True  # there is no such cluster any more
         known = removals_of(cluster)
         more = with_removal(known, Removal(workload["metadata"]["uid"], record_of(workload).epoch))
         if len(more) > MOST_REMOVALS:
@@ -195,7 +196,7 @@ class Members:
             self._drop(name)
 
     def _keep(self, cluster: Json) -> Health | None:
-        """Make the member, anew for another credential. What is wrong with the credential, or else its pulse."""
+        """Make the member, a new one for another credential. What is wrong with the credential, or else its pulse."""
         name = cluster["metadata"]["name"]
         try:
             content = self._credential(cluster)
@@ -237,7 +238,7 @@ class Members:
         return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
 
     async def _run(self, member: Member) -> None:
-        """This task owns one member: whatever ends it, the others go on, and it is made anew."""
+        """This task owns one member: whatever ends it, the others go on, and it is made again."""
         try:
             await member.run()
         except Exception as error:
@@ -333,7 +334,7 @@ class Members:
         return stored
 
     def _tell(self, name: str) -> None:
-        """Everybody whom this cluster may concern looks again."""
+        """Every workload that this cluster may concern is looked at again."""
         member = self.get(name)
         keys = {key_of(one) for one in self._hub.workloads.by_index("on", name)}
         if member is not None:

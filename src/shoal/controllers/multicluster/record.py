@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """It is taken back although it holds quota: its queue gives nothing to other clusters any more."""
 
     past: tuple[int, ...] = ()
-    """Rounds before this one, the newest last. A copy of a round that is not named here was made by nobody we know."""
+    """Rounds before this one, the newest last. A copy of a round that is not named here is of unknown origin."""
 
     def next(self, now: int, clusters: tuple[str, ...]) -> Record:
         """The next round."""

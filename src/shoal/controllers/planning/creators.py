@@ -25,7 +25,7 @@ class Creator(msgspec.Struct, frozen=True):
 
 
 def creator_of(wrapper: AppWrapper) -> Creator | None:
-    """Whom admission recorded; None when nothing did, or the record cannot be read."""
+    """The creator that admission recorded; None when there is no record, or it cannot be read."""
     return read_creator((wrapper.metadata.annotations or {}).get(CREATED_BY, ""))
 
 

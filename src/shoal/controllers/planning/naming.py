@@ -1,7 +1,7 @@
 """What gangs are called where people read of them: by the object they made, and only to those of its namespace.
 
-The engine knows a gang by its key, `Kind/namespace/name`. A queued job stands in it as its Workload, whose name nobody
-chose; and a key of another namespace may be a secret. Both dialects pass what they tell through here.
+The engine knows a gang by its key, `Kind/namespace/name`. A queued job stands in it as its Workload, whose name
+no user chose; and a key of another namespace may be a secret. Both dialects pass what they tell through here.
 """
 
 from __future__ import annotations

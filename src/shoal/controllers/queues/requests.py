@@ -80,7 +80,7 @@ def live_requests(found: list[Json], workload: Json, checks: Iterable[str]) -> d
 
 
 def fits_config(request: Json, config: Json) -> bool:
-    """Was it made by this config? Otherwise it is made anew."""
+    """Was it made by this config? Otherwise a new one takes its place."""
     spec, wanted = request.get("spec") or {}, config.get("spec") or {}
     if spec.get("provisioningClassName") != wanted.get("provisioningClassName"):
         return False
@@ -242,7 +242,7 @@ def answer(
     jitter: Callable[[], float],
     late: str = "",
 ) -> RequestAnswer:
-    """The check's state by the request's conditions; the first that applies counts. `late`: nobody waits any longer."""
+    """The check's state by the request's conditions; the first that applies counts. `late`: why it waits no longer."""
     if holds(request, "Failed"):
         return _retry(message(request, "Failed"), "failure", attempt, check, config, jitter)
     if holds(request, "CapacityRevoked"):

@@ -36,7 +36,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
     """Its job is suspended and none of its pods is left, or nothing of it can have been started."""
     ready: bool | None = None
-    """Are all its pods ready? None where nobody asks."""
+    """Are all its pods ready? None where no setting asks for it."""
     lacking: Lacking | None = None
     """Its pods without a node, where it runs and some should have one."""
     reclaimable: dict[str, int] | None = None
@@ -89,7 +89,7 @@ class StateMachine:
         checks.sync(draft, wanted)
 
     def _note_retries(self, draft: Draft) -> None:
-        """Whoever was told to try again later is not considered before that, however often it is told."""
+        """A workload that was told to try again later is not considered before that, however often it is told."""
         moments = [
             parse_time(one["lastTransitionTime"]) + int(one.get("requeueAfterSeconds") or 0) * SECOND
             for one in checks.in_state(draft, "Retry")

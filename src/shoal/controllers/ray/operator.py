@@ -1,4 +1,4 @@
-"""The Ray operator as a whole: caches, the reconcilers of RayCluster, RayJob and Ray, and who wakes whom.
+"""The Ray operator as a whole: caches, the reconcilers of RayCluster, RayJob and Ray, and which wakes which.
 
 `run` is the entry point for the command line, which hands in a client and settings; it runs until cancelled.
 """

@@ -112,7 +112,7 @@ class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sidecars(self) -> RaySidecars:
-        """For whoever counts what a Ray cluster asks for before its pods are there."""
+        """For controllers that count what a Ray cluster asks for before its pods are there."""
         return RaySidecars(self.head_sidecars, self.worker_sidecars, self.inject_wait_for_head)
 
 

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def sooner(*waits: float | None) -> float | None:
-    """The shortest; None when nobody wants to be called again."""
+    """The shortest; None when none of them asks for another call."""
     return min((wait for wait in waits if wait is not None), default=None)

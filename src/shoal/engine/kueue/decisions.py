@@ -1,4 +1,4 @@
-"""What a cycle decided: who gets quota, who has to leave for whom, who waits and why.
+"""What a cycle decided: which gangs get quota, which has to leave for which, which wait and why.
 
 Returned by `Kueue.cycle` and `Kueue.plan`. Frozen data; the texts are the ones a user of Kueue knows.
 """

@@ -127,7 +127,7 @@ class _Question:
             return search.run()
 
     def _would_fit(self) -> bool:
-        """Would a plan let it in, evicting nobody? It looks on from flavor to flavor, and for a smaller size."""
+        """Would a plan let it in without an eviction? It looks on from flavor to flavor, and for a smaller size."""
         member = self.member
         with self._trial() as search:
             for _ in range(self.record.scans + 1):

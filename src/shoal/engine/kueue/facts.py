@@ -176,7 +176,7 @@ class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
     slices: bool = False
     """A larger slice of an elastic job takes the place of the one that runs: it asks for the difference only, on the
-    same flavors. Whoever switches this on must end the smaller slice once the larger has quota (`Reserve.replaces`)."""
+    same flavors. A caller with this on must end the smaller slice once the larger has quota (`Reserve.replaces`)."""
     exact: bool = False
     """Decide as Kueue in every step, even where that goes in circles; for comparison. What is different otherwise is
     named in `rules`."""

@@ -123,7 +123,7 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
     preemption_gates: bool = False
     """Gate `MultiKueueOrchestratedPreemption`: a workload may be kept from evicting others."""
     requeue_by_creation: bool = False
-    """`waitForPodsReady.requeuingStrategy.timestamp: Creation`: whoever timed out keeps its place."""
+    """`waitForPodsReady.requeuingStrategy.timestamp: Creation`: a workload that timed out keeps its place."""
 
 
 BOOST = KUEUE_PRIORITY_BOOST

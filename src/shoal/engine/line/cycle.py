@@ -34,7 +34,7 @@ class Cycle:
         self.offered: dict[GangClass, QuotaWait] = {}
         """Classes that quota refused before and that get another try, and where the next one waits."""
         self.waits: list[QuotaWait] = []
-        """Where quota became free, and nobody was taken up from yet."""
+        """Where quota became free, and from where no gang was taken up yet."""
         self.front: Gang | None = None
         """The first that had to wait, where room is set aside for it."""
         self.wake_at = 0
@@ -74,7 +74,7 @@ class Cycle:
     def _is_spent(self) -> bool:
         return self.judge.steps >= self.state.settings.steps
 
-    # What could have changed for whom
+    # What could have changed for which gangs
 
     def _reconsider(self) -> None:
         state = self.state
@@ -83,7 +83,7 @@ class Cycle:
                 state.waiting.reconsider(gang_class)
         self.waits += state.quota_index.opened(state.forest.take_freed())
         if state.policy.strict or state.settings.head_hold:
-            while self.waits:  # whoever is at the front is looked at before all others
+            while self.waits:  # the gang at the front is looked at before all others
                 self._offer(self.waits.pop())
         for gang_class in [
             gang_class for gang_class in state.watchers if gang_class.watches != state.watch(gang_class)
@@ -103,7 +103,7 @@ class Cycle:
     # Gangs for which others are being stopped, or nodes are on their way, come first: the room is theirs
 
     def _drop_claims(self) -> set[str]:
-        """Claims on room are made anew from the facts each time, in order; seats stay. Returns who had one."""
+        """Claims on room are made again from the facts each time, in order; seats stay. Returns gangs that had one."""
         former = set(self.state.ledger.claimants)
         for uid in former:
             self.state.ledger.unclaim(uid)
@@ -186,7 +186,7 @@ class Cycle:
                 state.waiting.reconsider(gang_class)
 
     def _ask_the_front_again(self) -> None:
-        """Quota became free in this very cycle: whoever is at the front now has the first say."""
+        """Quota became free in this very cycle: the gang at the front now has the first say."""
         if self.front is not None:
             self.state.ledger.unclaim(self.front.uid)
             self.spoken_for.discard(self.front.uid)
@@ -291,7 +291,7 @@ class Cycle:
                 self._carry_out(gang, outcome)
                 if self._evicts(outcome):
                     self._ask_the_front_again()
-                    self._reconsider()  # quota is free that was not: whoever was refused may try again
+                    self._reconsider()  # quota is free that was not: gangs that were refused may try again
                     for other, its_lane in state.waiting.fronts():
                         push(other, its_lane, 0)
             push(gang_class, lane, position)
@@ -353,7 +353,7 @@ class Cycle:
         else:
             self._block(gang, outcome)
 
-    # Whoever is refused
+    # Gangs that are refused
 
     def _block(self, gang: Gang, blocked: Blocked) -> None:
         gang_class = self.state.waiting.class_of(gang.uid)
@@ -383,7 +383,7 @@ class Cycle:
             state.watchers[gang_class] = None
         state.waiting.set_inadmissible(gang_class)
 
-    # Those about whom nothing was said yet
+    # Gangs of which nothing was said yet
 
     def _notify_fresh(self) -> None:
         state = self.state

@@ -1,6 +1,6 @@
 """What one cycle has decided so far, each decision written into the state at once.
 
-The cycle finds out what may be done and has it done here. Nobody was told of any of it yet: what has to yield to a
+The cycle finds out what may be done and has it done here. No caller was told of any of it yet: what has to yield to a
 later decision of the same cycle is taken back without a trace.
 """
 
@@ -30,9 +30,9 @@ class Decided:
         self.spoken_for: set[str] = set()
         """Gangs that were decided on and still wait: they are not looked at again in this cycle."""
         self._before: dict[str, Gang] = {}
-        """Those who start, as they were when they waited."""
+        """Gangs that start, as they were when they waited."""
         self._pending: dict[str, Placement] = {}
-        """Those for whom others have to leave, since this cycle, and the room that is kept for them."""
+        """Gangs for which others have to leave, since this cycle, and the room that is kept for them."""
 
     def take_up(self, gang: Gang, start: Start, stopping: Iterable[str] = ()) -> None:
         """Start it now, or stop its victims and keep the room for it until they, and those `stopping`, are gone."""

@@ -70,7 +70,7 @@ class Judge:
         if tentative and (wanting is None or victims):
             state.forest.undo()
         if wanting is not None:
-            return wanting  # nodes come first: until they are there, nobody has to leave for its quota
+            return wanting  # nodes come first: until they are there, no gang has to leave for its quota
         if preempting and not self._has_quota(gang):
             return self._with_preemption(gang, found)
         return Blocked(found)

@@ -49,7 +49,7 @@ class Queues:
         return fact is not None
 
     def decide(self, state: LineState, now: int) -> tuple[Plan, tuple[Reservation, ...]]:
-        """Quota for those who wait; whoever gets it joins the line for room, whoever is evicted leaves it."""
+        """Quota for gangs that wait; a gang that gets it joins the line for room, an evicted one leaves it."""
         decisions: QueueDecisions = self.kueue.plan(now)
         reservations = []
         for reserve in decisions.reserved:

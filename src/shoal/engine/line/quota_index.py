@@ -90,7 +90,7 @@ class QuotaIndex:
         return [wait for wait in waits if not self.wait_at_gate(wait)]
 
     def first_rank(self, wait: QuotaWait) -> Rank | None:
-        """The place of its first gang; None when nobody lies there any more."""
+        """The place of its first gang; None when no gang lies there any more."""
         while wait.line:
             rank, _, gang_class = wait.line[0]
             front = _front(gang_class)
@@ -115,7 +115,7 @@ class QuotaIndex:
         return gang_class
 
     def _forget(self, wait: QuotaWait) -> None:
-        """Nobody lies there any more."""
+        """No gang lies there any more."""
         self._waits.pop(wait.key, None)
         if wait.at is not None:
             self._waiting_at[wait.at].pop(wait, None)

@@ -1,7 +1,7 @@
 """All that the engine knows, kept up to date fact by fact.
 
 `Engine` feeds it, the cycle reads it and writes its own decisions back as assumptions until facts confirm them. It
-holds no decision logic: only who waits, who holds what, and what could have changed for whom.
+holds no decision logic: only which gangs wait, which hold what, and what could have changed for which.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class LineState:
                 self.ledger.drop_node(fact.name)
 
     def _pools_changed(self) -> None:
-        """Whoever found no room may find it in nodes to come."""
+        """A gang that found no room may find it in nodes to come."""
         if self.pools.any_left:
             for gang_class in self.waiting.classes.values():
                 if gang_class.reason != "quota":
@@ -418,7 +418,7 @@ class LineState:
 
     def enqueue(self, gang: Gang, personal: bool = False) -> None:
         known = self.waiting.class_of(gang.uid)
-        evicted = self.settings.quota and gang.uid in self.yielding  # whom it may push out is its own matter
+        evicted = self.settings.quota and gang.uid in self.yielding  # which it may push out is its own matter
         apart = personal or evicted or gang.uid in self.pools.asked  # so is which nodes it waits for
         alone = apart or (known is not None and known.signature.alone != "")
         signature = self.signature(gang, gang.uid if alone else "")

@@ -1,7 +1,7 @@
 """Whose end would let a gang start?
 
 Used three ways: to preempt, to set room aside for the front of the queue, and to explain. Tries on the ledger and puts
-everything back; decides about nobody.
+everything back; decides about no gang.
 """
 
 from __future__ import annotations

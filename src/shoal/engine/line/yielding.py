@@ -1,8 +1,8 @@
-"""Who stood back for whom, and whom nobody may therefore push out.
+"""Which gang yielded to which, and which gangs others may therefore not push out.
 
-MCAD's rules let a borrower of high priority and a gang within its own quota evict each other for ever. Whoever yielded
-once keeps yielding, until one of the two changes; and equals that came later do not get past it by pushing out the one
-that it had to leave alone. The state keeps this book, the judge asks it.
+MCAD's rules let a borrower of high priority and a gang within its own quota evict each other for ever. A gang that
+yielded once keeps yielding, until one of the two changes; and equals that came later do not get past it by pushing out
+the one that it had to leave alone. The state keeps this book, the judge asks it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Barred(NamedTuple):
 class Yielding:
     def __init__(self) -> None:
         self.to: dict[str, set[str]] = {}
-        """Who was ever stopped for whom, by UID."""
+        """Which gang was ever stopped for which, by UID."""
         self.left = 0
         """How often one of them went out of the line: those behind it are free again."""
         self._lines: dict[Hashable, dict[str, Rank]] = {}
-        """Those of them who wait: equals in one line, each with its place."""
+        """Those of them that wait: equals in one line, each with its place."""
         self._line_of: dict[str, Hashable] = {}
 
     def __contains__(self, uid: str) -> bool:

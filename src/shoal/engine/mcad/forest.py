@@ -33,11 +33,11 @@ class QuotaForest:
     def __init__(self, minimal_victims: bool = False, evicting: bool = True) -> None:
         self.minimal_victims = minimal_victims
         self.evicting = evicting
-        """False: nobody is ever pushed out, whatever consumers say of themselves."""
+        """False: no consumer is ever pushed out, whatever consumers say of themselves."""
         self.version = 0
         """Grows whenever quota may have become free."""
         self.shape_version = 0
-        """Grows whenever trees are built anew."""
+        """Grows whenever trees are built again."""
         self.refused_path: tuple[TreeNode, ...] = ()
         """The nodes that the last refusal hung on: from the leaf to where it ended. Empty: no such leaf."""
         self._version_before = 0
@@ -118,7 +118,7 @@ class QuotaForest:
             tree.journal.clear()
 
     def take_out(self, uid: str) -> None:
-        """Take back the seat of someone who never started; nobody slides down."""
+        """Take back the seat of a consumer that never started; no other slides down."""
         for tree in self._trees.values():
             if uid in tree.seats:
                 tree.take_out(uid)
@@ -178,7 +178,7 @@ class QuotaForest:
         return answer
 
     def lacking_for_more(self, uid: str, more: Amounts) -> tuple[Shortfall, ...]:
-        """What is missing for someone who sits here to have this much more; nobody is made to leave for it."""
+        """What is missing for a consumer that sits here to have this much more; no other is made to leave for it."""
         consumer = next((tree.consumers[uid] for tree in self._trees.values() if uid in tree.consumers), None)
         if consumer is None:
             return ()
@@ -209,7 +209,7 @@ class QuotaForest:
         return tuple(node for leaf in leaves if leaf is not None for node in leaf.path())
 
     def gates(self, consumer: Consumer) -> tuple[tuple[Tree, TreeNode], ...]:
-        """Where there must be room for it if nobody can be made to leave: hard nodes on its way, and roots."""
+        """Where there must be room for it if no other can be made to leave: hard nodes on its way, and roots."""
         found = []
         for name in self.trees:
             tree = self._trees[name]

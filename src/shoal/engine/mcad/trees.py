@@ -242,7 +242,7 @@ class Tree:
         return True
 
     def _evict_below(self, top: TreeNode, leaf: TreeNode, consumer: Consumer, victims: list[str]) -> bool:
-        """Pass 2: from where pass 1 ended down to the leaf, take out whoever has less priority until it fits there."""
+        """Pass 2: from where pass 1 ended down to the leaf, take out consumers of less priority until it fits there."""
         path = leaf.path()
         for node in reversed(path[: path.index(top) + 1]):
             for uid in node.in_order():
@@ -285,7 +285,7 @@ class Tree:
                 self._charge(node, other.request, 1)
 
     def take_out(self, uid: str) -> None:
-        """By force: nobody slides down, the room is spoken for."""
+        """By force: no other consumer slides down, the room is spoken for."""
         for node in self.seats[uid].path():
             self._charge(node, self.consumers[uid].request, -1)
         self._stand(uid)

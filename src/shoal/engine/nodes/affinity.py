@@ -1,8 +1,8 @@
 """Pods that want to be near or far from other pods.
 
-Keeps, for each term somebody asked about, how many pods match it in each topology domain, and which domains are closed
+Keeps, for each term that a pod asks about, how many pods match it in each topology domain, and which domains are closed
 by the anti-affinity of pods already there. Called by the ledger (pods come and go) and by the fit code. Terms that
-nobody asks about cost nothing.
+no pod asks about cost nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Domains = Counter[str]
 
 
 class Resident(msgspec.Struct, frozen=True):
-    """What other pods see of a pod: where it is, what it is called, whom it keeps away."""
+    """What other pods see of a pod: where it is, its labels, and which pods it keeps away."""
 
     node: str
     namespace: str
@@ -216,8 +216,8 @@ class Guests:
 def holds_in_any_order(around: Neighbourhood, placed: Iterable[tuple[str, Company]]) -> bool:
     """Whether pods that want company find it on these nodes in whatever order they are bound.
 
-    As Kubernetes, the first pod of a kind may go anywhere; who is first, the scheduler decides. So every pod that
-    could be first is tried, after all pods that wait for nobody.
+    As Kubernetes, the first pod of a kind may go anywhere; which is first, the scheduler decides. So every pod
+    that could be first is tried, after all pods that wait for no other.
     """
     groups = {(id(company), node): (node, company) for node, company in placed}
     terms = {term for _, company in groups.values() for term in company.wants}
@@ -252,7 +252,7 @@ def _all_settle(around: Neighbourhood, found: _Found, waiting: list[tuple[str, C
 
 
 def _unsettled(around: Neighbourhood, found: _Found, waiting: list[tuple[str, Company]]) -> list[tuple[str, Company]]:
-    """Let everyone settle whose company is there, until nobody moves; returns who is left."""
+    """Let every pod settle whose company is there, until no pod moves; returns the pods that are left."""
     while True:
         left = []
         for node, company in waiting:

@@ -53,8 +53,8 @@ class Unplaced(msgspec.Struct, frozen=True):
     message: str
 
 
-NOBODY = Company("", {})
-"""Stands for pods that look at no others, while nobody looks at them either."""
+NO_COMPANY = Company("", {})
+"""Stands for pods that look at no others, while no other pod looks at them either."""
 
 
 class GangPart(msgspec.Struct, frozen=True):
@@ -116,9 +116,9 @@ def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
 def parts_of(gang: Gang, room: Room) -> list[GangPart]:
     """Raises BadInput when an affinity stanza cannot be read; the engine has asked for that beforehand."""
     looked_at = bool(room.around.closers) or any(pod_set.affinity for pod_set in gang.pod_sets)
-    if not looked_at:  # nobody looks at anybody: the common case
+    if not looked_at:  # no pod looks at another: the common case
         parts = [
-            _part(index, pod_set, shape_of(pod_set, gang.node_selector), NOBODY, room, alone=True)
+            _part(index, pod_set, shape_of(pod_set, gang.node_selector), NO_COMPANY, room, alone=True)
             for index, pod_set in enumerate(gang.pod_sets)
         ]
         room.flush()

@@ -146,7 +146,7 @@ class Ledger:
     # Room set aside for a gang that has not started
 
     def claim(self, gang: Gang, placement: Placement, *, partly: bool = False, leaving: Iterable[str] = ()) -> None:
-        """Keep this room for a waiting gang: nobody else may plan with it. Replaces its earlier claim. `partly`: the
+        """Keep this room for a waiting gang: no other may plan with it. Replaces its earlier claim. `partly`: the
         rest of its pods goes on nodes that do not exist yet. `leaving`: what these gangs hold it will get."""
         pod_sets = gang.pod_sets
         if partly:
@@ -471,7 +471,7 @@ class Ledger:
                 self._replace(self._ghosts, gang.uid, dict(charges), "ghost")
 
     def _pieces(self, gang: Gang, index: int, count: int) -> Charges:
-        """Pods that no node takes whole keep as much room in pieces, so that nobody fills these before they join."""
+        """Pods that no node takes whole keep as much room in pieces, so that no gang fills these before they join."""
         pod_set = gang.pod_sets[index]
         shape = shape_of(pod_set, gang.node_selector)
         left = {name: value * count for name, value in pod_set.requests.items() if value > 0}
@@ -526,4 +526,4 @@ def _keeps_away(affinity: dict[str, object], namespace: str, labels: dict[str, s
     try:
         return parse_pod_terms(affinity, "podAntiAffinity", namespace, labels)
     except BadInput:
-        return ()  # the API server would not have stored it; such a pod keeps nobody away
+        return ()  # the API server would not have stored it; such a pod keeps no other away

@@ -38,7 +38,7 @@ class Pools:
         """By UID: nodes that came on behalf of a gang. While it is asking, only its own judgement sees them."""
 
     def left(self, name: str) -> int:
-        """How many nodes of a pool nobody has asked for yet."""
+        """How many nodes of a pool no gang has asked for yet."""
         promised = sum(nodes.get(name, 0) for nodes in self.asked.values())
         return max(0, self.facts[name].obtainable - promised)
 
@@ -98,7 +98,7 @@ class Pools:
         return None if found is None else self._fewest(found, gang, room)
 
     def _cost(self, found: Wanting, gang: Gang) -> tuple[bool, int, list[str]]:
-        """Small is better: no devices that nobody asked for, few nodes, the first by name."""
+        """Small is better: no devices that the gang did not ask for, few nodes, the first by name."""
         asked = {resource for pod_set in gang.pod_sets for resource in pod_set.requests}
         idle = any(
             is_accelerator(resource) and resource not in asked

@@ -68,7 +68,7 @@ class Room:
         self.totals: Ints = np.zeros(4, dtype=np.int64)
         self._wanted: Ints = np.zeros((4, 4), dtype=np.int64)  # resource × shape
         self._divisors: tuple[Ints, Ints] | None = None
-        """Of `_wanted`: what to divide by, and what is the least where nothing is asked for. None: to be made anew."""
+        """Of `_wanted`: what to divide by, and what is the least where nothing is asked for. None: to be made again."""
         self._port_rows: set[int] = set()
         self._helped: set[int] = set()
         self._allocatable: Amounts = {}
@@ -170,7 +170,7 @@ class Room:
     # Shapes
 
     def row(self, shape: Shape) -> int:
-        """The row of a shape, made on first sight. Rows that nobody pins are forgotten when they become many."""
+        """The row of a shape, made on first sight. Rows that are not pinned are forgotten when they become many."""
         found = self._shape_rows.get(shape)
         if found is not None:
             if found in self._unused:
@@ -255,7 +255,7 @@ class Room:
             self.strained.discard(slot.name)
 
     def total_allocatable(self, resource: str) -> int:
-        """Over all nodes, whoever may use them; worked out again only when a node changed."""
+        """Over all nodes, whichever gangs may use them; worked out again only when a node changed."""
         if self._allocatable_stale:
             self._allocatable_stale = False
             self._allocatable = {}

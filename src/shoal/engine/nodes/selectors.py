@@ -96,7 +96,7 @@ class NodeTerm(msgspec.Struct, frozen=True):
 
 
 class PodTerm(msgspec.Struct, frozen=True):
-    """One required pod (anti-)affinity term. Namespaces are resolved by whoever knows them."""
+    """One required pod (anti-)affinity term. The caller of `covers` knows the labels of the namespace."""
 
     selector: Selector
     topology_key: str

@@ -69,7 +69,7 @@ LONGEST_MESSAGE = 1000
 
 
 def explanation_of(shortfalls: Iterable[Shortfall], place_name: str = "nodes") -> Explanation:
-    """Written anew each time and bounded: a status may carry it for years."""
+    """Written from the start each time, and bounded: a status may carry it for years."""
     found = tuple(shortfalls)
     return Explanation(
         message=few([shortfall.message for shortfall in found], "; ") or "waits for room",

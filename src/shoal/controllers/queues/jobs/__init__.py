@@ -25,7 +25,7 @@ def _shipped() -> Iterator[GangJob]:
 
 
 def _installed() -> Iterator[GangJob]:
-    """Kinds that other packages bring. Raises BadInput for one that cannot be used: whoever installed it wants it."""
+    """Kinds that other packages bring. Raises BadInput for one that cannot be used: an installed kind is wanted."""
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             found = entry.load()

@@ -61,7 +61,7 @@ class GangJob(Protocol):
         """Half stopped, and its own controller has not said yet that it stands still."""
 
     def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        """The rest of a half stop. Whoever writes it clears `status.startTime` first, where there is one."""
+        """The rest of a half stop. The controller clears `status.startTime`, where there is one, before it writes."""
 
     def suspended(self, job: Json) -> Json:
         """The job, suspended, nothing else changed."""

@@ -43,7 +43,7 @@ class Jobs(Suspendable):
         return done >= counts.get(MAIN, _count(job))
 
     def reclaimable(self, job: Json) -> dict[str, int]:
-        """Pods that nobody will start any more, because fewer are left to complete than may run at once."""
+        """Pods that its controller will not start any more: fewer are left to complete than may run at once."""
         spec, parallelism = _spec(job), int(_spec(job).get("parallelism") or 1)
         completions = spec.get("completions")
         succeeded = int(_status(job).get("succeeded") or 0)

@@ -1,7 +1,7 @@
 """How soon a dead pod's place is filled again: at once the first time, then later and later.
 
-A head that is killed for its memory dies again at once; without a pause it would be made anew for ever. Kept in
-memory only.
+A head that is killed for its memory dies again at once; without a pause the controller would make it again
+for ever. Kept in memory only.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from shoal.controllers.ray.cluster import counts
 
 
 class GangMarks(msgspec.Struct, frozen=True):
-    """`size` is None for a gang whose size nobody knows; its pods are bound one by one."""
+    """`size` is None for a gang of unknown size; its pods are bound one by one."""
 
     name: str
     uid: str

@@ -106,7 +106,7 @@ class ClusterReconciler:
     async def _publish(self, cluster: Json, memory: _Memory, failure: Failure | None) -> float | None:
         """Write the status if it says something new. Progress on the way up may wait a moment and be merged.
 
-        A first status comes at once, so that whoever has just applied a cluster sees it taken up; where many are
+        A first status comes at once, so that a user sees a cluster taken up that was just applied; where many are
         applied together the server's time goes to their pods first.
         """
         members = self._caches.pods_of(cluster)

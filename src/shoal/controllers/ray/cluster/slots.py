@@ -21,7 +21,7 @@ class PodNames:
         self._used: dict[str, set[str]] = {}
 
     def choose(self, cluster: Json, slot: WorkerSlot, prefix: str, taken: set[str]) -> str:
-        """A name that no pod has or had and that nobody asked to delete."""
+        """A name that no pod has or had and that is in no request to delete."""
         used = self._used.get(view.uid(cluster), set())
         # until all pods first stood: two operators that both believe to lead choose the same names, and no pod doubles
         life = self._life if status.condition_status(cluster, status.PROVISIONED) == "True" else ""

@@ -271,7 +271,7 @@ def _progress(workers: list[Json], wanted: int, heads: list[Json]) -> str:
 
 
 def why_waiting(pods: list[Json]) -> str:
-    """What holds up the first pod that does not get on, in the words of whoever holds it up; empty when none is."""
+    """What holds up the first pod that does not get on, as gate, kubelet or scheduler says it; empty when none is."""
     for pod in pods:
         gates = [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or []]
         if gates:

@@ -1,4 +1,4 @@
-"""Asks dashboards about running jobs, beside the reconcilers: one dead dashboard delays nobody else.
+"""Asks dashboards about running jobs, beside the reconcilers: one dead dashboard delays no other job.
 
 A reconcile says what to follow and reads the latest answer; the poller asks at most once a second per job, more rarely
 when nothing changes or nothing answers, and wakes the job when it learned something new. It never writes to the API

@@ -322,7 +322,7 @@ class JobReconciler:
     # --- parts
 
     def _stopped(self, job: Json, cluster: Json | None, memory: Memory, limit: float | None = None) -> bool:
-        """Ask Ray to stop the job. True once it was asked, or when there is nobody to ask, or after the time limit."""
+        """Ask Ray to stop the job. True once it was asked, or when nothing is there to ask, or after the time limit."""
         now = self._clock.monotonic()
         if memory.stop_since is None:
             memory.stop_since = now

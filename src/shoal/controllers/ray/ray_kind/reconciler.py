@@ -1,7 +1,7 @@
 """The reconciler of `Ray` (ray.k8s.io): a child RayCluster, a launcher that reports, a status in the proposal's shape.
 
 Everything that runs is the child's; this only translates, creates and tells. Changing counts scales in place; changing
-anything else recreates the pods and launches anew.
+anything else recreates the pods and launches again.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ def _autoscaling(cluster: Json) -> Iterator[str]:
 
 
 def _autoscaler_can_start(cluster: Json) -> Iterator[str]:
-    """Ray's autoscaler ends at once when it finds no worker groups or a group whose CPUs nobody told."""
+    """Ray's autoscaler ends at once when it finds no worker groups or a group without a number of CPUs."""
     if not view.autoscaling(cluster):
         return
     if "workerGroupSpecs" not in view.spec(cluster):

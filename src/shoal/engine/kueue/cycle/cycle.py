@@ -92,7 +92,7 @@ class QueueCycle:
     # Judging.
 
     def _keep_room(self, heads: list[QueueMember]) -> dict[str, Usage]:
-        """Put the room kept for preemptors into the trees the heads belong to, so that nobody else takes it."""
+        """Put the room kept for preemptors into the trees the heads belong to, so that no other gang takes it."""
         if not self.state.rooms:
             return {}
         kept = {}
@@ -125,7 +125,7 @@ class QueueCycle:
     def _move_in(self, entry: Entry, room: FreedQuota) -> bool:
         """A preemptor whose victims are leaving takes what it evicted them for, as soon as all of it is there.
 
-        Looking for flavors anew could lead it elsewhere, and the room it freed back to its victims, without end. False
+        A new search for flavors could lead it elsewhere, and the room it freed back to its victims, without end. False
         when that room is not enough any more.
         """
         if room.node.fits(room.usage):

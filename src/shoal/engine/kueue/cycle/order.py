@@ -21,7 +21,7 @@ def classical_order(entries: list[Entry], first: First) -> Iterator[Entry]:
 
 
 def fair_order(entries: list[Entry], first: First, prefers_lenders: bool) -> Iterator[Entry]:
-    """Whoever iterates processes an entry, and with it changes usage, before asking for the next."""
+    """The caller processes an entry, and with it changes usage, before it asks for the next."""
     trees: dict[str, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.record.name):
         trees.setdefault(

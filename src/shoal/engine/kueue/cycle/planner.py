@@ -80,7 +80,7 @@ class QueuePlanner:
         return True
 
     def _notify_unheard(self, heard: Set[str]) -> dict[str, Wait]:
-        """Newcomers that nobody looked at because they have no chance get to know why, too."""
+        """New gangs that the cycle did not look at, because they have no chance, get to know why, too."""
         unheard, self.register.unheard = self.register.unheard, {}
         found: dict[str, Wait] = {}
         known = Known()

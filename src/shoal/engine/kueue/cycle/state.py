@@ -19,7 +19,7 @@ from shoal.engine.kueue.facts import Flavor, KueueSettings, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.index.waits_for import WaitsForCache
-from shoal.engine.kueue.preemption.candidates import NOBODY, Victim
+from shoal.engine.kueue.preemption.candidates import NO_GANGS, Victim
 from shoal.engine.kueue.quota.forest import CohortForest
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.model import PodSetAssignment
@@ -160,7 +160,7 @@ class QueueState:
         """Gangs this one may not evict: those that evicted it, directly or through others, and those it evicted
         before, since the last outside change."""
         if not self._evicted_by:
-            return NOBODY
+            return NO_GANGS
         found: set[str] = set()
         ask = [uid]
         while ask:
@@ -168,7 +168,7 @@ class QueueState:
                 if preemptor not in found:
                     found.add(preemptor)
                     ask.append(preemptor)
-        return found | self._evicted_before.get(uid, NOBODY)
+        return found | self._evicted_before.get(uid, NO_GANGS)
 
     def shape_changed(self) -> None:
         """Quota, flavors or queues are not what they were: nothing that was worked out before counts."""

@@ -96,7 +96,7 @@ def _first_pass(
             if rule(mine, before, after):
                 if _take(request, victims, member, record, IN_COHORT_FAIR_SHARING):
                     return True, victims, retry
-                break  # shares have changed: choose the queue anew
+                break  # shares have changed: choose the queue again
             retry.setdefault(target.name, []).append(member)
     return False, victims, retry
 
@@ -142,7 +142,7 @@ def _below_common_ancestor(one: QuotaTreeNode, other: QuotaTreeNode) -> tuple[Qu
 
 
 class _Targets:
-    """Queues in the order in which they should give way, chosen anew each time because shares change meanwhile."""
+    """Queues in the order in which they should give way, chosen again each time because shares change meanwhile."""
 
     def __init__(self, request: PreemptionRequest, candidates: dict[str, list[QueueMember]]) -> None:
         self.request = request

@@ -18,7 +18,7 @@ from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 
 class PlainHeads:
-    """See `protocol.Heads`. Whoever asks for heads until there are none sees each queue at rest."""
+    """See `protocol.Heads`. A caller that asks for heads until there are none sees each queue at rest."""
 
     def __init__(self, state: QueueState) -> None:
         self._state = state

@@ -79,7 +79,7 @@ class Reach:
         """The same for all these places, and over each group of places all that is free or could be made so."""
         preemption = record.fact.preemption
         if not preemption.may_evict:
-            priority = 0  # nobody leaves for it, whatever its priority
+            priority = 0  # no gang leaves for it, whatever its priority
         key = (record.name, at_places, priority)
         known = self._surveys.get(key)
         if known is None and not preemption.may_evict:
@@ -119,7 +119,7 @@ class Reach:
         return sum([bound.everything for bound in bounds]), max([bound.most for bound in bounds])
 
     def _owes_nothing(self, record: QueueRecord) -> bool:
-        """Do others give way only to those who do not borrow in the end? In a flat cohort nobody else has a claim."""
+        """Do others give way only to gangs that do not borrow in the end? In a flat cohort no other has a claim."""
         parent = record.node.parent
         flat = parent is None or parent.parent is None
         return flat and not self.settings.fair_sharing and not record.fact.preemption.may_borrow
@@ -206,7 +206,7 @@ class QueueSurvey:
         return known
 
     def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
-        """Where nobody can be made to leave and there is nothing to choose, the gang fits now or not at all."""
+        """Where no gang can be made to leave and there is nothing to choose, the gang fits now or not at all."""
         if self.reach.fit(self.record, waits_for, priority) is not None:
             return True
         if not (self.record.fact.preemption.may_evict or waits_for.may_shrink or len(waits_for.least) > 1):

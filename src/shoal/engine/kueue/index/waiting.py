@@ -176,7 +176,7 @@ class WaitingIndex:
         return self._ranks
 
     def _index_all(self, survey: Survey) -> None:
-        """Those of whom nothing is known yet are looked at like all others: a gang without hope takes up no turn."""
+        """Gangs of which nothing is known yet are looked at like all others: a gang without hope takes up no turn."""
         while (first := self._first_unindexed()) is not None:
             self.index(first, survey.waits_for(first))
 
@@ -283,7 +283,7 @@ class WaitingIndex:
         shape.bucket = None
 
     def _forget(self, key: str) -> None:
-        """A shape nobody waits for is forgotten, and with it that it failed."""
+        """A shape for which no gang waits is forgotten, and with it that it failed."""
         self._unindex(key, self._shapes.pop(key))
 
     def wake(self, uid: str) -> None:

@@ -210,7 +210,7 @@ class WaitsFor:
     ) -> Assignment | None:
         """The flavors it gets if it fits as things are. None: it does not, or only the search can tell.
 
-        `most`: how much could be had at a place if others were made to leave. None: nobody can be.
+        `most`: how much could be had at a place if others were made to leave. None: no other can be.
         """
         if not (fungibility.prefer_preempting or not fungibility.next_when_preempting):
             most = None  # a flavor that fits is taken before one that would have to be freed
@@ -247,7 +247,7 @@ class WaitsFor:
         return known
 
     def _make(self, ways: list[tuple[_Option, tuple[int, ...], int]]) -> Assignment:
-        """The flavors of each scan, put together. Whoever is given it must not change it: others get the same."""
+        """The flavors of each scan, put together. The caller must not change it: other callers get the same."""
         usage: Usage = {}
         top = 0
         done: list[PodSetChoice] = []

@@ -18,7 +18,7 @@ IN_COHORT_RECLAMATION = "InCohortReclamation"
 IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
 IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 
-NOBODY: frozenset[str] = frozenset()
+NO_GANGS: frozenset[str] = frozenset()
 
 
 class PreemptionRequest:
@@ -34,8 +34,8 @@ class PreemptionRequest:
         wanted: Usage,
         places: frozenset[FlavorResource],
         now: int,
-        gone: Container[str] = NOBODY,
-        spared: Container[str] = NOBODY,
+        gone: Container[str] = NO_GANGS,
+        spared: Container[str] = NO_GANGS,
     ) -> None:
         self.member = member
         self.record = record
@@ -116,8 +116,8 @@ def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bo
 
 
 def put_back_spare(request: PreemptionRequest, victims: list[Victim], borrow: bool) -> list[Victim]:
-    """Spare every victim without whom it still fits, latest choice but one first. All are absent when called; whoever
-    stays in the answer still is."""
+    """Spare every victim that need not leave for it to fit, latest choice but one first. All are absent when called; a
+    victim that stays in the answer still is."""
     kept = list(victims)
     for index in range(len(victims) - 2, -1, -1):
         victim = kept[index]

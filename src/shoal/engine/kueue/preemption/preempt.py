@@ -15,7 +15,7 @@ from shoal.engine.kueue.fair_sharing.fair import fair_victims
 from shoal.engine.kueue.flavors.assign import Oracle
 from shoal.engine.kueue.flavors.assignment import Mode
 from shoal.engine.kueue.index.reach import Reach
-from shoal.engine.kueue.preemption.candidates import NOBODY, PreemptionRequest, Victim
+from shoal.engine.kueue.preemption.candidates import NO_GANGS, PreemptionRequest, Victim
 from shoal.engine.kueue.preemption.classical import classical_victims
 
 
@@ -26,8 +26,8 @@ class Preemptor:
         self,
         records: dict[str, QueueRecord],
         settings: KueueSettings,
-        gone: Container[str] = NOBODY,
-        spared: Callable[[str], Container[str]] = lambda uid: NOBODY,
+        gone: Container[str] = NO_GANGS,
+        spared: Callable[[str], Container[str]] = lambda uid: NO_GANGS,
     ) -> None:
         self.records = records
         self.settings = settings
@@ -42,7 +42,7 @@ class Preemptor:
         now: int,
         reach: Reach | None = None,
     ) -> list[Victim]:
-        """A minimal set whose leaving makes `wanted` fit, or nobody when there is none. `reach`: as things are now."""
+        """A minimal set whose leaving makes `wanted` fit, or no gang when there is none. `reach`: as things are now."""
         record = self.records[member.queue]
         if not record.fact.preemption.may_evict:
             return []

@@ -139,7 +139,7 @@ class CohortForest:
         self._stale.add(node)
 
     def _prune(self) -> None:
-        """Forget cohorts that nobody defines or names any more."""
+        """Forget cohorts that no Cohort object defines and no queue or cohort names any more."""
         named = {fact.parent for fact in self._cohort_facts.values()}
         for name in [name for name, node in self.cohorts.items() if not node.children]:
             if name not in self._cohort_facts and name not in named:
@@ -149,7 +149,7 @@ class CohortForest:
 
 
 def limits_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Limits]:
-    """Quota by place. Negative amounts count as zero here; whoever judges the queue reports them."""
+    """Quota by place. Negative amounts count as zero here; the check of the queue reports them."""
     return {
         FlavorResource(flavor.name, resource): Limits(
             max(0, limits.nominal),
