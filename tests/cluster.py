@@ -39,7 +39,7 @@ class Cluster:
         self.client = client or Client(server.transport())
         self._tasks: list[asyncio.Task[Any]] = []
         self.rules: Rules | None = None
-        """Set by whoever starts controllers that decide: then what is stored is judged once all is at rest."""
+        """Set by the test that starts controllers that decide: then what is stored is judged once all is at rest."""
 
     def start(self, running: Awaitable[Any]) -> asyncio.Task[Any]:
         """Run a controller until the test ends; if it dies, the test fails."""

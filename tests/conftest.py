@@ -70,7 +70,7 @@ def _rewrite(config: pytest.Config, modules: Sequence[Path]) -> None:
             if rewrite.try_makedirs(target.parent):
                 rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stat, target)
         except (OSError, SyntaxError):
-            continue  # whoever imports it will say so
+            continue  # the import will say so
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ PIECE = 0.5
 
 @asynccontextmanager
 async def patiently(seconds: float) -> AsyncIterator[None]:
-    """As `asyncio.timeout`, counted in small pieces: a machine that stood still has kept nobody waiting."""
+    """As `asyncio.timeout`, counted in small pieces: while the machine stands still, no time counts."""
     async with asyncio.timeout(None) as limit:
         counting = asyncio.ensure_future(_run_out(limit, seconds))
         try:

@@ -56,5 +56,5 @@ class Room:
                     yield one, f"not tried: {error}", True
                 except Succeeded as error:
                     yield one, f"SUCCEEDED: {error}", False
-                except Exception as error:  # an attack that ends in a way nobody thought of has found something
+                except Exception as error:  # an attack that ends in an unforeseen way has found something
                     yield one, f"FAILED: {type(error).__name__}: {error}", False

@@ -13,7 +13,7 @@ import aiohttp
 
 async def run(url: str, token: str, connections: int, seconds: float) -> dict[int, int]:
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # whom it attacks is no matter to it
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it need not know its server
     counts: dict[int, int] = {}
     until = time.monotonic() + seconds
     headers = {"Authorization": f"Bearer {token}"}

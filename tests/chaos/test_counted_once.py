@@ -1,7 +1,7 @@
 """Random histories with deletions of every sort: after each step what the controller counts equals what one that starts
 now would count from stored objects, and no gang holds more than it asked for.
 
-AppWrappers and queued jobs in one cluster, real controllers, nobody who schedules: the test binds pods, ends them
+AppWrappers and queued jobs in one cluster, real controllers, no scheduler: the test binds pods, ends them
 slowly, and deletes what it likes in the order it likes. `SHOAL_SEEDS=from:to` runs other seeds.
 """
 
@@ -215,7 +215,7 @@ async def settled_like(host: Planned, cluster: Cluster) -> Counted:
 
 
 def counts_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever ends is counted beside what replaces it, and a deleted gang as if it were whole."""
+    """A pod that ends is counted beside what replaces it, and a deleted gang as if it were whole."""
     counts_those_who_end_twice(monkeypatch)
     whole = leaving.remains
 
@@ -249,4 +249,4 @@ async def live_through(seed: int) -> None:
                 assert counted(host) == again, (seed, said)
             cluster.rules = rules_of(AppWrapperSettings(trust_unstamped=True), QueueSettings())
             await cluster.hold_at_rest()
-            cluster.rules = None  # from here on nobody decides
+            cluster.rules = None  # from here on no controller decides

@@ -1,4 +1,4 @@
-"""Long seeded runs: after every fact, the engine that was told step by step decides as one built anew."""
+"""Long seeded runs: after every fact, the engine that was told step by step decides as a rebuilt one."""
 
 import copy
 
@@ -31,7 +31,7 @@ def without_order(plan):
 @given(SEEDS, st.booleans())
 @settings(max_examples=16, deadline=None)
 def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):
-    """F21: a change that could help a waiting gang is not noticed. Holds: an engine built anew decides the same."""
+    """F21: a change that could help a waiting gang is not noticed. Holds: a rebuilt engine decides the same."""
     world = busy_world(seed, preemption=preemption)
     for _ in range(60):
         world.step()
@@ -43,8 +43,8 @@ def test_f021_incremental_equals_rebuilt_after_every_fact(seed, preemption):
 @given(SEEDS, st.booleans())
 @settings(max_examples=10, deadline=None)
 def test_with_quota_trees_incremental_equals_rebuilt_given_the_seats(seed, preemption):
-    """Borrowing, pushing up, sliding down, eviction of borrowers: seats are facts. Who yielded to whom is given; it is
-    kept in memory only, as is the seat that somebody waits for while others are being stopped."""
+    """Borrowing, pushing up, sliding down, eviction of borrowers: seats are facts. Which gang yielded to which is
+    given; it is kept in memory only, as is the seat that somebody waits for while others are being stopped."""
     world = quota_world(seed, preemption=preemption)
     for _ in range(60):
         if world.dice.random() < 0.4:

@@ -1,4 +1,4 @@
-"""The scheduler and the autoscaler of one machine die in the middle of their work; whoever follows finishes it."""
+"""The scheduler and the autoscaler of one machine die in the middle of their work; their successors finish it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_storm_with_crashes_leaves_no_gang_half_bound_and_no_node_overfu
         return all(pod["spec"].get("nodeName") or waiting_message(pod) for pod in pods)
 
     async def whole() -> bool:
-        """Whoever waited may be bound just now, pod by pod."""
+        """A gang that waited may be bound just now, pod by pod."""
         where = await cluster.where()
         bound = {gang: sum(where.get(f"{gang}-{i}") is not None for i in range(size)) for gang, size in sizes.items()}
         return all(bound[gang] in (0, size) for gang, size in sizes.items())

@@ -106,7 +106,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.not_at_rest("what is stored cannot be read, and the clock stands still")
 @proven(without=one_at_a_time)
 @pytest.mark.parametrize("seed", range(3))
-async def test_f045_odd_objects_hold_nobody_up(seed: int) -> None:
+async def test_f045_odd_objects_hold_no_gang_up(seed: int) -> None:
     """F45: whatever is stored cannot be read, or asks for the impossible, at the start and later. Holds: the controller
     starts and goes on; everyone gets a first status within a second (I50), and who has room is dispatched."""
     random, clock = Random(seed), VirtualClock()

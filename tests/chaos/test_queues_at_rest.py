@@ -88,7 +88,7 @@ def assert_rest(town: Town) -> None:
     ledger = town.engine._queues.kueue.state
     charged = {uid for record in ledger.records.values() for uid in record.reserved}
     assert charged == {one.uid for _, one in town.stored.values() if one.state in HOLDING}, town.history
-    assert not ledger.rooms, "room is kept for a gang for which nobody leaves any more"
+    assert not ledger.rooms, "room is kept for a gang for which no other leaves any more"
     assert Stored(town).could_start() == [], town.history
 
 
@@ -110,7 +110,7 @@ def live(seed: int, steps: int = STEPS) -> Town:
 @given(st.integers(min_value=0, max_value=10**9))
 def test_at_rest_nothing_waits_in_vain_and_nothing_is_charged_in_vain(seed: int) -> None:
     """Cohorts, borrowing, preemption of every policy, fair sharing; writes late, lost, unanswered, in conflict; gangs
-    that end, go, move, grow and gain priority; quota edited; the controller started anew."""
+    that end, go, move, grow and gain priority; quota edited; the controller restarted."""
     town = live(seed)
     assert_rest(town)
     assert_restart_changes_nothing(town)

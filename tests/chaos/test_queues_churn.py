@@ -16,15 +16,15 @@ from tests.unit.engine.kueue.world import World
 
 
 def assert_ledger_matches_facts(world: World) -> None:
-    """Usage kept step by step equals usage added up anew from those who hold quota."""
+    """Usage kept step by step equals usage added up from the gangs that hold quota."""
     kueue = world.kueue
     kueue.state.forest.settled()
     for name, record in kueue.state.records.items():
-        anew: dict[object, int] = {}
+        summed: dict[object, int] = {}
         for member in record.reserved.values():
             for at, amount in member.usage.items():
-                anew[at] = anew.get(at, 0) + amount
-        assert {at: used for at, used in record.node.usage.items() if used} == anew, name
+                summed[at] = summed.get(at, 0) + amount
+        assert {at: used for at, used in record.node.usage.items() if used} == summed, name
     for node in kueue.state.forest.cohorts.values():
         before = _state(node)
         settle(node.root())

@@ -1,4 +1,4 @@
-"""After every fact, queues kept up to date step by step decide as queues built anew from the same facts."""
+"""After every fact, queues kept up to date step by step decide as queues rebuilt from the same facts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rebuilt(world: World) -> Kueue:
 
 
 def decided(decisions: QueueDecisions) -> object:
-    """What matters of decisions: who gets what, who leaves for whom."""
+    """What matters of decisions: which gang gets what, which leaves for which."""
     return (
         [(entry.gang, entry.cluster_queue, entry.assignment) for entry in decisions.reserved],
         [(entry.gang, entry.preemptor, entry.reason) for entry in decisions.evicted],
@@ -78,7 +78,7 @@ def test_rebuilt_queues_decide_the_same_after_every_fact(seed):
         world.settle()
         assert not rebuilt(world).plan(world.now).reserved, "at rest"
         if world.kueue.state._evicted_by:
-            world.kueue = rebuilt(world)  # who yielded to whom is kept in memory only: begin again without it
+            world.kueue = rebuilt(world)  # which gang yielded to which is kept in memory only: begin without it
             world.settle()
             if world.kueue.state._evicted_by:
                 return  # here two gangs would take each other's place for ever

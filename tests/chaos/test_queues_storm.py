@@ -1,7 +1,7 @@
 """Jobs in two queues over a bad network, with controllers that come and go and users who change their minds; seeded.
 
-When faults and users have come to rest, the whole history is judged from the stored objects alone, and nobody waits who
-would fit. `SHOAL_SEEDS=from:to` runs other seeds; a failure names its seed.
+When faults and users have come to rest, the whole history is judged from the stored objects alone, and no gang waits
+that would fit. `SHOAL_SEEDS=from:to` runs other seeds; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Storm:
             await self.cluster.client.patch(kinds.POD, pod["metadata"]["name"], "default", done, subresource="status")
 
     async def calm(self) -> None:
-        """Nobody does anything any more, and the network is good: until everything is where it stays, or for long."""
+        """Users do nothing any more, and the network is good: until everything is where it stays, or for long."""
         await self.cluster.client.patch(kinds.CLUSTER_QUEUE, "a", None, {"spec": {"stopPolicy": "None"}})
         await self.end()
         self.begin(Rates())
@@ -134,7 +134,7 @@ class Storm:
         ]
 
     async def unserved(self) -> list[str]:
-        """Whoever waits although there is quota for it, and whoever is admitted and does not run."""
+        """Gangs that wait although there is quota for them, and gangs that are admitted and do not run."""
         found = []
         workloads = await self.cluster.client.list(kinds.WORKLOAD, "default")
         for queue in ("a", "b"):

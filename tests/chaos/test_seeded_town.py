@@ -122,7 +122,7 @@ class Storm:
         elif self.random.random() < 0.1:
             spec["schedulingSpec"] = {"dispatchDuration": {"limit": self.random.choice([5, 60])}}
         if self.random.random() < 0.15:
-            spec.pop("schedulingSpec", None)  # nobody makes its pods
+            spec.pop("schedulingSpec", None)  # no controller makes its pods
             made = app_wrapper(name, config_map(name), needs=[needs(self.random.randint(0, 3), cpu="1")], **spec)
         else:
             size = self.random.choice([1, 1, 2, 3, 6])

@@ -55,7 +55,7 @@ def each_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=each_its_own_names)
 async def test_f075_two_leaders_and_a_handover_double_no_pod(seed: int) -> None:
     """F75: a lease changes hands while twenty clusters are made, and for a while both act. Holds: one head and two
-    workers each at every revision, whoever goes away when."""
+    workers each at every revision, whichever leader goes away when."""
     random = Random(seed)
     stage = Stage(RaySettings())
     await stage.start()

@@ -93,7 +93,7 @@ async def refuse(cluster: Cluster) -> None:
 
 
 async def borrow(cluster: Cluster) -> None:
-    """Whoever runs on borrowed quota makes way for one within its own, and comes back when that is gone."""
+    """A gang that runs on borrowed quota makes way for one within its own, and comes back when that is gone."""
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "", ("root", {"cpu": "3", "memory": "1Gi"}, False)))
     blue, green = ("blue", {"cpu": "2", "memory": "1Gi"}, False), ("green", {"cpu": "2", "memory": "1Gi"}, True)
     await cluster.create(kinds.QUOTA_SUBTREE, quota("team", "root", blue, green, ("default", {}, False)))

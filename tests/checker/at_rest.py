@@ -2,9 +2,9 @@
 
 `judge_rest` takes the objects of one server and says what no lawful program would have left so. I3, I18: a gang that
 waits although it could start. I4: two that keep each other from being whole. I5: pods of one without quota. I10: quota
-charged to nobody, or nobody charged. I37: a finalizer of ours without a reason. I52: a stored reason that is not true.
-It knows stored objects and the plain rules, nothing of the engine or of what controllers decide. Where the plain rules
-are too costly to decide, the gang is counted as undecided (`TALLY`).
+charged to no gang, or a gang not charged. I37: a finalizer of ours without a reason. I52: a stored reason that is not
+true. It knows stored objects and the plain rules, nothing of the engine or of what controllers decide. Where the plain
+rules are too costly to decide, the gang is counted as undecided (`TALLY`).
 """
 
 from __future__ import annotations

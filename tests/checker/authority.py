@@ -93,7 +93,8 @@ def after_loss(records: list[Record]) -> Iterator[Violation]:
 def unknown_fates(records: list[Record]) -> Iterator[Violation]:
     """I31: after an unknown outcome the next step for that key is a read, or a repeat that cannot act twice.
 
-    Whoever began before the outcome was unknown could not know, and whoever changes something else repeats nothing.
+    A request that began before the outcome was unknown could not know, and one that changes something else repeats
+    nothing.
     """
     questions: dict[tuple[str, tuple[str, str, str]], list[Record]] = {}
     for record in sorted(records, key=lambda one: one.order):

@@ -218,7 +218,7 @@ class _Walk:
             yield f"{new.name} was admitted although {missing} is missing"
 
     def _over_quota(self, change: Change, new: Seen) -> Iterator[str]:
-        """Nobody passes a hard node, and neither it nor the root is overfull. One that was seated above a hard node
+        """No gang passes a hard node, and neither it nor the root is overfull. One that was seated above a hard node
         before an edit of the tree stays there, and does not count below."""
         if self._fresh(change, self._quota_changed, self._changed.get(new.uid)) or new.is_components:
             return
@@ -265,7 +265,7 @@ class _Walk:
                 yield f"{new.name} took room that was being freed for {claimer.name}: {missing}"
 
     def _taken_back(self, change: Change, old: Seen, new: Seen) -> None:
-        """I14: who is taken back is told why, and for whom."""
+        """I14: a gang that is taken back is told why, and for which gang."""
         if new.is_components or new.is_terminal or new.obj["metadata"].get("deletionTimestamp"):
             return
         reason = str(new.admission.get("stopping") or "")
@@ -281,7 +281,7 @@ class _Walk:
             self._decisions.append((new.uid, reason, f"{preemptor_uid}/{again.admission.get('epoch') if again else 0}"))
         preemptor = self.world.gang(preemptor_uid)
         if not preemptor_uid:
-            self._tell(change, "I14", f"{new.name} was preempted for nobody")
+            self._tell(change, "I14", f"{new.name} was preempted for no gang")
         if preemptor is None:
             return  # deleted meanwhile
         trees = self.world.trees()
@@ -297,8 +297,8 @@ class _Walk:
             self._tell(change, "I14", f"{new.name} was preempted by {preemptor.name}, which is not more important")
 
     def decided_in_calm(self) -> list[str]:
-        """I16: with nothing from outside at most two decisions per gang, and nobody goes twice for the same cause.
-        I17: nobody passes an equal that came before and still waits."""
+        """I16: with nothing from outside at most two decisions per gang, and no gang goes twice for the same cause.
+        I17: no gang passes an equal that came before and still waits."""
         gangs = len(self.world.gangs())
         found = []
         if len(self._decisions) > 2 * gangs:
@@ -378,7 +378,7 @@ def _published(world: World) -> Iterator[str]:
 
 
 def _served(world: World, now: int) -> Iterator[str]:
-    """I18: nobody waits who has room on the nodes as they are and quota at its own leaf or above."""
+    """I18: no gang waits that has room on the nodes as they are and quota at its own leaf or above."""
     free: dict[str, Sums] = {
         node["metadata"]["name"]: sums(node["status"].get("allocatable")) for node in world.all("nodes") if usable(node)
     }
@@ -483,7 +483,7 @@ def _run(gang: Seen, name: str) -> tuple[str, int, str]:
 
 
 def _lately(change: Change, fact: Change | None, grace: int, *, new: bool = False) -> bool:
-    """Did it come so shortly before that whoever wrote this need not have seen it? New supply excuses nothing."""
+    """Did it come so shortly before that the writer of this need not have seen it? New supply excuses nothing."""
     if fact is None:
         return False
     if change.at and fact.at:

@@ -85,7 +85,7 @@ class Seen:
 
     @property
     def creator(self) -> str:
-        """Whom admission recorded as the one who answers for it."""
+        """The user that admission recorded as the one who answers for it."""
         stamp = (self.obj["metadata"].get("annotations") or {}).get(CREATED_BY)
         try:
             return str(msgspec.json.decode(stamp.encode())["user"]) if stamp else ""
@@ -260,7 +260,7 @@ class World:
         pods: dict[str, Sums] = {}
         for pod in self.all("pods"):
             phase = (pod.get("status") or {}).get("phase")
-            if phase != "Failed" or _is_wrapped(pod):  # one that ended has had its turn, where nobody makes it again
+            if phase != "Failed" or _is_wrapped(pod):  # one that is not made again has had its turn
                 add(pods.setdefault(gang_of(pod), {}), requests_of(pod))
             if phase not in ENDED and (pod.get("spec") or {}).get("nodeName") in nodes:
                 add(total, requests_of(pod))
@@ -277,7 +277,7 @@ class World:
         return total
 
     def _lost(self, gang: Seen) -> Iterator[Json]:
-        """Pods that a running gang wrapped as they are, and that are gone: nobody makes them again."""
+        """Pods that a running gang wrapped as they are, and that are gone: no controller makes them again."""
         if gang.status.get("state") != "Running" or gang.is_components:
             return
         names = {pod["metadata"]["name"] for pod in self.all("pods") if gang_of(pod) == gang.uid}

@@ -88,7 +88,7 @@ class _World:
 
 
 def one_head(records: list[Record]) -> Iterator[Violation]:
-    """I32: nobody makes a head beside a living one."""
+    """I32: no operator makes a head beside a living one."""
     world = _World(records)
     for record in _creates(records):
         if record.new is not None and _label(record.new, "ray.io/node-type") == "head":
@@ -98,7 +98,7 @@ def one_head(records: list[Record]) -> Iterator[Violation]:
 
 
 def wanted_workers(records: list[Record]) -> Iterator[Violation]:
-    """I33: nobody makes a worker that was not wanted at some recent revision."""
+    """I33: no operator makes a worker that was not wanted at some recent revision."""
     world = _World(records)
     for record in _creates(records):
         if record.new is None or _label(record.new, "ray.io/node-type") != "worker":

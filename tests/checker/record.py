@@ -172,7 +172,7 @@ def _audit_records(path: Path, users: tuple[str, ...], agents: tuple[str, ...]) 
             continue
         record = _audit_record(event, sequence, agents)
         sequence += 1
-        finish = 0 if event["stage"] == "RequestReceived" else line  # nobody tells when its sender gave it up
+        finish = 0 if event["stage"] == "RequestReceived" else line  # no record tells when its sender gave it up
         yield replace(record, old=known.get(record.key), start=came.get(number, 0), finish=finish)
         if record.verb == "delete":
             known.pop(record.key, None)

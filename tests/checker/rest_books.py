@@ -43,7 +43,7 @@ def books(stored: Stored, rules: Rules) -> Iterator[str]:
     gangs, quota = Gangs(stored, rules), Quota(stored)
     for queue in stored.all("clusterqueues"):
         if not (queue.get("status") or {}).get("conditions"):
-            continue  # nobody publishes here
+            continue  # no controller publishes here
         name = queue["metadata"]["name"]
         mine = [one for one in quota.holding if queue_charged(one) == name]
         waiting = [
@@ -86,7 +86,7 @@ def _charged(stored: Stored) -> Iterator[str]:
 
 
 def _given_back(stored: Stored) -> Iterator[str]:
-    """Pods of a Job that are done, and that nobody will start again, need no quota: an eviction changes nothing."""
+    """Pods of a Job that are done, and that its controller never starts again, need no quota, evicted or not."""
     for workload in stored.all("workloads"):
         job = stored.by_uid.get(owner_uid(workload)) or {}
         if job.get("kind") != "Job" or is_true(workload, "Finished") or is_leaving(workload) or is_leaving(job):
@@ -196,7 +196,7 @@ def _in_use(stored: Stored, rules: Rules) -> Iterator[str]:
 
 
 def _tracked(stored: Stored) -> Iterator[str]:
-    """A pod is tracked for its Job; without that Job nobody counts it any more."""
+    """A pod is tracked for its Job; without that Job no controller counts it any more."""
     for pod in stored.all("pods"):
         if TRACKING in _held(pod) and (stored.by_uid.get(owner_uid(pod)) or {}).get("kind") != "Job":
             yield f"I37: pod {name_of(pod)} keeps {TRACKING} and its Job is gone"

@@ -1,7 +1,7 @@
 """Could a gang that waits get quota now, or push others out for it? Asked of all turns that the plain rules leave open.
 
 Which turn it is depends on what stored objects do not tell: whose quota is older within one second, who came first of
-two heads where shares count, and whether somebody whom a gang once made way for may still be spared. Where those
+two heads where shares count, and whether the gangs that a gang once made way for may still be spared. Where those
 differ in the answer, it is undecided.
 """
 
@@ -56,7 +56,7 @@ class Could:
         return Asking(uid, node, queue, demands, -minus, time, frozenset(spared))
 
     def outcome(self, workload: Json, heads: list[Json]) -> Outcome:
-        """`starts`, `evicts` with whom, `waits`, or `undecided` with why."""
+        """`starts`, `evicts` with the names of the victims, `waits`, or `undecided` with why."""
         demands = self.gangs.demands(workload)
         costs = [self.gangs.demands(one) for one in heads]
         if demands is None or None in costs:
@@ -99,7 +99,7 @@ class Could:
         tree = {id(one) for one in node.root().everyone()}
         holders = [one for one in self.holders if id(one.node) in tree]
         found: set[str] = set()
-        whom: set[str] = set()
+        victims: set[str] = set()
         for spare in [spared, set[str]()] if spared else [set[str]()]:
             ask = self.asking(workload, demands, spare)
             for turn in self._turns(holders):
@@ -107,7 +107,7 @@ class Could:
                     entry = turn.look(ask)
                     turn.serve([entry])
                     found.add(entry.outcome)
-                    whom.update(one.name for one in entry.victims if not one.is_leaving)
+                    victims.update(one.name for one in entry.victims if not one.is_leaving)
                     continue
                 if len(heads) >= MOST_HEADS:
                     return "undecided", "too many heads of strict queues wait beside it"
@@ -115,19 +115,19 @@ class Could:
                     turn.serve(order)
                     mine = next(one for one in order if one.asking is ask)
                     found.add(mine.outcome)
-                    whom.update(one.name for one in mine.victims if not one.is_leaving)
+                    victims.update(one.name for one in mine.victims if not one.is_leaving)
         found = {"waits" if one == "awaits" else one for one in found}
         if found == {"waits"}:
             return "waits", ""
         if any(one.is_leaving for one in holders):
             return "undecided", "somebody leaves this very tree, and whose room that becomes is not stored"
         if "waits" in found:
-            why = "whom it once made way for" if spared else "who is first of those who wait or leave"
+            why = "which gangs it once made way for" if spared else "who is first of those who wait or leave"
             return "undecided", f"it depends on {why}"
         if "evicts" in found:
             if self._goes_in_circles(workload, demands, holders):
                 return "undecided", "those it may push out would push it out in turn"
-            return "evicts", ", ".join(sorted(whom))
+            return "evicts", ", ".join(sorted(victims))
         return "starts", ""
 
     def _goes_in_circles(self, workload: Json, demands: list[Demand], holders: list[Holder]) -> bool:
@@ -140,7 +140,7 @@ class Could:
 
     @contextmanager
     def _moved_in(self, turn: Turn, ask: Asking) -> Iterator[tuple[Holder, list[Holder]]]:
-        """The tree with this gang in it, and without those whom it pushes out."""
+        """The tree with this gang in it, and without the gangs that it pushes out."""
         entry, before = turn.look(ask), turn.holders
         now = max((one.reserved_at for one in before), default=0) + 1
         mine = Holder(ask.uid, ask.uid, ask.node, entry.assignment.usage, ask.priority, ask.time, now, False)
@@ -204,7 +204,7 @@ class Could:
                 yield sorted(entries, key=_turn)
 
     def spared(self, workload: Json) -> set[str]:
-        """Whom it had to make way for, and who made way for it: nobody goes in circles."""
+        """The gangs it had to make way for, and those that made way for it: no gang goes in circles."""
         by = {uid_of(one): preemptors_of(one) for one in self.stored.all("workloads")}
         found: set[str] = set()
         ask = [uid_of(workload)]
@@ -212,7 +212,7 @@ class Could:
             for uid in by.get(ask.pop(), set()) - found:
                 found.add(uid)
                 ask.append(uid)
-        found |= {uid for uid, whom in by.items() if uid_of(workload) in whom}
+        found |= {uid for uid, preemptors in by.items() if uid_of(workload) in preemptors}
         return found & set(self.names)
 
 

@@ -1,4 +1,4 @@
-"""What the judge at rest has found: violations in words, how many gangs it looked at, and about whom it cannot tell.
+"""What the judge at rest has found: violations in words, how many gangs it looked at, and which it cannot decide.
 
 A gang about which any part of the question was left out counts as undecided, once, with the first reason.
 """

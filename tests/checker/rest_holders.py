@@ -41,7 +41,7 @@ class Asking:
     priority: int
     time: int
     spared: frozenset[str] = field(default_factory=frozenset)
-    """UIDs of those whom it may not push out."""
+    """UIDs of the gangs that it may not push out."""
 
     @property
     def policies(self) -> Json:
@@ -58,7 +58,7 @@ class Asking:
 
     @property
     def borrow(self) -> Json:
-        """Empty where nobody is pushed out for the sake of borrowed quota."""
+        """Empty where no gang is pushed out for the sake of borrowed quota."""
         found: Json = self.policies.get("borrowWithinCohort") or {}
         return found if (found.get("policy") or "Never") != "Never" else {}
 
@@ -68,7 +68,7 @@ class Asking:
 
 
 class Ask:
-    """One question: whom has `asking` to push out at `places`, so that `wanted` fits?"""
+    """One question: which gangs has `asking` to push out at `places`, so that `wanted` fits?"""
 
     def __init__(
         self, asking: Asking, holders: list[Holder], wanted: Usage, places: frozenset[Place], latest_uid_first: bool

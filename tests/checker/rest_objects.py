@@ -47,7 +47,7 @@ class Rules:
     queues: bool = True
     wrappers: bool = True
     ray: bool = True
-    """Which controllers are at work: nobody answers for what none of them looks after."""
+    """Which controllers are at work: the judge asks nothing of what none of them looks after."""
     jobs: bool = True
     """Does a Job controller make and count pods?"""
     binds: bool | None = None

@@ -41,7 +41,7 @@ HELD_BY = re.compile(r"held by ([^;]+)")
 KEY = re.compile(r"\b([A-Z][A-Za-z]*)/([a-z0-9-]+)/([a-z0-9][a-z0-9.-]*)")
 PODS_MISSING = "shoal.dev/PodsMissing"
 PASSING = ("Workload no longer fits after processing another workload", "Bypassed scheduling evaluation")
-"""True for one moment of a plan only; nobody can act on them."""
+"""True for one moment of a plan only; no user can act on them."""
 
 
 class Reasons:
@@ -126,7 +126,7 @@ class Reasons:
         ):
             yield "it does"
         if said in PASSING or any(said.startswith(one) for one in PASSING):
-            yield "that tells nobody what is missing"
+            yield "that does not say what is missing"
         yield from self._amounts(workload, said)
 
     def _amounts(self, workload: Json, said: str) -> Iterator[str]:
@@ -244,7 +244,7 @@ class Reasons:
                 text = f"{job['kind']} {name_of(job)}"
                 if workload is None:
                     if is_suspended(job) and uid_of(job) not in told:
-                        yield f"I52: {text} is held by its queue, has no Workload, and nobody was told why"
+                        yield f"I52: {text} is held by its queue, has no Workload, and no event says why"
                     continue
                 if is_true(workload, "Finished") or is_leaving(workload):
                     continue

@@ -40,7 +40,7 @@ class Turn:
     partial_admission: bool = True
     latest_uid_first: bool = False
     taken: list[Holder] = field(default_factory=list)
-    """Whom earlier entries of this turn pushed out."""
+    """The gangs that earlier entries of this turn pushed out."""
     _set_aside: list[tuple[Node, Usage]] = field(default_factory=list)
 
     def look(self, asking: Asking, only: list[dict[str, str]] | None = None) -> Entry:
@@ -135,7 +135,7 @@ class Turn:
 
 
 def _waited_for(node: Node, made: Assignment) -> Usage:
-    """What the head of a strict queue keeps from others while there is nobody whom it may push out."""
+    """What the head of a strict queue keeps from others while there is no gang that it may push out."""
     found: Usage = {}
     for at, value in made.usage.items():
         limit, room = node.limits.get(at), node.nominal(at) - node.usage(at)

@@ -110,7 +110,7 @@ class Waiting:
         if verdict is None or (verdict and requests):
             self._undecided(workload, "whether its pods find nodes")
         elif verdict and (self.rules.policy in PRIVILEGED or self.rules.head_hold):
-            self._undecided(workload, "whoever is first in line may keep room from others")
+            self._undecided(workload, "the first gang in line may keep room from others")
         elif verdict:
             self._say(workload, f"I18: {text} has quota, checks and room, and is not admitted")
 

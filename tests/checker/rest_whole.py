@@ -1,5 +1,5 @@
-"""Gangs that run at rest: nobody who is not admitted has pods that may run (I5), and no two gangs keep each other from
-being whole (I4).
+"""Gangs that run at rest: no gang that is not admitted has pods that may run (I5), and no two gangs keep each other
+from being whole (I4).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Partly:
 def in_parts(stored: Stored, rules: Rules) -> Iterator[str]:
     """I4: two gangs each with a part, one of which could be whole if the other gave its part back.
 
-    Both may be so for `recovery_seconds`, in which nodes may come back; and twice as long where whoever binds pods may
-    only be slow. A Ray cluster whose head lives gives nothing back unless its queue says so.
+    Both may be so for `recovery_seconds`, in which nodes may come back; and twice as long where the scheduler may only
+    be slow. A Ray cluster whose head lives gives nothing back unless its queue says so.
     """
     if not rules.recovery_seconds:
         return

@@ -99,7 +99,7 @@ class Wrappers:
             add(demand, times(part.requests, part.count))
         victims = self._victims(gang, demand)
         if victims is None:
-            return ""  # no seat in a quota tree, whoever leaves
+            return ""  # no seat in a quota tree, whichever gangs leave
         if isinstance(victims, str):
             return victims
         if victims:
@@ -158,7 +158,7 @@ class Wrappers:
                 return None
             found += [uid for uid in gone if uid not in found]
         if found and len(trees) > 1:
-            return "whom it may push out of several quota trees"
+            return "which gangs it may push out of several quota trees"
         return [one for one in self.gangs if one.uid in found]
 
     def _by_pushing_out(self, gang: Seen, parts: list[Part], room: Room, found: Found, victims: list[Seen]) -> str:
@@ -171,7 +171,7 @@ class Wrappers:
         if any(one.is_stopping for one in self.gangs):
             return "somebody is leaving already"
         if any(one.admission.get("stoppingFor") for one in self.gangs):
-            return "it depends on who once made way for whom"
+            return "it depends on which gang once made way for which"
         names = ", ".join(sorted(one.name for one in victims))
         found.says.append(f"I18: AppWrapper {gang.name} waits although it may take the place of {names}")
         return ""

@@ -90,7 +90,7 @@ def _values(secret: Json) -> set[str]:
 
 
 def unanswered(changes: Iterable[Change], end: int, prompt: int = PROMPT) -> list[str]:
-    """I50: whoever had no first status within the time, while others sent whatever they liked. For quiet networks."""
+    """I50: gangs without a first status within the time, while users sent whatever they liked. For quiet networks."""
     born: dict[str, tuple[str, int]] = {}
     found = []
     for change in changes:

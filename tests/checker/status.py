@@ -108,7 +108,7 @@ def _ended_by(record: Record) -> bool:
 
 
 def observed_generation(records: list[Record]) -> Iterator[Violation]:
-    """I22: observedGeneration never falls nor exceeds generation, by the hand of whoever sends it."""
+    """I22: observedGeneration never falls nor exceeds generation, by the hand of any sender."""
     for history in states(records).values():
         last = 0
         for record in history:

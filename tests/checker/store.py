@@ -125,7 +125,7 @@ class Removals:
 
 
 def _may_be_taken(obj: Json | None) -> bool:
-    """It is being deleted, or has an owner with whom the garbage collector takes it."""
+    """It is being deleted, or has an owner, and the garbage collector takes it with that."""
     metadata = (obj or {}).get("metadata") or {}
     return bool(metadata.get("deletionTimestamp") or metadata.get("ownerReferences"))
 

@@ -54,7 +54,7 @@ def _preemptor(**states: str) -> World:
     return world
 
 
-def test_nobody_waits_for_a_preemption_that_is_over() -> None:
+def test_no_gang_waits_for_a_preemption_that_is_over() -> None:
     found = _preemptor().found()
     assert any(one.startswith("I18: Job x waits in q although its quota is free") for one in found)
     assert any(one.startswith("I52: Job x") and one.endswith("and no gang is leaving") for one in found)

@@ -134,7 +134,7 @@ def test_lent_quota_stays_lent_where_policy_says_so() -> None:
         assert world.found() == []
 
 
-def test_whoever_lends_its_own_quota_below_is_not_asked_for_it() -> None:
+def test_a_queue_that_lends_its_own_quota_below_is_not_asked_for_it() -> None:
     """The queue within its own nominal quota keeps what it uses."""
     world = _lent(reclaimWithinCohort="Any")
     world.gang("own", "b", "1", state="admitted")
@@ -191,16 +191,16 @@ def test_an_equal_that_came_later_gives_way_where_the_queue_says_so() -> None:
     assert _equals(early, early).found() == []
 
 
-def test_whom_it_once_made_way_for_leaves_it_undecided() -> None:
+def test_a_gang_that_once_made_way_for_another_is_undecided() -> None:
     """Until something outside changes it may not; whether that happened since is not stored."""
     world = _equals("2026-01-01T09:00:00Z", LATER)
     text = "Preempted to accommodate a workload (UID: workloads-job-other, JobUID: y)"
     world.objects["workloads"][1]["status"]["conditions"].append(condition("Evicted", False, text))
-    assert world.undecided() == ["Job mine: it depends on whom it once made way for"]
+    assert world.undecided() == ["Job mine: it depends on which gangs it once made way for"]
 
 
 def _circle(back: str) -> World:
-    """`mine` may push out all in `q0`, and in `q1` whoever borrows; `own` would then reclaim what `q1` owns."""
+    """`mine` may push out all in `q0`, and in `q1` gangs that borrow; `own` would then reclaim what `q1` owns."""
     world = World()
     world.node(cpu="64")
     world.cohort("root")
@@ -255,7 +255,7 @@ def test_it_keeps_nothing_where_it_can_always_reclaim() -> None:
 
 
 def _shares(*theirs: int) -> World:
-    """A cohort of 6 cpus that nobody owns; `b` runs gangs of these sizes, and `mine` (2 cpus) waits in `a`."""
+    """A cohort of 6 cpus that no queue owns; `b` runs gangs of these sizes, and `mine` (2 cpus) waits in `a`."""
     world = World()
     world.node()
     groups = [

@@ -1,8 +1,8 @@
 """Random queues, cohorts and gangs: whatever the engine leaves at rest is lawful to the judge, and what it has not seen
 yet is found.
 
-The judge reads the same facts as stored objects and asks nobody. Where it cries, the engine decides something as soon
-as it is told; where the engine reserves quota, the judge has cried before.
+The judge reads the same facts as stored objects and asks no controller. Where it cries, the engine decides something as
+soon as it is told; where the engine reserves quota, the judge has cried before.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def test_what_the_engine_leaves_at_rest_is_lawful(first: int, seen: Counter[str]
 
 
 def test_what_the_engine_has_not_seen_is_found() -> None:
-    """Gangs end, and nobody is told: who could start by that is found; and nobody else."""
+    """Gangs end, and the engine is not told: the gangs that could start by that are found; and no others."""
     counted = Counter[str]()
     for seed in range(SEEDS):
         chance, world, queues = random_world(seed)

@@ -116,7 +116,7 @@ def _without_workload(told: bool) -> World:
 
 def test_a_job_that_is_held_is_told_why() -> None:
     found = _without_workload(told=False).found()
-    assert found == ["I52: Job default/mine is held by its queue, has no Workload, and nobody was told why"]
+    assert found == ["I52: Job default/mine is held by its queue, has no Workload, and no event says why"]
 
 
 def test_a_job_that_was_told_why_stays_held() -> None:
@@ -204,7 +204,7 @@ def _told(says: str, **spec: Any) -> World:
         ("ClusterQueue q doesn't exist", "it exists"),
         ("workload namespace doesn't match ClusterQueue selector", "it does"),
         (short(3), "1000 (in base units) more of cpu is needed"),
-        ("Bypassed scheduling evaluation due to a recent change", "that tells nobody what is missing"),
+        ("Bypassed scheduling evaluation due to a recent change", "that does not say what is missing"),
     ],
 )
 def test_a_reason_that_is_not_true(says: str, why: str) -> None:

@@ -113,7 +113,7 @@ def test_declared_resources_count_instead_of_the_template() -> None:
 
 
 def test_components_need_room_as_declared() -> None:
-    """A kind that nobody knows says by path where its pods are."""
+    """A kind that the controllers do not know says by path where its pods are."""
     strange = {"kind": "Train", "metadata": {"name": "train"}, "spec": {"groups": [{"template": template("2")}]}}
     for replicas, expected in ((1, [FITS]), (2, [])):
         world = World()
@@ -124,7 +124,7 @@ def test_components_need_room_as_declared() -> None:
         assert said(world.found(RULES)) == expected
 
 
-def test_a_kind_that_nobody_knows_is_undecided() -> None:
+def test_an_unknown_kind_is_undecided() -> None:
     world = World()
     world.node()
     put(world, "mine", {"kind": "Train", "spec": {"groups": [{"template": template("2")}]}})
@@ -220,7 +220,7 @@ def test_a_higher_priority_takes_the_place_of_a_lower_one_where_that_is_on() -> 
     assert _crowded(1).found(Rules(now=NOW, preemption=True, policy="fifo")) == []
 
 
-def test_nobody_is_preempted_in_vain() -> None:
+def test_no_gang_is_preempted_in_vain() -> None:
     world = _crowded(1)
     world.pod("stranger", None, "node", "1")
     assert world.found(PREEMPTING) == []
@@ -285,12 +285,12 @@ def _borrowed() -> World:
     return world
 
 
-def test_a_borrower_is_pushed_out_of_a_tree_by_whoever_stays_within_its_own() -> None:
+def test_a_borrower_is_pushed_out_of_a_tree_by_a_gang_that_stays_within_its_own() -> None:
     world = _borrowed()
     mine(world, "2")
     expected = ["I18: AppWrapper default/mine waits although it may take the place of default/other"]
     assert found_in(world, PREEMPTING) == expected
-    assert found_in(world) == []  # nobody is pushed out where preemption is off
+    assert found_in(world) == []  # no gang is pushed out where preemption is off
 
 
 def test_a_borrower_does_not_push_out_a_higher_priority() -> None:
@@ -314,4 +314,4 @@ def test_who_once_made_way_leaves_pushing_out_undecided() -> None:
     mine(world, "2")
     world.objects["appwrappers"][1]["status"]["admission"] = json.dumps({"stoppingFor": "appwrappers-other"})
     rules = Rules(now=NOW, preemption=True, skipped=frozenset({"I10"}))  # nothing is published here
-    assert world.undecided(rules) == ["AppWrapper default/mine: it depends on who once made way for whom"]
+    assert world.undecided(rules) == ["AppWrapper default/mine: it depends on which gang once made way for which"]

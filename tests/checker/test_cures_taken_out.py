@@ -130,7 +130,7 @@ async def test_two_gangs_that_each_have_a_part(monkeypatch: pytest.MonkeyPatch) 
     """They have one second, and are judged as if a minute had passed."""
     async with running() as world:
         monkeypatch.setattr(test_recovery.recovery, "GRACE", 0.1)
-        test_recovery.nobody_goes_back(monkeypatch)
+        test_recovery.no_gang_goes_back(monkeypatch)
         test_recovery.start(world, 1.0)
         for one in await test_recovery.two_with_a_part(world):
             await world.until(kinds.WORKLOAD, name_of(one), true("shoal.dev/PodsMissing"))

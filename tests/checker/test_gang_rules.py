@@ -207,7 +207,7 @@ NODE_OF_TWO = town(2).changes[0].obj
 
 @pytest.mark.parametrize("ago, says", [(1, set()), (60, {"I8"})])
 def test_a_decision_on_its_way_while_a_node_shrinks_is_no_lie(ago: int, says: set[str]) -> None:
-    """By revisions where nobody kept the time: a few may come between the look and the write, not many."""
+    """By revisions where no record has the time: a few may come between the look and the write, not many."""
     story = town(4).runs("g", cpu=2).put("nodes", NODE_OF_TWO)
     for number in range(ago):
         story.put("events", {"metadata": {"name": f"e{number}"}})

@@ -1,7 +1,7 @@
 """Histories that look odd and are legal: the checker must stay silent, and still find the lie next to each.
 
 Requests overlap, and end in another order than a server served them; watches tell of a write before its own answer
-does; clocks stand still or step; servers die with the answer on their lips; others write whom no recorder sees.
+does; clocks stand still or step; servers die with the answer on their lips; other clients write that no recorder sees.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ HONEST = {
     "gone when others let go of it": story()
     .add("patch", thing(6, finalizers=["theirs"], **ENDING), body={"metadata": {"finalizers": ["theirs"]}})
     .add("get", **GONE),
-    "its last finalizer taken by a write of which nobody heard": story()
+    "its last finalizer taken by a write of which no client heard": story()
     .add("delete", thing(6, finalizers=["x"], **ENDING))
     .add("patch", outcome="unknown", body={"metadata": {"finalizers": None}})
     .add("get", **GONE),
@@ -98,14 +98,14 @@ HONEST = {
     "a condition that somebody unseen changed twice": Script()
     .add("create", thing(5, status=condition("True", LATE)))
     .add("patch", thing(8, status=condition("True", LATEST), labels={"a": "b"}), body={"metadata": {"labels": {}}}),
-    "a condition that turned back and forth by a write of which nobody heard": Script()
+    "a condition that turned back and forth by a write of which no client heard": Script()
     .add("create", thing(5, status=condition("True", LATE)))
     .add("patch", outcome="unknown", **ready("False", LATER))
     .add("patch", thing(7, status=condition("True", LATEST)), **ready("True", LATEST, resourceVersion="6")),
     "what another had done already, as far as its own eyes saw": story(replica="r2")
     .add("patch", thing(6), replica="r2", body={"spec": {"x": 1}})
     .add("patch", thing(6), body={"spec": {"x": 1}}),
-    "a repeat of a write of which nobody heard, and which was done": story()
+    "a repeat of a write of which no client heard, and which was done": story()
     .add("patch", outcome="unknown", body={"spec": {"x": 1}})
     .add("event", thing(6), event="MODIFIED", watch=9)
     .add("patch", thing(6), body={"spec": {"x": 1}}),
@@ -132,7 +132,7 @@ HONEST = {
     "a leader who takes the last finalizer": Script()
     .add("create", lease(8, "r1", 1), path=LEASES)
     .add("patch", thing(5, **ENDING), term=1, body={"metadata": {"resourceVersion": "5"}}),
-    "two writers at once, one of whom never hears": Script()
+    "two writers at once, one of which never hears": Script()
     .add("patch", thing(6), body={"status": {"n": 2}}, **during(2, 3))
     .add("patch", outcome="unknown", body={"status": {"n": 1}}, **during(1, 4)),
     "another field, by another controller": story()
@@ -188,7 +188,7 @@ LIES = {
         .add("create", thing(5))
         .add("patch", thing(6, status=condition("True", EARLY)), **ready("True", EARLY)),
     ),
-    "a time sent anew for the same value, after an unknown write of something else": (
+    "a time sent again for the same value, after an unknown write of something else": (
         "I19",
         Script()
         .add("create", thing(5, status=condition("True", LATE)))

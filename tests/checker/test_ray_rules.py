@@ -117,7 +117,7 @@ LIES = {
         "I34",
         [seen(CLUSTERS, cluster(1, 1)), wrote(PODS, pod("w1", 2)), gone(pod("w1", 2), 3)],
     ),
-    "an autoscaled worker goes that nobody named": (
+    "an autoscaled worker goes that the autoscaler did not name": (
         "I34",
         [
             seen(CLUSTERS, cluster(1, 2, enableInTreeAutoscaling=True)),

@@ -1,6 +1,6 @@
 """Builds kube-apiserver, etcd and their company from pinned Go modules, once, into the user's cache.
 
-The folder is keyed by the pins, so a change of version builds anew and an unchanged one starts at once. Binaries in
+The folder is keyed by the pins, so a change of version builds again and an unchanged one starts at once. Binaries in
 KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
 tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
 alone). `program` builds one more beside it: the clients in Go that the tests run, Kueue's performance runner, and

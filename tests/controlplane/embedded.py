@@ -11,7 +11,7 @@ from tests.controlplane.plane import run_kubectl
 
 
 class EmbeddedPlane:
-    """Started and stopped like `ControlPlane`; whoever drives it need not be asynchronous."""
+    """Started and stopped like `ControlPlane`; the test that drives it need not be asynchronous."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -351,7 +351,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on and that nobody else will be told here: its server may bind it much later."""
+    """Ports that no process listens on and that no other caller gets here: its server may bind it much later."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     share = int(worker) % SHARES if worker.isdigit() else random.SystemRandom().randrange(SHARES)
     width = (PORTS[1] - PORTS[0]) // SHARES

@@ -45,7 +45,7 @@ class Shell:
         self.home = directory / "home"
         self.config = directory / "kubeconfig"
         self.directory = directory
-        self.mark = f"86{random.randrange(10**8):08}"  # seconds that nobody else on this machine sleeps
+        self.mark = f"86{random.randrange(10**8):08}"  # seconds that no other process on this machine sleeps
         self.sleeper = SLEEPER.replace("SECONDS", self.mark)
         self.environment = {**os.environ, "SHOAL_HOME": str(self.home), "KUBECONFIG": str(self.config)}
         self.environment["KUBECACHEDIR"] = str(directory / "kubectl-cache")  # another server may have had its port
@@ -204,7 +204,7 @@ def test_what_was_there_is_there_again_and_a_killed_cluster_goes_on(shell: Shell
     assert shell.kubectl("get", "pod", "sleeper", "-o", "jsonpath={.status.containerStatuses[0].restartCount}") == "0"
     os.kill(shell.pid(), signal.SIGKILL)
     until(lambda: start_time(shell.pid()) is None)
-    shell.shoal("down", "--name", "test")  # nobody is there to do it: the command itself does
+    shell.shoal("down", "--name", "test")  # no server is there to do it: the command itself does
     assert running(shell.mark) == []
 
 

@@ -242,7 +242,7 @@ async def test_jobs_complete_alone_and_together(cluster: RemoteCluster) -> None:
     for name in ("alone", "both"):
         ended = await cluster.until(kinds.APP_WRAPPER, name, has_state("Completed"))
         assert trail(ended)[-1][:2] == ("Completed", "PodsCompleted")
-    # nobody asked for its completion: it stays, and pods that succeeded are not missing
+    # its spec does not ask for completion: it stays, and pods that succeeded are not missing
     found = await cluster.until(kinds.APP_WRAPPER, "quiet", lambda one: one.get("status", {}).get("Succeeded") == 2)
     assert (found["status"]["state"], found["status"].get("numberOfRequeueings", 0)) == ("Running", 0)
 
@@ -313,7 +313,7 @@ async def test_many_at_once(cluster: RemoteCluster) -> None:
 
 
 async def test_a_borrower_of_quota_makes_way(cluster: RemoteCluster) -> None:
-    """Two legacy trees. `silver` borrows every GPU; whoever is within `gold`'s quota gets its share back."""
+    """Two legacy trees. `silver` borrows every GPU; the gang within `gold`'s quota gets its share back."""
 
     def tree(name: str, parent: str, **gpus: int) -> Json:
         children = [

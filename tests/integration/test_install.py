@@ -330,11 +330,11 @@ RAY = plain(
 
 
 @proven(without=_guards_every_update)
-def test_f064_with_the_webhook_down_nobody_else_is_stopped(
+def test_f064_with_the_webhook_down_no_other_request_is_stopped(
     full_control_plane: ControlPlane, installed: ControlPlane, webhook_url: str
 ) -> None:
-    """F64: nobody answers the webhooks. Holds: our own and the system's namespaces, every other kind, and all that is
-    done to AppWrappers beyond creating and editing them goes on; only a new AppWrapper is refused, by name."""
+    """F64: no server answers the webhooks. Holds: our own and the system's namespaces, every other kind, and all that
+    is done to AppWrappers beyond creating and editing them goes on; only a new AppWrapper is refused, by name."""
     drop_webhooks(installed)
     apply(installed, simple_wrapper("older", finalizers=["example.test/held"]))
     shoal(installed, *INSTALL, "--webhook-url", webhook_url)
@@ -381,7 +381,7 @@ async def test_f065_ready_means_that_a_call_came_through(installed: ControlPlane
     ]
     try:
         async with asyncio.timeout(PATIENCE):
-            while admission.trouble() is not None:  # noqa: ASYNC110 (it tells nobody)
+            while admission.trouble() is not None:  # noqa: ASYNC110 (no event tells it)
                 await asyncio.sleep(0.05)
         made = await Client(transport).create(APP_WRAPPER, simple_wrapper("first-of-all"), "default", dry_run=True)
         assert "shoal.dev/created-by" in made["metadata"]["annotations"]

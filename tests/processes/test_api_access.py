@@ -48,7 +48,7 @@ async def test_it_cannot_be_written_to(isolated: Machine) -> None:
 @pytest.mark.parametrize(
     ("said", "account", "present"),
     [(None, {}, True), (False, {}, False), (None, False, False), (True, False, True), (False, True, False)],
-    ids=["nobody", "pod", "account", "pod over account", "pod against account"],
+    ids=["neither", "pod", "account", "pod over account", "pod against account"],
 )
 async def test_pod_and_account_say_whether_it_is_there(
     plain: Machine, said: bool | None, account: Any, present: bool

@@ -56,7 +56,7 @@ async def test_input_stays_open_for_others_unless_it_is_for_one(plain: Machine) 
     assert await shown(onlooker) == "first a\nsecond b\n"
 
 
-async def test_whoever_only_looks_ends_nothing(plain: Machine) -> None:
+async def test_a_client_that_only_looks_ends_nothing(plain: Machine) -> None:
     run = plain.start(pod("looked-at", "cat", container={"stdin": True, "stdinOnce": True}))
     onlooker = await attach(run, stdin=False)
     await onlooker.kill()
@@ -110,7 +110,7 @@ async def test_a_client_that_does_not_read_is_let_go_and_the_container_goes_on(
     program = await attach(run)
     await program.write(b"go\n")
     async with asyncio.timeout(60):
-        await run.finished.wait()  # nobody reads a thing
+        await run.finished.wait()  # no client reads a thing
     assert state(run)["terminated"]["exitCode"] == 3
     await program.kill()
     forget_changed_shim()

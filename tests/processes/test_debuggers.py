@@ -70,7 +70,7 @@ async def test_it_goes_with_its_pod(one_machine: Machine) -> None:
     await asyncio.wait_for(run.finished.wait(), PATIENCE)
 
 
-async def test_an_image_that_nobody_knows_is_said_and_a_later_agent_finds_the_debugger(plain: Machine) -> None:
+async def test_an_unknown_image_is_said_and_a_later_agent_finds_the_debugger(plain: Machine) -> None:
     run = await running(plain, "sleep", "1000")
     looked_into(run, "unknown", "true", image="strange")
     looked_into(run, "look", "sleep", "1000")

@@ -35,7 +35,7 @@ async def running(machine: Machine, **container: object) -> tuple[PodRun, Contai
 
 
 @pytest.fixture
-def nobody_reaps() -> Iterator[None]:
+def no_process_reaps() -> Iterator[None]:
     """As where the machine's first process does not look after orphans: they come to us, and we do not either."""
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     yield
@@ -52,7 +52,7 @@ async def test_what_a_hook_left_running_goes_with_its_container(one_machine: Mac
 
 
 async def test_a_probe_that_takes_too_long_leaves_nothing_and_holds_up_no_end(
-    one_machine: Machine, nobody_reaps: None
+    one_machine: Machine, no_process_reaps: None
 ) -> None:
     probe = {"exec": {"command": ["sh", "-c", "sleep 7302; true"]}, "periodSeconds": 0.1, "timeoutSeconds": 0.5}
     run, _ = await running(one_machine, readinessProbe={**probe, "failureThreshold": 1})
@@ -94,13 +94,13 @@ async def test_a_connection_that_breaks_takes_its_command_along(one_machine: Mac
     query = {"command": terminals.SEPARATOR.join(("sh", "-c", "sleep 7305; true")), "tty": tty}
     serving = asyncio.create_task(terminals.run(start, run.pod, query, Silent()))
     await until(lambda: living("sleep", "7305"))
-    serving.cancel()  # as the web server does to whoever serves a connection that is gone
+    serving.cancel()  # as the web server does to the task of a connection that is gone
     with pytest.raises(asyncio.CancelledError):
         await serving
     await until(lambda: not living("sleep", "7305"))
 
 
-async def test_whoever_stops_a_pod_again_can_only_have_less_patience(one_machine: Machine) -> None:
+async def test_a_second_stop_of_a_pod_can_only_have_less_patience(one_machine: Machine) -> None:
     """`kubectl delete --force` after a delete that takes too long, and `shoal down` while a pod is being deleted."""
     run, _ = await running(one_machine, lifecycle={"preStop": {"exec": {"command": ["sleep", "7304"]}}})
     run.stop(10 * PATIENCE)

@@ -87,7 +87,7 @@ async def test_f097_a_restarted_agent_finds_its_pods_again(one_machine: Machine)
 
 
 @proven(without=never_attaches)
-async def test_f097_what_nobody_knows_any_more_is_removed(one_machine: Machine) -> None:
+async def test_f097_what_is_left_of_a_deleted_pod_is_removed(one_machine: Machine) -> None:
     """F97: the pod was deleted while the agent was down. Holds: its processes end, its files go."""
     run = one_machine.start(pod("orphan", "sleep", "5197"))
     await until(lambda: "running" in state(run))
@@ -259,7 +259,7 @@ async def test_f105_two_clusters_never_share_loopback_addresses() -> None:
     try:
         first, second = await one.open("a"), await other.open("b")
         assert first.ip != second.ip and one.host_ip() != other.host_ip()
-        assert first.port_base != second.port_base  # although nobody has bound anything yet
+        assert first.port_base != second.port_base  # although no process has bound anything yet
     finally:
         await one.stop()
         await other.stop()

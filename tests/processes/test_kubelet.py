@@ -421,7 +421,7 @@ async def test_logs_since_a_moment(plain: Machine) -> None:
     assert await text(run, since=parse_time(stamps[1])) == "late\n"
 
 
-async def test_a_deadline_counts_from_when_the_pod_began_whoever_watched_it(plain: Machine) -> None:
+async def test_a_deadline_counts_from_when_the_pod_began_whichever_agent_watched_it(plain: Machine) -> None:
     manifest = pod("late", "sleep", "100", activeDeadlineSeconds=30, terminationGracePeriodSeconds=0)
     manifest["status"] = {"startTime": "2020-01-01T00:00:00Z"}
     run = await plain.ended(manifest)

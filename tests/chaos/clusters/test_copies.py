@@ -1,4 +1,4 @@
-"""Copies in other clusters: which may run, which must go, and which nobody touches."""
+"""Copies in other clusters: which may run, which must go, and which the hub never touches."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def mirrors_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=mirrors_nothing)
 async def test_f095_the_end_is_read_once_with_all_it_says_even_when_the_hub_was_away() -> None:
-    """F95: a gang fails in its cluster while the hub is cut off and started anew. Holds: its end is copied once, job
+    """F95: a gang fails in its cluster while the hub is cut off and restarted. Holds: its end is copied once, job
     and Workload, and the name of the cluster stays."""
     async with town("a") as t:
         t.start_hub()
@@ -196,8 +196,8 @@ def runs_again_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=runs_again_what_was_lost)
 async def test_f137_a_job_that_is_gone_before_its_end_was_read_is_not_run_again() -> None:
-    """F137: somebody deletes the job in its cluster. Holds: shown as lost, never run again by itself; whoever switches
-    it on again gets it run."""
+    """F137: somebody deletes the job in its cluster. Holds: shown as lost, never run again by itself; a
+    user who switches it on again gets it run."""
     async with town("a", "b") as t:
         t.start_hub()
         await t.connected()

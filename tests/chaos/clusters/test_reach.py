@@ -58,8 +58,8 @@ def forgets_removals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=forgets_removals)
 async def test_f091_a_copy_that_could_not_be_removed_is_removed_when_its_cluster_is_back() -> None:
-    """F91: a cluster cannot be reached while its copy must go, and the hub is started anew. Holds: the removal is
-    remembered until it is confirmed, nobody waits for it, and after the reconnect nothing is left (I37, I41)."""
+    """F91: a cluster cannot be reached while its copy must go, and the hub is restarted. Holds: the removal is
+    remembered until it is confirmed, no gang waits for it, and after the reconnect nothing is left (I37, I41)."""
     async with town("a", "b") as t:
         t.start_hub()
         await t.connected()
@@ -85,7 +85,7 @@ def every_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=every_silence_is_a_loss)
 async def test_f092_a_short_silence_is_no_loss() -> None:
-    """F92: a cluster is out of sight for less than the limit, and the hub is started anew meanwhile. Holds: shown as
+    """F92: a cluster is out of sight for less than the limit, and the hub is restarted meanwhile. Holds: shown as
     not connected, its gang stays where it is."""
     async with town("a", "b") as t:
         t.start_hub()
@@ -104,11 +104,11 @@ async def test_f092_a_short_silence_is_no_loss() -> None:
         assert len(await pods_of(t.members[home], "train", 2)) == 2
 
 
-def nobody_is_ever_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_cluster_is_ever_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "seconds_until_lost", lambda *_: None)
 
 
-@proven(without=nobody_is_ever_lost)
+@proven(without=no_cluster_is_ever_lost)
 async def test_f092_a_long_silence_is_a_loss_and_the_gang_goes_to_the_next_cluster() -> None:
     """F92: a cluster stays silent beyond the limit and comes back later. Holds: its gang runs elsewhere, and what the
     returned cluster still has of it is removed."""
@@ -129,7 +129,7 @@ async def test_f092_a_long_silence_is_a_loss_and_the_gang_goes_to_the_next_clust
 
 
 def one_queue_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks at a gang asks every cluster, one after the other."""
+    """For each gang the hub asks every cluster, one after the other."""
     kept = Dispatcher._offer
 
     async def offer(self: Dispatcher, workload: Json, check: Json) -> float | None:
@@ -143,7 +143,7 @@ def one_queue_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=one_queue_for_all)
-async def test_f093_a_cluster_that_hangs_holds_up_nobody_else() -> None:
+async def test_f093_a_cluster_that_hangs_holds_up_no_other() -> None:
     """F93: one cluster accepts requests and never answers. Holds: gangs go to the other one meanwhile."""
     patient = msgspec.structs.replace(QUICK, request_seconds=60, silent_seconds=600)
     async with town("a", "b") as t:
@@ -198,9 +198,9 @@ def every_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=every_clock_runs)
-def test_f135_when_most_are_silent_at_once_nobody_is_lost() -> None:
+def test_f135_when_most_are_silent_at_once_no_cluster_is_lost() -> None:
     """F135: all clusters, or most, fall silent at once. Holds: it is the hub that is cut off; the clocks stop, and
-    begin anew when half of them answer again."""
+    begin again from zero when half of them answer again."""
     second = loss.SECOND
 
     def left(*standings: Standing, now: int) -> float | None:

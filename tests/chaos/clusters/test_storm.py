@@ -1,4 +1,4 @@
-"""Wires that are cut, mended and lose answers, hubs that are started anew, users who submit and delete: then calm.
+"""Wires that are cut, mended and lose answers, hubs that are restarted, users who submit and delete: then calm.
 
 In the calm every gang that is left runs in exactly the cluster that the hub names, whole, and nothing else is anywhere.
 """

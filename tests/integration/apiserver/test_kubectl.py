@@ -274,7 +274,7 @@ async def test_access_questions(embedded: Embedded) -> None:
     assert 'serviceaccounts "robot" not found' in token
 
 
-async def test_logs_come_from_whoever_runs_the_pods(embedded: Embedded) -> None:
+async def test_logs_come_from_the_agent_that_runs_the_pods(embedded: Embedded) -> None:
     async def source(pod, options):  # type: ignore[no-untyped-def]
         async def lines():  # type: ignore[no-untyped-def]
             yield f"{pod['metadata']['name']}/{options.container} tail={options.tail_lines}\n".encode()

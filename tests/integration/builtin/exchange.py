@@ -62,7 +62,7 @@ async def send(transport: Transport, step: Step) -> tuple[int, Any]:
 
 
 async def until_served(transport: Transport, collection: str) -> None:
-    """A real server serves a new kind a moment after its definition is stored, and tells nobody when."""
+    """A real server serves a new kind a moment after its definition is stored, and does not tell when."""
     async with asyncio.timeout(PATIENCE):
         while (await transport.send(Request(method="GET", path=collection))).status != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

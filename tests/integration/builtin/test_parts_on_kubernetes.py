@@ -82,7 +82,7 @@ BIG_POD = pod(
     serviceAccountName="default",
     volumes=[{"name": "v"}, {"name": "s", "secret": {"secretName": "q"}}, {"name": "h", "hostPath": {"path": "/x"}}],
 )
-LATER = {"owners": False}  # fields that the server adds itself are recorded for nobody there, for the writer here
+LATER = {"owners": False}  # fields that the server adds itself have no manager there, the writer here
 
 DEFAULTS = [
     post(f"{CORE}/pods", BIG_POD, **LATER),

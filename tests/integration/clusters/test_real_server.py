@@ -118,7 +118,7 @@ async def test_a_real_server_gives_gangs_to_an_embedded_cluster(plane: ControlPl
         await hub.until_gone(kinds.WORKLOAD, name)
         await there.until_gone(kinds.RAY_JOB, "tune")
 
-        (plain,) = await make(hub, job("local", 1, queue="away"))  # nobody said that it runs elsewhere
+        (plain,) = await make(hub, job("local", 1, queue="away"))  # its spec does not say that it runs elsewhere
         refused = await hub.until(kinds.WORKLOAD, name_of(plain), lambda one: one["spec"].get("active") is False)
         assert "spec.managedBy" in json.dumps(refused["status"])
 

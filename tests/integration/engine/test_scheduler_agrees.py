@@ -146,7 +146,7 @@ async def _decided(client: Client, expected: set[str]) -> dict[str, Json]:
         last = state
         if quiet >= QUIET:
             return pods
-        await asyncio.sleep(0.05)  # kube-scheduler tells nobody that it has given up
+        await asyncio.sleep(0.05)  # kube-scheduler does not tell that it has given up
 
 
 def _refused(pod: Json) -> bool:

@@ -138,7 +138,7 @@ def _affinity(random: Random, seed: int) -> Json:
 
 
 def _zone(random: Random, seed: int) -> str:
-    """Zones of a world's own: pods of other worlds are neighbours of nobody here."""
+    """Zones of a world's own: pods of other worlds are neighbours of no pod here."""
     return f"{seed}-{random.choice(ZONES)}"
 
 

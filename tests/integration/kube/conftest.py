@@ -93,7 +93,7 @@ async def install(client: Client, kind: Kind = WIDGET) -> None:
     """Create the CRD and wait until the server serves it and tells of it: each follows in its own time."""
     await client.create(CRD, widget_crd(kind))
     async with asyncio.timeout(60):
-        while not await is_served(client, kind):  # noqa: ASYNC110 (it tells nobody)
+        while not await is_served(client, kind):  # noqa: ASYNC110 (no event tells it)
             await asyncio.sleep(0.1)
 
 

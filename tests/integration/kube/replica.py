@@ -2,7 +2,7 @@
 
 Run by test_lease.py: `python -m tests.integration.kube.replica KUBECONFIG NAME SECONDS`. Each write is a new ConfigMap
 whose name tells the replica and the term; many wait in line at any time, so that a freeze always catches some. On
-SIGTERM it is to stop, and its work hangs: it goes on writing as if nobody had asked.
+SIGTERM it is to stop, and its work hangs: it goes on writing as if no signal had come.
 """
 
 from __future__ import annotations

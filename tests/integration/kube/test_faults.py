@@ -107,7 +107,7 @@ async def test_f050_a_lost_answer_of_a_real_server_is_looked_up(client: Client, 
 
 
 class Halting(SystemClock):
-    """Whoever waits for a time to pass waits for the test instead."""
+    """A task that waits for a time to pass waits for the test instead."""
 
     def __init__(self) -> None:
         self.reached, self._passed = asyncio.Event(), asyncio.Event()

@@ -77,7 +77,7 @@ async def run(control_plane: ControlPlane, client: Client) -> AsyncIterator[Run]
         if one.process.returncode is None:
             one.process.kill()
             await one.process.wait()
-    await client.delete(LEASE, "walk", "default")  # now that nobody renews it
+    await client.delete(LEASE, "walk", "default")  # now that no replica renews it
 
 
 async def until_written(client: Client, name: str) -> None:

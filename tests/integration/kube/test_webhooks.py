@@ -62,7 +62,7 @@ def _bundles_stay_old(patch: pytest.MonkeyPatch) -> None:
         adopted = whole(self, chain, authority, clock)
         return type(adopted)(adopted.authority, adopted.leaf, ())
 
-    async def announce_to_nobody(self: CertificateKeeper, bundle: bytes) -> None:
+    async def announce_nothing(self: CertificateKeeper, bundle: bytes) -> None:
         if self not in told:
             told.append(self)
             await inject(self, bundle)
@@ -70,7 +70,7 @@ def _bundles_stay_old(patch: pytest.MonkeyPatch) -> None:
     told: list[CertificateKeeper] = []
     inject = CertificateKeeper.inject
     patch.setattr(Rotation, "adopt", forget_the_old)
-    patch.setattr(CertificateKeeper, "inject", announce_to_nobody)
+    patch.setattr(CertificateKeeper, "inject", announce_nothing)
 
 
 @proven(without=_bundles_stay_old)
@@ -120,7 +120,7 @@ async def call_both(client: Client, number: int) -> None:
 
 
 async def hang_up(request: web.Request, response: web.StreamResponse) -> None:
-    """After every answer, so that every call checks our certificate anew."""
+    """After every answer, so that every call checks our certificate again."""
     response.headers["Connection"] = "close"
     response.force_close()
 

@@ -20,7 +20,7 @@ FAR = (
     "name=far,cpu=4,memory=16Gi,nvidia.com/gpu=1,min=0,max=1,delay=60m,"
     "labels=cloud.example/accelerator=far,taints=example.com/far=yes:NoSchedule"
 )
-"""Whoever waits for its node waits for as long as the test looks at that."""
+"""A pod that waits for its node waits for as long as the test looks at that."""
 ON_FAR: dict[str, Any] = {
     "nodeSelector": {"cloud.example/accelerator": "far"},
     "tolerations": [{"operator": "Exists"}],

@@ -89,7 +89,7 @@ SITUATIONS: dict[str, tuple[list[Json], list[Json], Json]] = {
     "cordoned": ([cordoned("a")], [], pod("waits")),
     "as many pods as it takes": ([node("a", pods="1")], [pod("there", nodeName="a")], pod("waits")),
     "a port": ([node("a")], [pod("there", ports=PORT, nodeName="a")], pod("waits", ports=PORT)),
-    "nobody to be near": ([node("a")], [], pod("waits", affinity=near("podAffinity", "base"))),
+    "no pod to be near": ([node("a")], [], pod("waits", affinity=near("podAffinity", "base"))),
     "someone to be away from": (
         [node("a")],
         [pod("there", labels={"app": "base"}, nodeName="a")],
@@ -121,7 +121,7 @@ async def our_cluster() -> AsyncIterator[Client]:
 
 
 async def can_take_pods(client: Client) -> None:
-    """Without an account nobody creates a pod; the controller that makes it may not have come to that."""
+    """Without a service account no client creates a pod; the controller that makes it may not have come to that."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     try:
         await client.create(SERVICE_ACCOUNT, account, "default")

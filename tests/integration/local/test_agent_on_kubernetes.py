@@ -160,7 +160,7 @@ def test_logs_exec_copies_and_ports_go_through_the_real_server(agent: ControlPla
     agent.kubectl("delete", "pod", "used", "lost", "-n", "default", "--timeout=60s")
 
 
-def test_the_nodes_port_answers_nobody_but_the_cluster(agent: ControlPlane) -> None:
+def test_the_nodes_port_answers_only_the_cluster(agent: ControlPlane) -> None:
     node = json.loads(agent.kubectl("get", "node", "real", "-o", "json"))["status"]
     port = node["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     (address,) = [one["address"] for one in node["addresses"]]

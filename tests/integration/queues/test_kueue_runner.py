@@ -10,7 +10,7 @@ from tests.patience import PATIENCE
 
 def test_two_queues_that_preempt_each_other_leave_nothing_unfinished(tmp_path: Path) -> None:
     """70 Workloads that come one after another, of three sizes and priorities, in one cohort with too little quota."""
-    generator, limit = kueue_runner.small(tmp_path), 2 * PATIENCE  # half a minute where nobody else works
+    generator, limit = kueue_runner.small(tmp_path), 2 * PATIENCE  # half a minute on an idle machine
     outcome = kueue_runner.run(tmp_path, kueue_runner.shoal(tmp_path), generator, limit)
     assert outcome.expected == 70
     assert (outcome.unfinished, outcome.ended) == (0, True), outcome

@@ -106,7 +106,7 @@ def test_what_never_fits_never_has_a_pod(machine: Machine) -> None:
 
 
 def test_without_a_check_the_pool_grows_all_the_same(machine: Machine) -> None:
-    """A queue that asks nobody: the gang itself asks for the nodes it lacks, and starts when all of them are there."""
+    """A queue without a check: the gang itself asks for the nodes it lacks, and starts when all of them are there."""
     plain = yaml.safe_load_all((SAMPLES / "kueue" / "provisioned-queue.yaml").read_text())
     queue = next(one for one in plain if one["kind"] == "ClusterQueue")
     del queue["spec"]["admissionChecks"]

@@ -66,7 +66,7 @@ class Site:
             pytest.fail(f"{kind.kind} {name} never got there; last: {last.get('status')}")
 
     async def gone(self, kind: Kind, name: str, seconds: float = PATIENCE) -> None:
-        """Deleted, or on its way out where nobody collects garbage."""
+        """Deleted, or on its way out where no controller collects garbage."""
         async with asyncio.timeout(seconds):
             while True:
                 try:
@@ -98,7 +98,7 @@ class Site:
                 await asyncio.sleep(0.05)
 
     async def end_pods(self, cluster: str) -> None:
-        """Nobody else ends terminating pods here."""
+        """No kubelet ends terminating pods here."""
         for pod in await self.client.list(kinds.POD, "default", label_selector=f"{names.CLUSTER}={cluster}"):
             if view.deleting(pod):
                 try:

@@ -144,7 +144,7 @@ for name in ('one', 'two'):
 
 
 def test_rays_autoscaler_follows_detached_actors_and_suspends_the_idle_cluster(machine):
-    """0 to 2 for actors that outlive their driver, back to 0 when they end, and suspended when nobody comes."""
+    """0 to 2 for actors that outlive their driver, back to 0 when they end, and suspended when no job comes."""
     machine.kubectl("create", "-f", str(SAMPLES / "raycluster-autoscaled.yaml"))
     machine.wait("raycluster/tide", "jsonpath={.status.state}=ready")
     assert len(head_of(machine, "tide")["status"]["containerStatuses"]) == 2

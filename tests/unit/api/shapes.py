@@ -27,7 +27,7 @@ _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 
 @cache
 def objects(struct: type[msgspec.Struct], depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
-    """JSON that decodes as `struct`: some of its fields, and some that nobody knows."""
+    """JSON that decodes as `struct`: some of its fields, and some that it does not know."""
     required: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {"x-unknown": ANYTHING, "zz9": ANYTHING}
     for field, hint in hints(struct):

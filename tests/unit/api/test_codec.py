@@ -118,7 +118,7 @@ def test_any_object_round_trips_through_its_type(entry: RegisteredKind, data: st
     written = codec.rewrite(raw, view, other)
     # What was meant is what is written; as JSON, since members of raw maps have no order.
     assert codec.plain(codec.typed(written, entry.type)) == codec.plain(other)
-    assert _unknown(written, raw) == _unknown(raw, raw)  # and what nobody read is still there
+    assert _unknown(written, raw) == _unknown(raw, raw)  # and fields that the codec did not read are still there
 
 
 def _unknown(written: Json, raw: Json) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class ManualClock:
         await waiting
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass; whoever was waiting for it has run before this returns."""
+        """Let time pass; every task that was waiting for it has run before this returns."""
         await turns()
         until = self.elapsed + seconds
         while self._sleepers and self._sleepers[0][0] <= until:

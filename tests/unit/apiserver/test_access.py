@@ -126,7 +126,7 @@ async def test_subresources_and_names_are_rights_of_their_own(server: Server, cl
         await ann.patch(POD, "p", "default", {"metadata": {"labels": {"a": "b"}}})
 
 
-async def test_nobody_grants_what_they_do_not_hold(server: Server, client: Client) -> None:
+async def test_no_user_grants_what_they_do_not_hold(server: Server, client: Client) -> None:
     await grant(client, "ann", ["create"], ["roles", "rolebindings"], group=RBAC)  # "*" would include escalate and bind
     ann = as_user(server, "ann")
     with pytest.raises(Forbidden, match="attempting to grant RBAC permissions not currently held"):
@@ -214,7 +214,7 @@ async def test_a_token_ends_with_what_it_is_bound_to(server: Server, client: Cli
     assert server.authenticator.bearer(token) is None
 
 
-async def test_nobody_is_served_without_a_name(server: Server) -> None:
+async def test_no_client_is_served_without_a_name(server: Server) -> None:
     for path in ("/api", "/api/v1/pods", "/apis", "/openapi/v2", "/metrics", "/"):
         answer = await server.handle(Request(method="GET", path=path), None)
         assert isinstance(answer, Response) and answer.status == 401, path
@@ -223,7 +223,7 @@ async def test_nobody_is_served_without_a_name(server: Server) -> None:
         assert isinstance(answer, Response) and answer.status == 200, path
 
 
-async def test_app_wrappers_carry_their_creator_and_nobody_else_can_write_it(server: Server, client: Client) -> None:
+async def test_app_wrappers_carry_their_creator_and_no_user_can_write_it(server: Server, client: Client) -> None:
     wrapper = Kind("workload.codeflare.dev", "v1beta1", "AppWrapper", "appwrappers")
     await client.create(
         CRD,

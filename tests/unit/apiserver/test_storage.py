@@ -280,7 +280,7 @@ async def test_objects_of_an_unclean_stop_are_all_there_and_not_yet_decoded(tmp_
     again = opened(tmp_path.with_name("crashed"))
     records = again.collection("things").records()
     assert len(records) == 2_000
-    assert all(record._labels is None for record in records)  # what nobody asked for was not decoded
+    assert all(record._labels is None for record in records)  # what no caller asked for was not decoded
     assert records[0].labels == {"a": "b"}
     await again.close()
 

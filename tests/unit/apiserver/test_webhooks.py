@@ -126,7 +126,7 @@ async def test_a_webhook_is_asked_again_when_a_later_one_changed_what_it_saw(cli
     hook.asked.clear()
     dry = await client.create(CONFIG_MAP, {**config_map("d"), "data": {"late": "1"}}, "default", dry_run=True)
     assert dry["data"]["noticed"] == "yes" and all(one["dryRun"] for one in hook.asked)
-    assert len(hook.asked) == 2, "what changes nothing asks nobody again"
+    assert len(hook.asked) == 2, "what changes nothing asks no webhook again"
 
 
 async def test_validating_webhooks_refuse_with_their_own_words(client: Client, hook: Hook) -> None:

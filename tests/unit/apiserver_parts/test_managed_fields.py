@@ -217,7 +217,7 @@ def test_a_client_may_ask_to_start_over():
     obj = update(DEPLOYMENT, None, deployment(replicas=2), "old")
     changed = {**deployment(replicas=3), "metadata": {"name": "d", "managedFields": [{}]}}
     bare = update(DEPLOYMENT, obj, changed, "new")
-    assert owners(bare) == {}  # nobody owns anything until the first apply
+    assert owners(bare) == {}  # no manager owns anything until the first apply
     applied = apply(DEPLOYMENT, bare, deployment(replicas=3), "first")
     assert set(owners(applied)) == {("first", "Apply", ""), ("before-first-apply", "Update", "")}
 
@@ -350,5 +350,5 @@ def test_updates_record_exactly_what_they_changed(first, second):
     assert content(two) == deployment(**second)
     back = update(DEPLOYMENT, two, deployment(**second), "three")
     assert owners(back) == owners(two)
-    taken = apply(DEPLOYMENT, two, deployment(**second), "four")  # every value is as it is: nobody is in conflict
+    taken = apply(DEPLOYMENT, two, deployment(**second), "four")  # every value is as it is: no manager is in conflict
     assert content(taken)["spec"] == second

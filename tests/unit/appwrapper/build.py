@@ -73,7 +73,7 @@ def of_gang(wrapper: Json, obj: Json) -> Json:
 
 
 def kept(obj: Json) -> Json:
-    """An object with a finalizer that nobody removes."""
+    """An object with a finalizer that no controller removes."""
     obj["metadata"]["finalizers"] = ["example.com/never-removed"]
     return obj
 

@@ -44,7 +44,7 @@ def heard() -> Iterator[Heard]:
 
 @pytest.fixture
 async def quiet(heard: Heard) -> AsyncIterator[Cluster]:
-    """The cluster alone: 4 cpu, 8Gi, nobody who decides."""
+    """The cluster alone: 4 cpu, 8Gi, no controller that decides."""
     with only_calling(lambda address: False):
         async with running() as started:
             await started.add_node("node-1", cpu="4", memory="8Gi")

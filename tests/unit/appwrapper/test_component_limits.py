@@ -123,7 +123,7 @@ async def test_one_that_waits_says_so_in_the_words_that_scalers_look_for(quiet: 
 
 
 def test_a_condition_keeps_its_time_until_its_value_changes() -> None:
-    """Graces count from there: a new reason or message does not start them anew."""
+    """Graces count from there: a new reason or message does not restart them."""
     status = component_status.unhealthy(AppWrapperStatus(), "FoundFailedPods", "", 10 * SECOND)
     status = component_status.unhealthy(status, "InsufficientPodsReady", "2 pods pending", 70 * SECOND)
     assert component_status.since(status, "Unhealthy") == 10 * SECOND

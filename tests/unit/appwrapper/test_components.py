@@ -281,7 +281,7 @@ async def test_a_gang_leaves_devices_that_are_to_be_vacated_and_spends_no_retry(
 
 
 async def test_unwell_devices_are_no_supply(quiet: Cluster) -> None:
-    """Whoever waits for a GPU goes on waiting while the only one is tested, in either dialect."""
+    """A gang that waits for a GPU goes on waiting while the only one is tested, in either dialect."""
     await quiet.add_node("gpu", **{"nvidia.com/gpu": "1"})
     await mark(quiet, "gpu", "TESTING")
     quiet.start(planned(quiet.client, AppWrapperSettings()).run())

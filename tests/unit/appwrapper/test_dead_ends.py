@@ -1,5 +1,5 @@
-"""What can have no pod any more holds nothing: jobs that failed for good, pods that nobody makes again, objects that a
-finalizer keeps."""
+"""What can have no pod any more holds nothing: jobs that failed for good, pods that no controller makes again, objects
+that a finalizer keeps."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def waits_for_lost_pods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=waits_for_lost_pods)
-async def test_f032_a_pod_that_nobody_makes_again_holds_no_room(
+async def test_f032_a_pod_that_no_controller_makes_again_holds_no_room(
     quiet: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F32: of three wrapped pods one runs on, one has failed and one was removed by somebody. Holds: room is kept for
-    none of the two, and again for all three once the gang has to start anew; after a restart, too."""
+    none of the two, and again for all three once the gang has to start again; after a restart, too."""
     monkeypatch.setattr(dead_ends, "SEEN_AFTER", 0.0)
     running = quiet.start(planned(quiet.client, AppWrapperSettings()).run())
     await quiet.create(
@@ -112,8 +112,8 @@ def waits_for_finalizers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=waits_for_finalizers)
 async def test_f032_what_a_finalizer_keeps_after_the_last_pod_holds_no_room(quiet: Cluster, hurried: None) -> None:
-    """F32: a gang that is preempted wraps an object with a finalizer that nobody removes. Holds: once its pods are gone
-    whoever it makes way for starts."""
+    """F32: a gang that is preempted wraps an object with a finalizer that no controller removes. Holds: once its pods
+    are gone the gang it makes way for starts."""
     quiet.start(planned(quiet.client, AppWrapperSettings(preemption=True)).run())
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("low", kept(config_map("stuck")), pod("low", cpu="4")))
     await quiet.until(kinds.APP_WRAPPER, "low", dispatched)

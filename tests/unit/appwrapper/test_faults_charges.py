@@ -67,7 +67,7 @@ def lets_go_of_the_relabelled(monkeypatch: pytest.MonkeyPatch) -> None:
 @proven(without=lets_go_of_the_relabelled)
 async def test_f035_a_running_gang_cannot_leave_its_quota_by_a_label(cluster: Cluster) -> None:
     """F35: the owner of a running gang changes its quota label to one that does not exist. Holds: it stays charged to
-    the tree, and nobody gets its share as well."""
+    the tree, and no other gang gets its share as well."""
     await plant(cluster)
     gang = app_wrapper("gang", config_map("a"), needs=[needs(1, cpu="2")])
     await cluster.create(kinds.APP_WRAPPER, labelled(gang, team="green"))

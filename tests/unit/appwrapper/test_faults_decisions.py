@@ -83,11 +83,11 @@ async def test_f005_room_in_pieces_is_told_as_what_it_is(quiet: Cluster) -> None
     assert await quiet.names(kinds.POD) == []
 
 
-def nobody_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_gang_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Yielding, "outranks", lambda self, other, uid: False)
 
 
-@proven(without=impatiently(nobody_remembers))
+@proven(without=impatiently(no_gang_remembers))
 async def test_f015_borrower_and_owner_do_not_evict_each_other_for_ever(quiet: Cluster) -> None:
     """F15: who borrows has the priority, who owns has the quota; each may evict the other. Holds: they come to rest
     after at most two decisions per gang."""
@@ -135,12 +135,12 @@ async def test_f018_one_plan_never_takes_more_than_its_budget(quiet: Cluster, mo
     assert max(sizes) <= 7, sizes
 
 
-def nobody_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_gang_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies.Priority, "strict", True)
 
 
-@proven(without=impatiently(nobody_passes))
-async def test_f019_one_that_can_never_fit_holds_up_nobody(quiet: Cluster) -> None:
+@proven(without=impatiently(no_gang_passes))
+async def test_f019_one_that_can_never_fit_holds_up_no_other(quiet: Cluster) -> None:
     """F19: at the front waits a gang that no node could ever take. Holds: those behind it are dispatched at once, and
     it is told what is missing."""
     start(quiet)
@@ -188,11 +188,11 @@ async def test_f021_every_change_that_helps_is_noticed(quiet: Cluster) -> None:
         await quiet.until(kinds.APP_WRAPPER, name, dispatched)
 
 
-def counts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def counts_no_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "set_gang", lambda self, one: None)
 
 
-@proven(without=impatiently(counts_nobody))
+@proven(without=impatiently(counts_no_gang))
 async def test_f023_decisions_of_one_plan_do_not_share_room(quiet: Cluster) -> None:
     """F23: three gangs that each fit alone are there when the controller starts. Holds: the first is dispatched and the
     others wait, told who holds the room."""
@@ -236,7 +236,7 @@ async def test_an_evicted_gang_keeps_its_place(quiet: Cluster) -> None:
     for gone, comes in (("urgent", "first"), ("first", "later")):
         await quiet.client.delete(kinds.APP_WRAPPER, gone, "default")
         there = await quiet.until(kinds.APP_WRAPPER, comes, dispatched)
-        assert read(there["status"]["admission"]).epoch == (2 if comes == "first" else 1), "nobody went twice"
+        assert read(there["status"]["admission"]).epoch == (2 if comes == "first" else 1), "no gang went twice"
 
 
 class Deciding:

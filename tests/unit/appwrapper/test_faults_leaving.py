@@ -54,7 +54,7 @@ async def test_f031_a_gang_taken_back_waits_until_its_pods_are_gone(quiet: Clust
     assert ("PreemptCandidate", "Preempted") in [one[:2] for one in trail(low)]
 
 
-async def test_a_deleted_gang_goes_at_once_even_where_nobody_collects_garbage() -> None:
+async def test_a_deleted_gang_goes_at_once_even_where_no_controller_collects_garbage() -> None:
     async with running(with_builtin=False) as bare:
         await bare.add_node("node-1", cpu="4")
         start(bare)

@@ -31,7 +31,7 @@ def asks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=asks_without_end)
-async def test_f132_whoever_calls_the_webhook_gets_an_answer_and_nothing_else(quiet: Cluster) -> None:
+async def test_f132_a_client_that_calls_the_webhook_gets_an_answer_and_nothing_else(quiet: Cluster) -> None:
     """F132: anyone on the pod network calls our webhook, with whatever they like. Holds: nothing is read but which
     kinds there are and who may create them, the number of questions is bounded, and the object stays as it was."""
     asked: list[tuple[str, str]] = []
@@ -65,7 +65,7 @@ async def test_f132_whoever_calls_the_webhook_gets_an_answer_and_nothing_else(qu
         assert is_review or is_discovery, (method, path)
 
 
-async def test_the_numbers_tell_about_the_queue_and_about_nobody(quiet: Cluster) -> None:
+async def test_the_numbers_tell_about_the_queue_and_about_no_user(quiet: Cluster) -> None:
     """Queue length, waits, dispatches, reserved and used, requeues and preemptions; no name, no secret, few labels."""
     controller = planned(quiet.client, AppWrapperSettings(preemption=True))
     quiet.start(controller.run())

@@ -125,8 +125,8 @@ def keeps_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=keeps_no_room)
 async def test_f016_room_that_victims_leave_one_by_one_is_kept_for_the_preemptor(quiet: Cluster) -> None:
-    """F16: two victims leave at different times while smaller gangs wait. Holds: nobody else gets what the first one
-    left; the preemptor starts when the second is gone."""
+    """F16: two victims leave at different times while smaller gangs wait. Holds: no other gang gets what the first
+    one left; the preemptor starts when the second is gone."""
     start(quiet, settings=PREEMPTING)
     for name in ("low-1", "low-2"):
         await quiet.create(kinds.APP_WRAPPER, app_wrapper(name, pod(name, cpu="2")))
@@ -168,7 +168,7 @@ def no_eviction_of(name: str, tried: asyncio.Event, mended: asyncio.Event) -> Be
 
 
 @proven(without=never_tries_again)
-async def test_f017_an_api_error_during_a_preemption_blocks_nobody(quiet: Cluster) -> None:
+async def test_f017_an_api_error_during_a_preemption_blocks_no_other_gang(quiet: Cluster) -> None:
     """F17: the server refuses to store the victim's eviction for a while. Holds: the preemptor is not admitted before
     it is stored, others who fit go on meanwhile, and the eviction is tried again until it is done."""
     mended, tried = asyncio.Event(), asyncio.Event()
@@ -193,8 +193,8 @@ def admits_before_the_victim_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=admits_before_the_victim_is_stored)
 async def test_f017_an_admission_is_stored_after_the_evictions_it_rests_on(quiet: Cluster) -> None:
-    """F17: a borrower without pods makes way, and the write that says so fails. Holds: whoever gets its quota is not
-    admitted before the eviction is stored, so that a restart never finds both."""
+    """F17: a borrower without pods makes way, and the write that says so fails. Holds: the gang that gets its quota is
+    not admitted before the eviction is stored, so that a restart never finds both."""
     mended, tried = asyncio.Event(), asyncio.Event()
 
     settings = AppWrapperSettings(preemption=True, supply="aggregate")
@@ -215,7 +215,7 @@ async def test_f017_an_admission_is_stored_after_the_evictions_it_rests_on(quiet
 @proven(without=writes_without_preconditions)
 async def test_f025_a_condition_that_someone_else_adds_is_kept(quiet: Cluster) -> None:
     """F25: another controller adds a condition while ours writes the status. Holds: ours is refused, read again and
-    written anew; both are there."""
+    written again; both are there."""
     foreign = {"type": "ScaledUp", "status": "True", "reason": "Elsewhere", "message": "by another controller"}
     added = asyncio.Event()
 

@@ -19,7 +19,7 @@ from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, has_state, pod, ray_cluster, waits
-from tests.unit.appwrapper.test_rights import RBAC, as_user, asks_nobody, grant, request
+from tests.unit.appwrapper.test_rights import RBAC, as_user, asks_no_server, grant, request
 
 LEGACY = ("mcad.ibm.com", "appwrappers")
 WRAPPERS = ("workload.codeflare.dev", "appwrappers")
@@ -79,7 +79,7 @@ def is_refused(wrapper: Json) -> bool:
     return "Failed" in (status.get("state"), status.get("phase"))
 
 
-@proven(without=asks_nobody)
+@proven(without=asks_no_server)
 @pytest.mark.parametrize(
     "way", ["v1beta1", "v1beta2", "with a queue's label", "with a generated name", "in the legacy group"]
 )
@@ -112,7 +112,7 @@ async def test_no_disguise_gets_past(cluster: Cluster, way: str) -> None:
     assert await cluster.names(kinds.APP_WRAPPER) in ([], ["gang"])
 
 
-@proven(without=asks_nobody)
+@proven(without=asks_no_server)
 async def test_f112_an_edit_of_components_answers_for_itself(cluster: Cluster) -> None:
     """F112: someone without rights edits a suspended v1beta2 AppWrapper of the administrator. Holds: refused, or judged
     by the editor's rights; the object they wanted is never there."""

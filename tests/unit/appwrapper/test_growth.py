@@ -57,12 +57,12 @@ async def told(cluster: Cluster, reason: str) -> list[str]:
     return [one["message"] for one in events if one["reason"] == reason]
 
 
-def whoever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def any_pod_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LineState, "room_to_grow", lambda self, pod: ())
     monkeypatch.setattr("tests.cluster.PATIENCE", 5.0)
 
 
-@proven(without=whoever_comes)
+@proven(without=any_pod_comes)
 async def test_f085_growth_beyond_the_quota_of_an_appwrapper_waits_and_comes_when_there_is_room(
     cluster: Cluster,
 ) -> None:

@@ -115,7 +115,7 @@ async def test_what_another_controller_manages_takes_no_room(cluster: Cluster) -
     assert "phase" not in (await cluster.get(COMPONENTS, "theirs")).get("status", {})
 
 
-async def test_one_object_wrapped_twice_fails_where_nobody_refused_it(cluster: Cluster) -> None:
+async def test_one_object_wrapped_twice_fails_where_no_webhook_refused_it(cluster: Cluster) -> None:
     await cluster.create(kinds.APP_WRAPPER, app_wrapper("gang", config_map("twin", a="1"), config_map("twin", a="2")))
     failed = await cluster.until(kinds.APP_WRAPPER, "gang", has_state("Failed"))
     assert "GenericItems[1].generictemplate: ConfigMap twin is wrapped twice" in failed["status"]["message"]

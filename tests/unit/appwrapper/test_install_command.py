@@ -38,7 +38,7 @@ def test_controllers_that_do_not_exist_are_refused_before_anything_is_installed(
     assert answer.exit_code == 2 and "there is no controller other; choose from appwrapper" in answer.output
 
 
-def test_without_ray_nobody_may_write_roles() -> None:
+def test_without_ray_no_controller_may_write_roles() -> None:
     def written(*arguments: str) -> set[str]:
         return {
             part

@@ -111,7 +111,7 @@ async def test_two_gangs_never_both_count_on_the_same_nodes(pooled: Cluster) -> 
     assert request["metadata"]["ownerReferences"][0]["name"] == "first"
 
 
-async def test_nodes_that_came_for_one_gang_are_for_nobody_else(pooled: Cluster) -> None:
+async def test_nodes_that_came_for_one_gang_are_for_no_other(pooled: Cluster) -> None:
     wrapper = await pooled.create(kinds.APP_WRAPPER, asks("train", 4))
     await requests(pooled, 1)
     await bring(pooled, wrapper, "big-0", "big-1")
@@ -136,7 +136,7 @@ async def test_where_requests_are_not_installed_gangs_start_as_ever(quiet: Clust
     await quiet.until(kinds.APP_WRAPPER, "small", dispatched)
 
 
-async def test_an_edited_gang_asks_anew(pooled: Cluster) -> None:
+async def test_an_edited_gang_asks_again(pooled: Cluster) -> None:
     await pooled.create(kinds.APP_WRAPPER, asks("train", 2))
     (first,) = await requests(pooled, 1)
     items = asks("train", 3)["spec"]["resources"]
@@ -270,7 +270,7 @@ async def test_f089_after_a_request_that_came_to_nothing_others_have_their_turn(
 async def test_a_request_that_comes_to_nothing_at_once_is_not_made_again_at_once(
     pooled: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends before whoever made it has looked again."""
+    """It ends before the controller that made it has looked again."""
     make = NodeProvisioning._make
 
     async def ends_at_once(self: NodeProvisioning, kind: Kind, body: Json, namespace: str, owner: Json) -> Json:

@@ -52,7 +52,7 @@ def start(cluster: Cluster, settings: AppWrapperSettings = TRUSTING, transport: 
 
 
 async def hand_over(cluster: Cluster, names: list[str]) -> list[str]:
-    """Delete whoever runs, until everyone has run; returns the order."""
+    """Delete the gangs that run, until every gang has run; returns the order."""
     order = []
     left = set(names)
     while left:
@@ -118,7 +118,7 @@ async def test_a_hand_over_does_not_rewrite_everyone(quiet: Cluster) -> None:
 
 
 async def test_who_is_next_in_line_is_told_so(cluster: Cluster) -> None:
-    """Whoever stood before them goes: who asks is told the new position, and nothing is written for it."""
+    """The gang before them goes: a user who asks is told the new position, and nothing is written for it."""
     await cluster.create(kinds.APP_WRAPPER, asks("holder", "3"))
     await cluster.until(kinds.APP_WRAPPER, "holder", dispatched)
     for name in ("a", "b", "c"):
@@ -255,7 +255,7 @@ def trips_over_bad_amounts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=trips_over_bad_amounts)
-async def test_f045_one_that_cannot_be_read_holds_up_nobody(quiet: Cluster) -> None:
+async def test_f045_one_that_cannot_be_read_holds_up_no_other(quiet: Cluster) -> None:
     """F45: a stored AppWrapper has amounts that no one can read. Holds: it waits with the reason; others start."""
     await quiet.create(kinds.APP_WRAPPER, app_wrapper("odd", pod("odd"), needs=None))
     bad = pod("odd", cpu="1")

@@ -56,7 +56,7 @@ async def test_over_quota_waits_in_mcads_words_and_starts_when_quota_grows(clust
     await cluster.until(kinds.APP_WRAPPER, "two", dispatched)
 
 
-async def test_whoever_names_no_leaf_is_seated_at_default(cluster: Cluster) -> None:
+async def test_a_gang_that_names_no_leaf_is_seated_at_default(cluster: Cluster) -> None:
     await plant(cluster)
     await cluster.create(kinds.APP_WRAPPER, asks("plain", "1"))
     wrapper = await cluster.until(kinds.APP_WRAPPER, "plain", dispatched)
@@ -91,7 +91,7 @@ async def test_a_preemptor_does_not_displace_those_it_was_displaced_by(preemptin
     assert dispatched(await cluster.get(kinds.APP_WRAPPER, "owner"))
 
 
-async def test_the_tree_says_what_is_used_and_by_whom(cluster: Cluster) -> None:
+async def test_the_tree_says_what_is_used_and_by_which_gangs(cluster: Cluster) -> None:
     await plant(cluster)
     await cluster.create(kinds.APP_WRAPPER, asks("one", "2", "blue"))
     await cluster.create(kinds.APP_WRAPPER, asks("two", "1", "blue"))
@@ -123,7 +123,7 @@ def does_not_hear_of_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=does_not_hear_of_deletions)
 async def test_f033_a_tree_deleted_under_load_frees_who_waited_for_it(cluster: Cluster) -> None:
-    """F33: quota is lowered below its use, then the tree is deleted. Holds: nobody is evicted, nobody new is admitted
+    """F33: quota is lowered below its use, then the tree is deleted. Holds: no gang is evicted, no new one is admitted
     above the limit, and without a tree there is no constraint."""
     await plant(cluster)
     await cluster.create(kinds.APP_WRAPPER, asks("one", "2", "green"))

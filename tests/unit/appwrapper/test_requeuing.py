@@ -126,7 +126,7 @@ class Hurried:
 
 
 def never_comes_up(name: str, **requeuing: Any) -> Json:
-    """A pod that asks for most of the node, and must run; nobody binds it."""
+    """A pod that asks for most of the node, and must run; no scheduler binds it."""
     scheduling = {"minAvailable": 1, "requeuing": {"timeInSeconds": 6, **requeuing}}
     return app_wrapper(name, pod(f"{name}-pod", cpu="3"), config_map(f"{name}-map"), schedulingSpec=scheduling)
 

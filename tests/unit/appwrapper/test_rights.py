@@ -52,7 +52,7 @@ def as_user(cluster: Cluster, user: str) -> Client:
 WRAPPERS = ("workload.codeflare.dev", "appwrappers")
 
 
-def asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def asks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     async def allowed(self: Rights, *question: Any) -> None:
         return None
 
@@ -60,7 +60,7 @@ def asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.cluster.PATIENCE", 2.0)
 
 
-@proven(without=asks_nobody)
+@proven(without=asks_no_server)
 async def test_f112_who_may_not_create_a_ray_cluster_gets_none_through_an_app_wrapper(cluster: Cluster) -> None:
     """F112: two users in two namespaces wrap a RayCluster; one may create RayClusters, the other only AppWrappers.
     Holds: the first gets one, the second gets Failed with the missing right named and no object at all."""
@@ -80,8 +80,8 @@ async def test_f112_who_may_not_create_a_ray_cluster_gets_none_through_an_app_wr
     assert "also" not in await cluster.names(kinds.CONFIG_MAP, "blue")
 
 
-@proven(without=asks_nobody)
-async def test_f112_whoever_changes_the_wrapped_objects_answers_for_them(cluster: Cluster) -> None:
+@proven(without=asks_no_server)
+async def test_f112_a_user_who_changes_the_wrapped_objects_answers_for_them(cluster: Cluster) -> None:
     """F112: a waiting AppWrapper of a user with all rights is edited by one without. Holds: the editor's rights count
     from then on."""
     await grant(cluster, "bob", "default", WRAPPERS)

@@ -67,7 +67,7 @@ async def test_pods_go_before_what_they_use(cluster):
     await cluster.until_gone(kinds.NAMESPACE, "team")
 
 
-async def test_nobody_changes_what_pods_trust():
+async def test_no_client_changes_what_pods_trust():
     server = Server(None)
     await server.start()
     cluster = Cluster(server)

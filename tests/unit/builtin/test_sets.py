@@ -1,4 +1,4 @@
-"""StatefulSets in order, DaemonSets on every fitting node, endpoints behind services, and pods nobody will end."""
+"""StatefulSets in order, DaemonSets on every fitting node, endpoints behind services, and pods that no kubelet ends."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_a_quota_shows_what_is_used(cluster):
     }
     await report(cluster, made, "Succeeded")
     await cluster.until(kinds.RESOURCE_QUOTA, "q", lambda o: o["status"]["used"].get("pods") == "0")
-    await cluster.settled()  # nobody else writes it
+    await cluster.settled()  # no other controller writes it
 
 
 async def test_a_quota_refuses_what_would_be_one_too_many(cluster):

@@ -102,7 +102,7 @@ async def test_a_deployment_rolls_from_one_template_to_the_next(cluster):
     await report_all(cluster, app="x")
     first = await cluster.until(kinds.DEPLOYMENT, "x", lambda o: o["status"].get("availableReplicas") == 2)
     assert first["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "1"
-    assert (first["metadata"]["generation"], first["status"]["observedGeneration"]) == (1, 1)  # nobody changed it
+    assert (first["metadata"]["generation"], first["status"]["observedGeneration"]) == (1, 1)  # no user changed it
     await cluster.client.patch(
         kinds.DEPLOYMENT,
         "x",

@@ -43,7 +43,7 @@ async def test_a_cluster_is_added_shown_and_taken_away(tmp_path: Path) -> None:
 
         assert (await call("cluster", "list", *where)).stdout == ""
         add = ("cluster", "add", "west", "--from", theirs, "--check", "everywhere", "--accept", "default", *where)
-        for _ in range(2):  # the second time it gets the credential anew
+        for _ in range(2):  # the second time it gets the credential again
             done = await call(*add)
             assert done.exit_code == 0, done.output
         await hub.until(kinds.MULTIKUEUE_CLUSTER, "west", true("Active"))

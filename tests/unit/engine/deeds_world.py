@@ -294,7 +294,7 @@ class DeedsWorld:
         return plan
 
     def let_go(self) -> bool:
-        """Whoever is being stopped has stopped, and waits again."""
+        """Every gang that is being stopped has stopped, and waits again."""
         leaving = [gang for gang in self.gangs.values() if gang.state == "stopping"]
         for gang in leaving:
             self._lose_pods(gang)

@@ -90,7 +90,7 @@ def test_an_admitted_gang_without_a_stored_plan_still_holds_room():
     assert admitted(judge.plan(1)) == []
 
 
-def test_pods_that_ask_for_more_than_numbers_hold_keep_nobody_up():
+def test_pods_that_ask_for_more_than_numbers_hold_keep_no_gang_up():
     """Also where there are none of them: a set of zero pods is placed without being counted."""
     vast = PodSet(name="vast", count=0, requests={"cpu": 10**30})
     judge = engine(node("n"), gang("none", vast), gang("one", msgspec.structs.replace(vast, count=1)), gang("small"))

@@ -45,7 +45,7 @@ def test_each_node_counts_for_itself():
     assert admitted(judge.plan(5 * SECOND)) == ["urgent"]
 
 
-def test_the_end_of_one_who_leaves_anyway_helps_nobody_else():
+def test_the_end_of_a_gang_that_leaves_anyway_helps_no_other():
     judge = engine(node("n", cpu=8), gang("victim", pods(1, cpu=5)), preemption=True)
     judge.plan(1)
     judge.update(gang("urgent", pods(1, cpu=4), priority=9, at=1))

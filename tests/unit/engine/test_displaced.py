@@ -87,7 +87,7 @@ def test_sums_move_nothing():
     judge.remove("Node/a")
     judge.update(node("b", cpu=2))
     judge.update(gang("next", at=3))
-    assert admitted(judge.plan(4)) == ["next"], "whoever was admitted by sums may wait for a node"
+    assert admitted(judge.plan(4)) == ["next"], "a gang that was admitted by sums may wait for a node"
 
 
 def forgets_who_lost_their_place(monkeypatch):
@@ -95,9 +95,9 @@ def forgets_who_lost_their_place(monkeypatch):
 
 
 @proven(without=forgets_who_lost_their_place)
-def test_f015_nobody_is_evicted_for_room_that_somebody_who_lost_its_place_would_take():
+def test_f015_no_gang_is_evicted_for_room_that_a_gang_that_lost_its_place_would_take():
     """F15: an admitted gang lost its node and finds no other; a more important one looks for victims. Holds: what they
-    would free is counted for the one that was admitted first, so nobody is evicted in vain, again and again."""
+    would free is counted for the one that was admitted first, so no gang is evicted in vain, again and again."""
     judge = engine(node("a", cpu=2), node("b", cpu=2), preemption=True)
     judge.update(gang("lost", pods(2), at=1, priority=5))
     judge.update(gang("small", pods(2), at=2))
@@ -113,8 +113,8 @@ def test_f015_nobody_is_evicted_for_room_that_somebody_who_lost_its_place_would_
 
 @proven(without=lambda patch: patch.setattr(Ledger, "_pieces", lambda self, one, index, count: {}))
 def test_f039_a_pod_that_no_node_takes_whole_any_more_keeps_its_room_in_pieces():
-    """F39: another scheduler puts a pod where an admitted one was planned, and only pieces are left. Holds: nobody else
-    is admitted into these while the admitted one waits."""
+    """F39: another scheduler puts a pod where an admitted one was planned, and only pieces are left. Holds: no other
+    gang is admitted into these while the admitted one waits."""
     judge = engine(node("a", cpu=4), node("b", cpu=4), gang("rest", pods(1, cpu=2), pods(1, cpu=1, name="one"), at=1))
     assert admitted(judge.plan(2)) == ["rest"]
     judge.update(pod("p", on="a", of="rest", cpu=2))

@@ -70,11 +70,11 @@ def test_f013_zero_is_a_legal_size():
     assert admitted(engine(gang("none", pods(0))).plan(1)) == ["none"], "even without nodes"
 
 
-def _nobody_remembers(patch):
+def _no_gang_remembers(patch):
     patch.setattr(Yielding, "outranks", lambda self, other, uid: False)
 
 
-@proven(without=_nobody_remembers)
+@proven(without=_no_gang_remembers)
 def test_f015_two_gangs_do_not_evict_each_other_for_ever():
     """F15: borrowing and priority: A evicts B, B evicts A. Holds: a fixed point without outside change."""
     world = World(1, quota=True, preemption=True, steps=200)

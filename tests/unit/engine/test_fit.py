@@ -198,7 +198,7 @@ def test_amounts_beyond_64_bits_do_not_wrap():
 
 @given(st.integers(0, 10**9))
 @settings(max_examples=60, deadline=None)
-def test_arrays_kept_up_to_date_equal_arrays_built_anew(seed):
+def test_arrays_kept_up_to_date_equal_rebuilt_arrays(seed):
     world = World(seed)
     for _ in range(4):
         world.add_node()
@@ -207,22 +207,22 @@ def test_arrays_kept_up_to_date_equal_arrays_built_anew(seed):
     ledger = world.engine._state.ledger
     ledger.settle()
     kept = ledger.room
-    anew = Ledger()
+    rebuilt = Ledger()
     for fact in world.nodes.values():
-        anew.set_node(fact)
+        rebuilt.set_node(fact)
     for fact in world.pods.values():
-        anew.set_pod(fact)
+        rebuilt.set_pod(fact)
     for key in world.gangs:
-        anew.set_gang(world.engine.gang(key))
-    anew.settle()
+        rebuilt.set_gang(world.engine.gang(key))
+    rebuilt.settle()
     for row, shape in enumerate(kept.shapes):
         if shape is None:
             continue
-        other = anew.room.row(shape)
-        assert int(kept.totals[row]) == int(anew.room.totals[other])
+        other = rebuilt.room.row(shape)
+        assert int(kept.totals[row]) == int(rebuilt.room.totals[other])
         for name in world.nodes:
-            here, there = kept.by_name[name].index, anew.room.by_name[name].index
-            assert kept.capacity[row, here] == anew.room.capacity[other, there]
+            here, there = kept.by_name[name].index, rebuilt.room.by_name[name].index
+            assert kept.capacity[row, here] == rebuilt.room.capacity[other, there]
 
 
 @given(st.integers(0, 10**9))

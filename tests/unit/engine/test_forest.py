@@ -170,7 +170,7 @@ def test_a_refusal_says_what_is_short_and_where():
     assert (short.place, short.resource, short.missing, short.available) == ("team/ops", "cpu", 500, 500)
 
 
-def test_trees_change_while_in_use_and_nobody_is_evicted():
+def test_trees_change_while_in_use_and_no_gang_is_evicted():
     tree = team()
     tree.ask("b1", "blue", 4, "16Gi", 2)
     tree.forest.set_subtree(

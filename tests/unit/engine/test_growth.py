@@ -88,7 +88,7 @@ def test_a_pod_that_waits_behind_a_gate_of_somebody_else_is_not_let_come():
     assert told.plan(2).grows == ()
 
 
-def test_an_engine_built_anew_carries_the_same():
+def test_a_rebuilt_engine_carries_the_same():
     told = running(*(pod(name, "n", "ray") for name in "ab"), pod("c", of="ray", gated=True))
     again = Engine(EngineSettings(quota=True))
     for fact in told.facts():

@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def told_alone(world_engine: Engine, wanting: Gang, *more: object, without: frozenset[str] = frozenset()) -> list[str]:
-    """Would a plan start this gang, were it the only one that waits? In an engine built anew, with what is added."""
+    """Would a plan start this gang, were it the only one that waits? In a rebuilt engine, with what is added."""
     again = Engine(msgspec.structs.replace(world_engine._state.settings, preemption=False))
     for fact in world_engine.facts():
         if isinstance(fact, Gang) and (fact.key in without or (fact.state == "waiting" and fact.key != wanting.key)):

@@ -101,7 +101,7 @@ def test_nothing_overtakes_the_front_while_it_is_held_there():
 
 def test_what_others_take_in_between_does_not_let_a_later_equal_evict_first():
     """Quota that is left needs no eviction, and so frees no room. Once `small` took it the borrower can be pushed out:
-    by the older of two that ask for the same in other words, not by whoever is looked at next."""
+    by the older of two that ask for the same in other words, not by the gang that is looked at next."""
     team = {"team": "green"}
     judge = engine(
         subtree("team", "", quota("root", cpu=6)),

@@ -24,7 +24,7 @@ def test_fair_share_serves_the_namespace_that_holds_least():
     assert admitted(judge.plan(9)) == ["rich0", "poor0", "rich1", "poor1"], "in turns, not by age"
 
 
-def test_strict_priority_lets_nobody_overtake():
+def test_strict_priority_lets_no_gang_overtake():
     judge = engine(node("n", cpu=2), gang("big", pods(3), at=1), gang("small", at=2), policy="strict-priority")
     plan = judge.plan(3)
     assert admitted(plan) == [] and held(plan) == {"big": "resources", "small": "order"}
@@ -40,7 +40,7 @@ def test_backfill_keeps_room_for_the_front_and_fills_the_rest():
     plan = judge.plan(2 * SECOND)
     assert admitted(plan) == [], "the small one would delay the big one"
     judge.update(node("c", cpu=1))
-    assert admitted(judge.plan(3 * SECOND)) == ["small"], "here it delays nobody"
+    assert admitted(judge.plan(3 * SECOND)) == ["small"], "here it delays no other gang"
     judge.remove("AppWrapper/default/running")
     assert admitted(judge.plan(4 * SECOND)) == ["big"]
 

@@ -52,7 +52,7 @@ def test_whole_or_nothing():
     assert asked(plan) == {} and held(plan) == {"wide": "resources"}
 
 
-def test_nothing_starts_before_all_nodes_are_there_and_nobody_else_takes_the_first_of_them():
+def test_nothing_starts_before_all_nodes_are_there_and_no_other_gang_takes_the_first_of_them():
     judge = engine(pool("more", 2), gang("wide", pods(2, cpu=4), at=1), gang("small", pods(1, cpu=4), at=2))
     assert asked(judge.plan(SECOND)) == {"wide": {"more": 2}}, "nothing is left for the small one"
     judge.update(node("more-0", cpu=4))
@@ -168,7 +168,7 @@ def test_quota_is_asked_first_and_kept_while_nodes_come():
 
 
 def test_who_needs_quota_of_borrowers_and_new_nodes_asks_for_the_nodes_first():
-    """Nobody is stopped for a gang that could not start anyway; once the nodes are there, the borrower leaves."""
+    """No gang is stopped for a gang that could not start anyway; once the nodes are there, the borrower leaves."""
     judge = Engine(EngineSettings(quota=True, preemption=True))
     judge.update(subtree("team", "", quota("root", cpu=8, memory="64Gi")))
     judge.update(subtree("team", "root", quota("a", cpu=4, memory="32Gi"), quota("b", cpu=4, memory="32Gi")))
@@ -201,7 +201,7 @@ def test_quota_alone_and_sums_alone_ask_for_nothing():
     assert asked(engine(pool("more", 5), gang("g", supply="aggregate")).plan(1)) == {}
 
 
-def test_a_node_that_came_for_a_gang_is_for_nobody_else_while_it_asks():
+def test_a_node_that_came_for_a_gang_is_for_no_other_while_it_asks():
     first, second = gang("first", pods(2, cpu=4), at=1), gang("second", pods(1, cpu=4), at=2)
     judge = engine(pool("more", 3), first, second)
     assert asked(judge.plan(SECOND)) == {"first": {"more": 2}, "second": {"more": 1}}
@@ -212,11 +212,11 @@ def test_a_node_that_came_for_a_gang_is_for_nobody_else_while_it_asks():
     assert admitted(judge.plan(3 * SECOND)) == []
     assert sorted(fact.name for fact in judge.facts() if isinstance(fact, NodeFact)) == ["x", "y"]
     judge.remove("AppWrapper/default/first")
-    assert admitted(judge.plan(4 * SECOND)) == ["third"], "nobody asks any more"
+    assert admitted(judge.plan(4 * SECOND)) == ["third"], "no gang asks any more"
 
 
 def test_thinking_of_nodes_leaves_no_trace():
-    """What the room knew before is what it knows afterwards: names, sums, versions, whom a change helped."""
+    """What the room knew before is what it knows afterwards: names, sums, versions, which gangs a change helped."""
     judge = engine(node("n", cpu=4), gang("g", pods(9, cpu=4)))
     judge.plan(1)
     room = judge._state.ledger.room

@@ -57,7 +57,7 @@ def test_without_outside_change_decisions_come_to_rest(seed, policy, preemption)
 @given(SEEDS)
 @settings(max_examples=40, deadline=None)
 def test_admissions_of_one_shape_follow_priority_and_age(seed):
-    """Same shape, same queue: whoever has more priority, then whoever came first, starts first."""
+    """Same shape, same queue: the gang with more priority, then the gang that came first, starts first."""
     world = busy_world(seed)
     world.tell(node("last", cpu=2))
     world.nodes["last"] = node("last", cpu=2)

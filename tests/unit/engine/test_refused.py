@@ -48,7 +48,7 @@ def test_the_oldest_that_fit_start_and_few_are_asked(monkeypatch):
     assert judge.plan(401 * SECOND).is_empty
 
 
-def test_nothing_changed_nobody_is_asked(monkeypatch):
+def test_nothing_changed_no_gang_is_asked(monkeypatch):
     judge = crowd()
     names = judged(monkeypatch)
     judge.plan(400 * SECOND)

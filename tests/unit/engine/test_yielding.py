@@ -91,7 +91,7 @@ POLICIES = st.sampled_from(["fifo", "priority", "priority-slope", "fair-share", 
 
 @given(st.integers(0, 10**9), POLICIES, st.sampled_from(["fit", "aggregate"]))
 @settings(max_examples=30, deadline=None, derandomize=True)
-def test_nobody_passes_an_equal_that_waits(seed, policy, supply):
+def test_no_gang_passes_an_equal_that_waits(seed, policy, supply):
     """Random histories of borrowing, eviction, taking back, ends and edits of quota: whenever one is admitted, or
     others are stopped for it, everyone of the same queue, priority and shape who came before has got as far. Only who
     was stopped for it lets it pass."""

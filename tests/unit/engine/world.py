@@ -289,7 +289,7 @@ class World:
                 assert planned == {pod_set.name: pod_set.count for pod_set in gang.pod_sets}
 
     def rebuilt(self) -> Engine:
-        """A new engine told the same facts, in another order, and who yielded to whom, which is no fact."""
+        """A new engine told the same facts, in another order, and which gang yielded to which; that is no fact."""
         known = {key_of(fact): fact for fact in self.engine._state.facts()}
         facts = [*self.nodes.values(), *self.pods.values()]
         facts += [fact for key, fact in known.items() if key.startswith("QuotaSubtree")]

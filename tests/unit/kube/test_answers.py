@@ -58,7 +58,7 @@ def test_an_answer_cut_off_is_never_taken_for_whole(text: bytes, data: st.DataOb
     [
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "it said so"),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "the old protocol closes"),
-        (b"HTTP/1.1 204 No Content\r\n\r\nmore", "something followed that nobody asked for"),
+        (b"HTTP/1.1 204 No Content\r\n\r\nmore", "something followed that the client did not ask for"),
     ],
 )
 def test_a_connection_is_not_used_again_when(text: bytes, why: str) -> None:

@@ -190,7 +190,7 @@ async def test_texts_of_dictionaries_can_be_stored_once(client: Client, clock: V
     assert first == await client.get(POD, "a", "team") | {"metadata": first["metadata"]}
 
 
-async def test_dictionaries_are_held_without_what_nobody_reads(
+async def test_dictionaries_are_held_without_what_no_controller_reads(
     client: Client, clock: VirtualClock, start: Start
 ) -> None:
     await client.patch(CONFIG_MAP, "a", "team", config_map("a", n="1"), patch_type="apply")

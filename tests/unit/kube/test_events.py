@@ -68,7 +68,7 @@ async def test_events_give_way_to_what_is_more_urgent(client: Client, clock: Vir
     await recorder.close()
 
 
-async def test_a_flood_of_events_waits_for_nobody(client: Client, clock: VirtualClock) -> None:
+async def test_a_flood_of_events_does_not_wait(client: Client, clock: VirtualClock) -> None:
     """More than half a queue is sent at once; the rest gives way again."""
     pods = [await client.create(POD, pod(f"a{number}"), "team") for number in range(510)]
     asked = asyncio.Event()

@@ -378,7 +378,7 @@ async def test_a_request_given_up_leaves_nothing_of_its_answer_to_the_next(
     assert (await transport.send(Request(method="GET", path="/next"))).body == b"/next"
 
 
-async def test_a_stream_that_nobody_reads_makes_the_server_wait_and_loses_nothing(
+async def test_a_stream_that_no_caller_reads_makes_the_server_wait_and_loses_nothing(
     place: Place, transport: HttpTransport
 ) -> None:
     block, count, sent = b"x" * 65536, 400, 0

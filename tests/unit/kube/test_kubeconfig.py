@@ -202,7 +202,7 @@ def test_a_command_whose_plugin_fails_says_so_and_ends(tmp_path: Path) -> None:
     assert done.returncode == 1 and "the exec plug-in 'false'" in done.stderr and "ended with 1" in done.stderr
 
 
-async def test_a_plugin_that_nobody_waits_for_any_more_is_ended(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_a_plugin_that_no_caller_waits_for_any_more_is_ended(tmp_path: Path, clock: VirtualClock) -> None:
     said = tmp_path / "said"
     os.mkfifo(said)
     asking = asyncio.ensure_future(plugin(tmp_path, f"echo $$ > {said}; exec sleep 600", clock)())

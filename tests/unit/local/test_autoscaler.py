@@ -1,4 +1,4 @@
-"""Node pools: grown whole for requests and for pending pods, held for whom they came, shrunk when idle."""
+"""Node pools: grown whole for requests and for pending pods, held for the gangs they came for, shrunk when idle."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def never_ends_a_booking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=never_ends_a_booking)
-async def test_f089_room_that_nobody_uses_is_given_back_after_a_time(cluster: Cluster) -> None:
+async def test_f089_room_that_no_pod_uses_is_given_back_after_a_time(cluster: Cluster) -> None:
     """F89: provisioned, and the pods never come. Holds: BookingExpired in time; others may have the room."""
     settings = msgspec.structs.replace(SETTINGS, booking_seconds=1.0, idle_seconds=60.0)
     await cluster.begin(cluster.scheduler, Autoscaler(cluster.client, settings, "test"))
@@ -233,7 +233,7 @@ async def test_f089_room_that_nobody_uses_is_given_back_after_a_time(cluster: Cl
 
 
 @proven(without=books_beside_its_pods)
-async def test_f090_a_request_kept_after_the_end_blocks_nobody(scaled: Cluster) -> None:
+async def test_f090_a_request_kept_after_the_end_blocks_no_gang(scaled: Cluster) -> None:
     """F90: pods have ended, their request is still there. Holds: it holds nothing; nodes serve others, or go."""
     await scaled.ask("job", 3)
     await scaled.request("job", "Provisioned")
@@ -329,7 +329,7 @@ def test_conditions_keep_their_times_until_their_status_changes() -> None:
     assert third[0]["lastTransitionTime"] != first[0]["lastTransitionTime"]
 
 
-async def test_a_node_that_is_about_to_go_takes_nobody_new_and_stays_for_who_came_before(cluster: Cluster) -> None:
+async def test_a_node_that_is_about_to_go_takes_no_new_pod_and_stays_for_one_that_came_before(cluster: Cluster) -> None:
     """The taint goes on first. A pod that was bound at that very moment keeps its node, and the taint comes off."""
     settings = LocalSettings(pools=(GPU,), idle_seconds=0.2)
     await cluster.node("gpu-0", capacity=GPU.capacity, labels={"shoal.dev/pool": "gpu"})

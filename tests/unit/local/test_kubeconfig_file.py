@@ -19,7 +19,7 @@ OWN = {
 
 @proven(without=lambda patch: patch.setattr(kubeconfigs, "private", lambda mode: mode & 0o777))
 @pytest.mark.parametrize("mode", [0o644, 0o664, 0o640, 0o777])
-def test_f199_nobody_else_reads_a_kubeconfig_with_our_credentials(tmp_path: Path, mode: int) -> None:
+def test_f199_no_other_user_reads_a_kubeconfig_with_our_credentials(tmp_path: Path, mode: int) -> None:
     """F199: the user's kubeconfig is readable by others, and the administrator's token is added to it. Holds: from then
     on it is its owner's alone, and what was in it is still there."""
     source, target = tmp_path / "own", tmp_path / "config"

@@ -100,7 +100,7 @@ def conditions(node: Json) -> dict[str, tuple[str, str]]:
 
 
 async def test_a_node_that_the_cluster_has_given_up_is_back_when_its_agent_is(cluster: Cluster) -> None:
-    """The machine slept longer than its lease; whoever judges those says Unknown, and only the agent can say more."""
+    """The machine slept longer than its lease; the node controller says Unknown, and only the agent can say more."""
     await cluster.nodes("4")
     await cluster.begin(cluster.agent)
     given_up = [

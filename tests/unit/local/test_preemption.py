@@ -13,7 +13,7 @@ from tests.unit.local.parts import Cluster
 
 
 async def classes(cluster: Cluster, **values: int) -> None:
-    """The one called polite takes nobody's place."""
+    """Pods of the class called polite take no other pod's place."""
     for name, value in values.items():
         body = {"apiVersion": PRIORITY_CLASS.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
         policy = {"preemptionPolicy": "Never"} if name == "polite" else {}
@@ -69,7 +69,7 @@ async def test_only_as_many_go_as_must_and_their_place_is_kept(cluster: Cluster)
     assert len(bound & set("abcd")) == 2 and not bound & set("xyz")
 
 
-async def test_nobody_goes_for_a_pod_that_would_not_fit_or_does_not_want_it(cluster: Cluster) -> None:
+async def test_no_pod_goes_for_one_that_would_not_fit_or_does_not_want_it(cluster: Cluster) -> None:
     await classes(cluster, low=1, high=10, polite=20)
     await cluster.nodes("2")
     await cluster.begin(cluster.scheduler, cluster.agent)

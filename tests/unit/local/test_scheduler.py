@@ -112,7 +112,7 @@ async def _failed_scheduling(cluster: Cluster) -> bool:
     return any(event["reason"] == "FailedScheduling" for event in await cluster.client.list(EVENT, "default"))
 
 
-async def test_a_node_that_is_not_ready_gets_nobody_until_it_is(cluster: Cluster) -> None:
+async def test_a_node_that_is_not_ready_gets_no_pod_until_it_is(cluster: Cluster) -> None:
     await cluster.node("one")
     unwell = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}}
     await cluster.client.patch(NODE, "one", None, unwell, subresource="status", patch_type="strategic")
@@ -266,7 +266,7 @@ class Mortal:
                 self.failing -= 1
                 raise Unsent("the server is away")
             if self.left <= 0:
-                await asyncio.Event().wait()  # the process is gone: nobody hears of it
+                await asyncio.Event().wait()  # the process is gone: no client hears of it
             self.left -= 1
         response: Response = await self._inner.send(request, timeout=timeout)
         return response
@@ -356,7 +356,7 @@ async def test_more_pods_than_fit_are_bound_up_to_the_last_place_and_a_freed_one
     await cluster.until(lambda: _count_bound(cluster, 5))
 
 
-async def test_a_pod_with_amounts_that_nobody_can_read_disturbs_nobody(cluster: Cluster) -> None:
+async def test_a_pod_with_unreadable_amounts_disturbs_no_other(cluster: Cluster) -> None:
     await cluster.nodes("4")
     await cluster.begin(cluster.agent, cluster.scheduler)
     strange = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}

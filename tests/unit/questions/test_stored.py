@@ -52,7 +52,7 @@ async def test_f169_stopped_ends_when_the_queue_is_resumed(cluster: Cluster) -> 
 
 
 async def test_every_equal_job_is_told_what_is_short(cluster: Cluster) -> None:
-    """As Kueue only the first of equal jobs would be; "an equivalent workload recently failed" helps nobody."""
+    """As Kueue only the first of equal jobs would be; "an equivalent workload recently failed" helps no user."""
     await holder(cluster, "runs", "3")
     for one in await make(cluster, *(job(f"equal-{number}", cpu="2") for number in range(4))):
         await cluster.until(kinds.WORKLOAD, name_of(one), says("insufficient unused quota for cpu"))

@@ -16,7 +16,7 @@ from tests.unit.queues.build import cluster_queue, flavor, local_queue, make
 
 @pytest.fixture
 async def quiet() -> AsyncIterator[Cluster]:
-    """The cluster alone: 16 cores, nobody who decides."""
+    """The cluster alone: 16 cores, no controller that decides."""
     async with running() as started:
         await started.add_node("node-1", cpu="16", memory="64Gi")
         yield started

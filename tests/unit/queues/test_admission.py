@@ -25,7 +25,7 @@ REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 
 @pytest.fixture
 async def judged(quiet: Cluster) -> Cluster:
-    """With every judge that `shoal up` has, and nobody who decides."""
+    """With every judge that `shoal up` has, and no controller that decides."""
     found = quiet.server.admission
     found.judges.update(composition.judges(quiet.client))
     found.status_judges.update(composition.status_judges())
@@ -150,7 +150,7 @@ def _judges_no_status(patch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=_judges_no_status)
-async def test_f162_what_a_workload_was_given_is_changed_by_nobody(judged: Cluster) -> None:
+async def test_f162_no_user_changes_what_a_workload_was_given(judged: Cluster) -> None:
     """F162: somebody writes another admission into the status of a Workload that has quota. Holds: refused; what it was
     given stays until it is taken back whole."""
     await make(judged, workload())

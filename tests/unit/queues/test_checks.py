@@ -1,4 +1,4 @@
-"""Admission checks: our own asks a node autoscaler, any other is answered by whoever owns it. The test plays both."""
+"""Admission checks: our own asks a node autoscaler, its controller answers any other. The test plays both."""
 
 from __future__ import annotations
 
@@ -181,9 +181,9 @@ async def test_f026_what_a_check_says_while_the_gang_leaves_is_not_about_its_nex
     quiet: Cluster, late: str
 ) -> None:
     """F26: a check asks for Retry, or says Ready, while the gang is being evicted for something else. Holds: at its
-    next attempt the check is asked anew; it is not evicted for the old answer, nor started by it."""
+    next attempt the check is asked again; it is not evicted for the old answer, nor started by it."""
     decide(quiet)
-    quiet.start(Scheduler(quiet.client).run())  # a bound pod takes its time to end: nobody runs it here
+    quiet.start(Scheduler(quiet.client).run())  # a bound pod takes its time to end: no kubelet runs it here
     await make(quiet, flavor(), budget_check(), cluster_queue(checks=["budget"]), local_queue())
     await budget_works(quiet)
     (made,) = await make(quiet, job("train"))
@@ -320,7 +320,7 @@ async def test_a_vanished_request_of_a_running_job_is_not_made_again(checked: Cl
     assert true("Admitted")(await checked.get(kinds.WORKLOAD, name))
 
 
-async def test_a_request_that_nobody_answers_is_given_up_after_a_while(quiet: Cluster) -> None:
+async def test_a_request_without_an_answer_is_given_up_after_a_while(quiet: Cluster) -> None:
     decide(quiet, QueueSettings(provisioning_seconds=1.0))
     config = provisioning_config(retryStrategy={"backoffBaseSeconds": 1})
     await make(quiet, flavor(), provisioning_check(), config, cluster_queue(checks=["nodes"]), local_queue())

@@ -70,7 +70,7 @@ async def test_f031_quota_comes_back_only_when_the_last_pod_is_gone(ranked: Clus
     """F31: room is given back while pods still terminate. Holds: I11, the preemptor waits for the last pod."""
     (low,) = await make(ranked, job("low", 4))
     await ranked.until(kinds.JOB, "low", lambda one: one["spec"]["suspend"] is False)
-    ranked.start(Scheduler(ranked.client).run())  # a bound pod takes its time to end: nobody runs it here
+    ranked.start(Scheduler(ranked.client).run())  # a bound pod takes its time to end: no kubelet runs it here
     for pod in await pods_of(ranked, "low", 4):
         await ranked.until(kinds.POD, pod["metadata"]["name"], lambda one: bool(one["spec"].get("nodeName")))
     (high,) = await make(ranked, job("high", 4, labels=HIGH))
@@ -149,7 +149,7 @@ async def test_a_gang_that_is_switched_off_stops_and_returns_when_switched_on(cl
     await cluster.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
 
 
-async def test_a_held_queue_admits_nobody_and_a_drained_one_lets_nobody_stay(cluster: Cluster) -> None:
+async def test_a_held_queue_admits_no_gang_and_a_drained_one_lets_no_gang_stay(cluster: Cluster) -> None:
     (first,) = await make(cluster, job("one", 1))
     await cluster.until(kinds.JOB, "one", lambda one: one["spec"]["suspend"] is False)
     await cluster.client.patch(kinds.CLUSTER_QUEUE, "cluster-queue", None, {"spec": {"stopPolicy": "Hold"}})
@@ -198,7 +198,7 @@ async def test_a_gang_that_does_not_come_up_goes_back_and_is_given_up_in_the_end
     rules = PodsReady(timeout=1.0, backoff_base=1.0, backoff_limit=1)
     decide(quiet, QueueSettings(pods_ready=rules))
     await make(quiet, flavor(), cluster_queue(), local_queue())
-    (made,) = await make(quiet, job("train", 2))  # nobody runs pods here
+    (made,) = await make(quiet, job("train", 2))  # no kubelet runs pods here
     name = name_of(made)
     out = await quiet.until(kinds.WORKLOAD, name, true("Evicted"))
     assert said(out, "Evicted") == ("True", "PodsReadyTimeout", f"Exceeded the PodsReady timeout default/{name}")
@@ -241,7 +241,7 @@ async def test_a_workload_whose_job_was_orphaned_away_is_finished(cluster: Clust
     await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: not one["metadata"].get("finalizers"))
 
 
-async def test_a_deleted_workload_stops_its_job_and_is_made_anew(cluster: Cluster) -> None:
+async def test_a_deleted_workload_stops_its_job_and_is_made_again(cluster: Cluster) -> None:
     (made,) = await make(cluster, job("train", 2))
     workload = await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
     await cluster.until(kinds.JOB, "train", lambda one: one["spec"]["suspend"] is False)
@@ -274,7 +274,7 @@ async def test_f014_an_admitted_gang_that_stays_suspended_is_found(
 
     async def loses(self: reconciler.QueueReconciler, draft: object, kind: object, found: Json) -> None:
         begun.append(clock.time())
-        if clock.time() > begun[0] + 1.0:  # until then as if nobody had come back to it
+        if clock.time() > begun[0] + 1.0:  # until then as if the controller had not come back to it
             await started(self, draft, kind, found)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reconciler.QueueReconciler, "_start", loses)

@@ -144,7 +144,7 @@ async def test_what_a_flavor_says_of_its_nodes_is_written_into_the_pods(quiet: C
     assert "nodeSelector" not in template and "tolerations" not in template
 
 
-async def test_a_waiting_job_that_is_edited_is_judged_anew(cluster: Cluster) -> None:
+async def test_a_waiting_job_that_is_edited_is_judged_again(cluster: Cluster) -> None:
     (made,) = await make(cluster, ray_job("train", 9))  # 9 workers, a head and a submitter: more than the quota
     name = name_of(made, "RayJob", "ray.io")
     waiting = await cluster.until(kinds.WORKLOAD, name, lambda one: bool(condition(one, "QuotaReserved")))

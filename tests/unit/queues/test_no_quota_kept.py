@@ -1,4 +1,4 @@
-"""Nobody keeps quota that cannot be stored, or that it will not use: others go on."""
+"""No gang keeps quota that cannot be stored, or that it will not use: others go on."""
 
 from __future__ import annotations
 

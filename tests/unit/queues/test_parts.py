@@ -112,7 +112,7 @@ def test_a_contradiction_is_never_started() -> None:
     ("parallelism", "completions", "succeeded", "expected"),
     [(4, 10, 3, {}), (4, 10, 7, {"main": 1}), (4, 10, 9, {"main": 3}), (1, 1, 0, {}), (4, None, 2, {})],
 )
-def test_pods_that_nobody_will_start_any_more_need_no_quota(
+def test_pods_that_no_controller_will_start_any_more_need_no_quota(
     parallelism: int, completions: int | None, succeeded: int, expected: dict[str, int]
 ) -> None:
     made = job("train", parallelism)

@@ -100,11 +100,11 @@ def lenient(made: Json) -> Json:
     return made
 
 
-def nobody_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_gang_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery.Incomplete, "verdict", lambda self, now: Recovery())
 
 
-@proven(without=nobody_goes_back)
+@proven(without=no_gang_goes_back)
 async def test_f159_of_two_gangs_that_each_have_a_part_one_goes_back(hasty: None) -> None:
     """F159: a node is lost, and of two queued jobs each keeps a part on the other. Holds: the younger goes back to the
     queue after `recovery_seconds` and says for which gang; the older gets its room."""
@@ -121,7 +121,7 @@ async def test_f159_of_two_gangs_that_each_have_a_part_one_goes_back(hasty: None
         await cluster.until(kinds.JOB, "second", lambda one: one["spec"]["suspend"] is True)
         await until_pods(cluster, "second", 0)
         for pod in await cluster.client.list(kinds.POD, "default"):
-            if "deletionTimestamp" in pod["metadata"]:  # nobody plays the kubelet
+            if "deletionTimestamp" in pod["metadata"]:  # no kubelet runs here
                 await cluster.client.delete(kinds.POD, pod["metadata"]["name"], "default", grace_seconds=0)
         waiting = await cluster.until(
             kinds.WORKLOAD, name_of(second), lambda one: said(one, "Admitted")[1] == "WaitingForRoom"
@@ -195,7 +195,7 @@ async def test_f160_how_long_a_gang_lacks_pods_outlives_the_controller(hasty: No
         assert not true("Evicted")(await cluster.get(kinds.WORKLOAD, name_of(first)))
 
 
-async def test_an_incomplete_gang_that_is_in_nobodys_way_stays(hasty: None) -> None:
+async def test_an_incomplete_gang_that_is_in_no_other_gangs_way_stays(hasty: None) -> None:
     async with running() as cluster:
         await cluster.add_node("node-1", cpu="4", memory="8Gi")
         await cluster.add_node("node-2", cpu="4", memory="8Gi")

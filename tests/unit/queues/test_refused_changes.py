@@ -1,4 +1,4 @@
-"""Changes that a Workload may not follow, and Workloads that may not be made: told to people, and in nobody's way."""
+"""Changes that a Workload may not follow, and Workloads that may not be made: told to users, and in no gang's way."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def follows_any_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=follows_any_class)
-async def test_f150_a_priority_that_comes_too_late_holds_up_nobody(crowded: Cluster) -> None:
+async def test_f150_a_priority_that_comes_too_late_holds_up_no_gang(crowded: Cluster) -> None:
     """F150: a job that has quota and waits for room gets its first priority class, which may not change then. Holds: it
     starts when there is room, the queue behind it goes on, and the class counts once it has no quota."""
     (made,) = await make(crowded, job("second", 4))

@@ -102,7 +102,7 @@ async def test_equals_of_both_dialects_get_room_in_the_order_they_came(roomy: Cl
 
 
 async def test_who_holds_the_room_goes_by_the_name_that_its_owner_gave_it(roomy: Cluster) -> None:
-    """Not by that of its Workload, which nobody chose; and by none in other namespaces, except to who may read it."""
+    """Not by that of its Workload, which no user chose; and by none in other namespaces, except to its readers."""
     (made,) = await make(roomy, ray_job("trainer", 3, cpu="4"))
     await roomy.until(kinds.WORKLOAD, name_of(made, "RayJob", "ray.io"), true("Admitted"))
     await roomy.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
@@ -176,7 +176,7 @@ def counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=counted_twice)
 async def test_f088_room_that_was_booked_is_counted_once(quiet: Cluster) -> None:
-    """F88: booked capacity is counted twice once its pods run. Holds: while a request holds room nobody else gets it;
+    """F88: booked capacity is counted twice once its pods run. Holds: while a request holds room no other gang gets it;
     from its gang's admission on the gang holds it instead, never both."""
     decide(quiet)
     queue = cluster_queue(quota={"cpu": "100"}, checks=["nodes"])

@@ -80,7 +80,7 @@ async def test_while_others_wait_for_their_pods_progress_is_told_later():
         await stage.settle()
         told.append(sum("status" in found for found in stage.objects(kinds.RAY_CLUSTER)))
     await stage.stop()
-    assert told[0] == told[1] < 20  # at first only those that nobody waited behind
+    assert told[0] == told[1] < 20  # at first only clusters that no other waited behind
     assert told[2] == 20
 
 

@@ -76,7 +76,7 @@ async def test_f076_an_autoscaled_group_loses_only_the_named_workers(stage):
     await created(stage, group(replicas=3), enableInTreeAutoscaling=True)
     await all_ready(stage)
     before = {view.name(pod) for pod in pods(stage, "workers")}
-    await patch(stage, workerGroupSpecs=[group(replicas=1)])  # lowered without a name: nobody may be chosen
+    await patch(stage, workerGroupSpecs=[group(replicas=1)])  # lowered without a name: no worker may be chosen
     assert {view.name(pod) for pod in pods(stage, "workers")} == before
     await stage.play({"do": "workersToDelete", "name": "demo", "groupIndex": 0, "count": 1, "replicas": 2})
     named = (await read(stage))["spec"]["workerGroupSpecs"][0]["scaleStrategy"]["workersToDelete"]
@@ -138,7 +138,7 @@ def by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=by_name)
 def test_f081_a_new_cluster_of_an_old_name_has_storage_of_its_own():
-    """F81: a cluster is deleted and made anew under its name. Holds: the Redis namespace is the UID, never the name."""
+    """F81: a cluster is deleted and recreated under its name. Holds: the Redis namespace is the UID, never the name."""
     options = {"redisAddress": "redis:6379"}
     first = ray_cluster(metadata={"uid": "one"}, gcsFaultToleranceOptions=options)
     second = ray_cluster(metadata={"uid": "two"}, gcsFaultToleranceOptions=options)
@@ -154,7 +154,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=no_pause)
-async def test_f084_a_head_that_keeps_dying_is_told_and_not_made_anew_at_once(stage):
+async def test_f084_a_head_that_keeps_dying_is_told_and_not_made_again_at_once(stage):
     """F84: the head is killed for its memory again and again. Holds: the reason is shown, and tries pause."""
     killed = [{"name": "ray-head", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]
     await created(stage)

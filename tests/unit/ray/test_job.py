@@ -310,7 +310,7 @@ def follows_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=follows_redirects)
 async def test_f131_a_dashboard_cannot_send_us_elsewhere_with_its_token():
-    """F131: a dashboard redirects us. Holds: refused; nobody else is called, and no token but its own was sent."""
+    """F131: a dashboard redirects us. Holds: refused; no other server is called, and no token but its own was sent."""
     async with HostileServer() as server:
         client = HttpDashboard()
         with pytest.raises(DashboardError, match="redirects"):

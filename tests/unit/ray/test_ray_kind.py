@@ -136,7 +136,7 @@ async def test_counts_scale_in_place_without_a_new_launcher(stage):
     assert pods < {view.name(pod) for pod in stage.objects(kinds.POD)}
 
 
-async def test_a_new_image_recreates_the_pods_and_launches_anew(stage):
+async def test_a_new_image_recreates_the_pods_and_launches_again(stage):
     template = {"spec": {"containers": [{"name": "ray-head", "image": "rayproject/ray:2.59.0"}]}}
     await applied(stage, minWorkers=1, head=template)
     await stage.play({**READY, "match": {names.CLUSTER: "sample"}})

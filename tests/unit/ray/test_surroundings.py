@@ -25,7 +25,7 @@ async def staged(settings: RaySettings, body) -> Stage:
     return stage
 
 
-async def test_a_network_policy_lets_the_cluster_start_and_nobody_else_in():
+async def test_a_network_policy_lets_the_cluster_start_and_no_other_pod_in():
     settings = from_environment({}, {"RayClusterNetworkPolicy": True})
     stage = await staged(settings, ray_cluster("demo", group("a"), networkPolicy={}))
     policies = {view.name(one): one["spec"] for one in stage.objects(kinds.NETWORK_POLICY)}
@@ -251,7 +251,7 @@ async def test_what_cannot_be_made_is_told_by_its_kind_and_is_no_failure_of_pods
     assert "belongs to another owner" in conditions["RayClusterProvisioned"]["message"]
 
 
-async def test_bounds_below_what_runs_are_advised_about_and_nobody_is_taken_away():
+async def test_bounds_below_what_runs_are_advised_about_and_no_pod_is_taken_away():
     body = ray_cluster("demo", group(replicas=3), enableInTreeAutoscaling=True)
     stage = await staged(RaySettings(), body)
     lowered = {**group(replicas=3), "maxReplicas": 1}

@@ -70,7 +70,7 @@ def test_borrowing_in_a_cohort_names_holders_in_other_queues():
     assert answer.holders == (key("theirs"),) and answer.release == (key("theirs"),)
 
 
-def test_a_strict_queue_says_whom_it_waits_behind():
+def test_a_strict_queue_says_which_gang_it_waits_behind():
     world = World(queue("a", 4, strategy="StrictFIFO"), gang("huge", "a", cpu=9, at=1), gang("tiny", "a", at=2))
     world.plan()
     assert world.kueue.explain(key("tiny")).message == f"quota is free; it waits behind {key('huge')}"

@@ -126,7 +126,7 @@ def test_f019_a_head_that_never_fits_does_not_hold_up_the_others():
     assert world.running() == {"g0", "g1", "g2", "g3"}
 
 
-def nobody_is_called_back(patch: pytest.MonkeyPatch) -> None:
+def no_gang_is_called_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WaitingIndex, "requeue", lambda self, **known: False)
     patch.setattr(Register, "_shape_changed", lambda self: None)
     patch.setattr(Register, "_replace", lambda self, keys: None)
@@ -156,7 +156,7 @@ HELPFUL = {
 
 
 @pytest.mark.parametrize("what", HELPFUL)
-@proven(without=nobody_is_called_back)
+@proven(without=no_gang_is_called_back)
 def test_f021_what_could_help_a_waiting_gang_is_noticed(what):
     """F21: a fact changes that lets a waiting gang in. Holds: the next plan admits it, as a fresh ledger would."""
     before, after = HELPFUL[what]
@@ -401,21 +401,21 @@ def test_a_plan_that_runs_out_of_steps_says_so_and_goes_on_next_time():
     assert len(kueue.plan(2).reserved) == 2
 
 
-def test_victims_of_asks_nobody_when_policy_forbids():
+def test_victims_of_asks_no_gang_when_policy_forbids():
     world = World(queue("a", 2), gang("runs", "a", cpu=2))
     world.plan()
     wanted = {FlavorResource("default", "cpu"): 2 * CPU}
     assert victims_of(world.kueue, gang("urgent", "a", cpu=2, priority=9), "a", wanted, frozenset(wanted), 9) == []
 
 
-def who_leaves_for_whom_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+def which_gang_leaves_for_which_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Register, "_lead", lambda self: None)
     patch.setattr(cycle.QueueCycle, "_ordered", lambda self, entries: iter(sorted(entries, key=lambda e: e.height)))
 
 
-@proven(without=who_leaves_for_whom_is_forgotten)
+@proven(without=which_gang_leaves_for_which_is_forgotten)
 def test_f016_after_a_restart_the_room_is_still_the_preemptors():
-    """F16: a restart between the first and the last victim's end. Holds: a ledger built anew keeps the room too."""
+    """F16: a restart between the first and the last victim's end. Holds: a rebuilt ledger keeps the room too."""
     policy = {"within": "LowerPriority", "reclaim": "LowerPriority", "borrow": "LowerPriority"}
     facts = (queue("a", 4, "team", **policy), queue("b", 2, "team"))
     world = World(*facts, gang("old-1", "a", cpu=3), gang("old-2", "a", cpu=3))

@@ -21,7 +21,7 @@ GROUPS = {"cpu": ResourceGroup(("cpu",), (FlavorQuota("default", {"cpu": Limits(
 
 
 def keeps_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever once evicted others stays the head of a strict queue."""
+    """A gang that once evicted others stays the head of a strict queue."""
     monkeypatch.setattr(QueuePlanner, "_make_way", lambda self, record, member: None)
 
 
@@ -43,7 +43,7 @@ def test_f147_a_preemptor_for_which_no_gang_leaves_any_more_makes_way_in_a_stric
 
 
 class Survey:
-    """There is enough for everybody. Nobody needs to ask it often."""
+    """There is enough for every gang. A queue need not ask it often."""
 
     def __init__(self) -> None:
         self.asked = 0

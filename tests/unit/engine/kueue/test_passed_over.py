@@ -1,4 +1,4 @@
-"""Gangs that could start and that nobody looked at: behind one that is kept from starting, or on a flavor behind."""
+"""Gangs that could start and that no plan looked at: behind one that is kept from starting, or on a flavor behind."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _beside_a_strict_queue() -> World:
     return world
 
 
-def lets_nobody_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def lets_no_gang_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueuePlanner, "_let_others_pass", lambda self, entries: False)
 
 
-@proven(without=lets_nobody_pass)
+@proven(without=lets_no_gang_pass)
 def test_f203_a_head_that_a_strict_queue_keeps_from_starting_lets_those_behind_it_pass() -> None:
     """F203: the head of a BestEffortFIFO queue fits, and the head of a strict queue of its cohort keeps what it needs.
     Holds: a gang behind it that needs nothing of that starts; and the head itself, once the strict one has gone."""

@@ -53,7 +53,7 @@ def test_never_over_quota_and_always_at_rest(seed):
 
 @MANY
 @given(SEEDS)
-def test_nobody_is_evicted_twice_by_the_same_gang_without_outside_change(seed):
+def test_no_gang_is_evicted_twice_by_the_same_gang_without_outside_change(seed):
     chance, world, queues = random_world(seed)
     for number in range(12):
         world.tell(random_gang(chance, number, queues))
@@ -98,7 +98,7 @@ def test_the_order_of_facts_does_not_matter(seed):
 
 @MANY
 @given(SEEDS)
-def test_a_ledger_built_anew_from_the_facts_agrees(seed):
+def test_a_ledger_rebuilt_from_the_facts_agrees(seed):
     """At rest, a fresh ledger told the same facts has the same usage and wants nothing done either."""
     chance, world, queues = random_world(seed)
     live(chance, world, queues, steps=3)
@@ -127,7 +127,7 @@ def test_victims_are_never_spare(seed):
     record = world.kueue.state.records[name]
     wanted = {FlavorResource("default", "cpu"): chance.randint(1, 8) * 1000}
     if record.node.fits(wanted):
-        return  # nobody is asked to leave then
+        return  # no gang is asked to leave then
     victims = victims_of(world.kueue, wanting, name, wanted, frozenset(wanted), world.now)
     for victim in victims:
         victim.leave()

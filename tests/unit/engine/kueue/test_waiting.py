@@ -1,4 +1,4 @@
-"""Who waits for one queue: order, setting aside by shape, and calling back only those for whom there may be enough."""
+"""Gangs that wait for one queue: order, setting aside by shape, calling back only those that may find enough."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_those_without_hope_take_up_no_turn():
     assert sorted(one.gang.name for one in waiting.inadmissible()) == ["huge", "large"]
 
 
-def test_a_call_reaches_only_those_for_whom_there_may_be_enough():
+def test_a_call_reaches_only_gangs_that_may_find_enough():
     waiting = filled(*(member(f"g{size:02}", size, at=size) for size in range(1, 40)))
     assert popped(waiting, Supply(0)) == ""
     waiting.requeue(survey=Supply(3))
@@ -153,7 +153,7 @@ def test_everyone_is_listed_in_order_set_aside_or_not():
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**9))
-def test_the_head_is_always_the_first_for_whom_there_is_enough(seed):
+def test_the_head_is_always_the_first_gang_that_finds_enough(seed):
     """Against the plainest answer there is: sort all who wait and take the first that fits."""
     chance = random.Random(seed)
     waiting, known = WaitingIndex(strict=False), {}

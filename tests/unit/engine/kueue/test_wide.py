@@ -1,4 +1,4 @@
-"""What must hold in wide worlds: shortcuts change nothing, nobody waits who could start, what would help is true."""
+"""What must hold in wide worlds: shortcuts change nothing, no gang waits that could start, what would help is true."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _cycles(seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_at_rest_nobody_waits_who_could_start(block):
+def test_at_rest_no_gang_waits_that_could_start(block):
     for seed in range(block * 12, block * 12 + 12):
         chance, world, facts = wide_world(seed)
         for number in range(18):
@@ -112,7 +112,7 @@ def test_what_would_help_does_and_nothing_less_would(block):
 
 
 def _starts(world: World, facts: list[Any], gang: Gang, ended: Iterable[str] = ()) -> bool:
-    """Would it start if nobody else waited, nobody could be evicted, and these had ended?"""
+    """Would it start if no other gang waited, none could be evicted, and these had ended?"""
     peaceful = [
         msgspec.structs.replace(fact, preemption=Preemption()) if isinstance(fact, ClusterQueue) else fact
         for fact in facts

@@ -22,7 +22,7 @@ def test_a_queue_that_uses_what_it_lends_makes_its_cohort_borrow():
     world.settle()
     world.tell(gang("wanting", "right", 7, priority=5))
     world.settle()
-    assert world.running() == {"taken", "fixed"}, "left does not borrow: nobody there has to give way"
+    assert world.running() == {"taken", "fixed"}, "left does not borrow: no gang there has to give way"
     world.tell(gang("late", "own", 7, priority=9))
     world.settle()
     assert world.evictions == [("wanting", "taken")]
