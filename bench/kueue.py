@@ -1,4 +1,4 @@
-"""How fast queues decide: admissions per second, and what one change costs among many who wait.
+"""How fast queues decide: admissions per second, and what one change costs among many that wait.
 
 Run: `python bench/kueue.py [--fair]`. Everything is in memory; the stopwatch counts this process's own cpu time.
 """

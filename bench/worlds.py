@@ -106,7 +106,7 @@ def one_line(size: int, nodes: int) -> World:
 
 
 def quota_tree(size: int, nodes: int) -> World:
-    """AppWrappers below one quota tree of 1,000 leaves, all of it taken by those who run."""
+    """AppWrappers below one quota tree of 1,000 leaves, all of it taken by gangs that run."""
     leaves = [f"leaf{index:04d}" for index in range(QUEUES)]
     share = {name: amount * nodes // QUEUES for name, amount in FULL.items()}
     everything = {name: amount * nodes for name, amount in FULL.items()}
@@ -137,7 +137,7 @@ def quota_tree(size: int, nodes: int) -> World:
 
 
 def queues(size: int, nodes: int, *, preempting: bool) -> World:
-    """Workloads in 1,000 cluster queues, six to a cohort, two flavors each, all of it taken by those who run."""
+    """Workloads in 1,000 cluster queues, six to a cohort, two flavors each, all of it taken by gangs that run."""
     policy = Preemption(reclaim_within_cohort="Any", within_cluster_queue="LowerPriority")
     share = {name: Limits(amount * nodes // QUEUES // 2) for name, amount in FULL.items()}
     group = ResourceGroup(("cpu", "memory"), (FlavorQuota("spot", share), FlavorQuota("on-demand", share)))

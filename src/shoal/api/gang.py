@@ -29,7 +29,7 @@ CREATED_BY = PREFIX + "created-by"
 """User, uid, groups and extra of the creator as JSON; only admission may write it."""
 
 ASKED = PREFIX + "asked"
-"""On an AppWrapper, by who wants to know why it waits: the controller looks again and repeats this in its answer."""
+"""On an AppWrapper, by a client that asks why it waits: the controller looks again and repeats this in its answer."""
 
 PREEMPTED_FOR = PREFIX + "preempted-for"
 """Annotation of an evicted Workload: UID of the gang that it makes way for, `@`, and the moment of that eviction as its

@@ -29,7 +29,7 @@ ELASTIC = KUEUE_ELASTIC_JOB
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
-"""Annotation, or label, of a job whose Workload somebody else has made."""
+"""Annotation, or label, of a job whose Workload another client has made."""
 PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that become parameters of its ProvisioningRequests."""
 

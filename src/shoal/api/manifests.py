@@ -59,7 +59,7 @@ class _ManifestReader:
         self.anchors: dict[str, tuple[Any, int]] = {}
 
     def documents(self, text: str) -> list[Any]:
-        import yaml  # costs 20 ms; only who reads manifests pays
+        import yaml  # costs 20 ms; only commands that read manifests pay
 
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         found = []

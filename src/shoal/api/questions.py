@@ -1,4 +1,4 @@
-"""Question of shoal.dev: someone asks about a gang, and the leading controller answers in the status.
+"""Question of shoal.dev: a user asks about a gang, and the leading controller answers in the status.
 
 A small kind instead of an aggregated API, so that it works on every API server. The asker creates one beside the gang
 and watches it; the leader writes the answer once and removes the object a minute later. Reasons are stable words for
@@ -20,7 +20,7 @@ REASONS = (
     "Quota",  # a quota does not suffice
     "Room",  # the nodes do not suffice
     "Order",  # others go first
-    "Preempting",  # those who leave for it are not gone yet
+    "Preempting",  # gangs that leave for it are not gone yet
     "NodesToCome",  # nodes were asked for and may still come
     "QueueStopped",  # its LocalQueue or ClusterQueue is stopped
     "Misconfigured",  # something it needs is missing or wrong, and named

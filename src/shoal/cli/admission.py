@@ -136,7 +136,7 @@ class WebhookReplica:
             await self._server.stop()
 
     async def _prove(self) -> None:
-        """Ready is who was reached: an AppWrapper that is never stored goes through the API server and back to us."""
+        """A replica is ready once reached: an AppWrapper that is never stored goes by the API server back to us."""
         await self._presented.wait()
         while self._unproven:
             try:

@@ -284,7 +284,7 @@ def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:
 def judges(
     client: Client, of_rays: RaySettings | None = None, *, as_creator: bool = False, supply: str = "fit"
 ) -> dict[tuple[str, str], Judge]:
-    """Who refuses what can never work before it is stored, by group and resource: what the webhooks are elsewhere.
+    """What refuses an object that can never work before it is stored, by group and resource: elsewhere, the webhooks.
 
     `client` asks for users' rights. `as_creator`: wrapped objects are created as the user, who may then wrap roles.
     `supply`: with `aggregate`, an object for another namespace gets in and fails, as in MCAD.
@@ -313,21 +313,21 @@ def judges(
 
 
 def preparers() -> dict[tuple[str, str], Judge]:
-    """Who completes a new object before it is judged: jobs with a queue label begin suspended."""
+    """What completes a new object before it is judged: jobs with a queue label begin suspended."""
     from shoal.controllers.queues import admission as queues
 
     return dict.fromkeys(queues.PREPARED, queues.prepare)
 
 
 def status_judges() -> dict[tuple[str, str], Judge]:
-    """Who refuses a status before it is stored."""
+    """What refuses a status before it is stored."""
     from shoal.controllers.queues import admission as queues
 
     return {("kueue.x-k8s.io", name): queues.validate for name in queues.STATUS_JUDGED}
 
 
 def updaters() -> dict[tuple[str, str], Judge]:
-    """Who completes an update before it is judged."""
+    """What completes an update before it is judged."""
     from shoal.controllers.queues import admission as queues
 
     return {("kueue.x-k8s.io", "workloads"): queues.prepare}

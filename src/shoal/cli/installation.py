@@ -18,7 +18,7 @@ from shoal.cli import admission
 NAME = admission.ACCOUNT
 NAMESPACE = "shoal-system"
 ASKING = "shoal-ask"
-"""ClusterRole of those who may ask about gangs; bind it to who has neither edit nor admin."""
+"""ClusterRole of users that may ask about gangs; bind it to users with neither edit nor admin."""
 HEALTH_PORT = 8081
 QUEUE_GROUP = "kueue.x-k8s.io"
 LABELS = {APP_NAME: "shoal", "app.kubernetes.io/part-of": "shoal"}
@@ -106,7 +106,7 @@ def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True) 
 
 
 def asking_role() -> Json:
-    """Who may edit a namespace may ask about its gangs: the cluster adds this to its own roles edit and admin."""
+    """Editors of a namespace may ask about its gangs: the cluster adds this to its own roles edit and admin."""
     labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in ("edit", "admin")}
     role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", ASKING, None)
     return {

@@ -84,7 +84,7 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 def start(kubeconfig: Path, chosen: Serving) -> None:
-    from shoal.cli import node_serve  # the whole agent: only for those who serve
+    from shoal.cli import node_serve  # the whole agent: only for agents that serve
 
     node_serve.start(kubeconfig, chosen)
 

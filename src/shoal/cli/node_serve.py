@@ -1,6 +1,6 @@
 """`shoal node serve`: the node agent alone, for any API server. Pods bound to its nodes run here, real or simulated.
 
-Someone else schedules and controls: a real control plane, or another `shoal up`. That API server asks for logs, exec
+Another program schedules and controls: a real control plane, or another `shoal up`. That API server asks for logs, exec
 and port-forward of such pods at a port of this agent, which knows it by the cluster's client authority.
 """
 

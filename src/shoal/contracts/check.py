@@ -1,6 +1,6 @@
 """The contract of an admission check that is answered here: it says why, it comes to an end, it changes nothing.
 
-Called by tests of those who add a check, with one AdmissionCheck of theirs. Asks the class only; no server is needed.
+Called by tests of a package with a check, with an AdmissionCheck of theirs. Asks the class only; no server is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The contract of a kind of job: held back, started whole, stopped, and put back as it was.
 
-Called by tests of those who add a kind, with one manifest of it. Asks the class only; no server and no queue is needed.
+Called by tests of packages that add a kind, with its manifest. Asks the class only; no server and no queue is needed.
 """
 
 from __future__ import annotations

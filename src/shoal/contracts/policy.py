@@ -1,6 +1,6 @@
 """The contract of a policy: an order that is total, the same at every look, and that ends.
 
-Called by tests of those who write a policy. It asks the policy about a few dozen gangs and lets the engine plan with
+Called by tests of packages that add a policy. It asks the policy about a few dozen gangs and lets the engine plan with
 it; it never changes the policy.
 """
 

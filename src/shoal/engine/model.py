@@ -397,7 +397,7 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not everyone who waits."""
+    """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not all that wait."""
 
     reservations: tuple[Reservation, ...] = ()
     admits: tuple[Admit, ...] = ()

@@ -1,4 +1,4 @@
-"""In which order gangs get their chance, and who may take whose place.
+"""In which order gangs get their chance, and which may take the place of which.
 
 A policy is a small object with a name; the planner asks it and does the rest. Those that ship are listed in `SHIPPED`;
 one's own is named in the configuration by import path, `package.module:object`.

@@ -55,7 +55,7 @@ class _Removal(msgspec.Struct, frozen=True):
 class Cache(Generic[T]):
     """Objects of one kind by key. `type` is `dict`, or a Struct extending `api.meta.Object` that names what is read.
 
-    Dictionaries are held without managedFields; who writes them back leaves those to the server.
+    Dictionaries are held without managedFields; a client that writes them back leaves those to the server.
     """
 
     def __init__(

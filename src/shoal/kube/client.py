@@ -74,7 +74,7 @@ class Client:
         self.headers = dict(headers or {})
 
     def impersonating(self, user: str, groups: tuple[str, ...] = (), uid: str = "") -> Client:
-        """The same connection, acting as someone else; the server checks that we may. Groups are comma-free names."""
+        """The same connection, acting as another user; the server checks that we may. Groups are comma-free names."""
         headers = {**self.headers, "Impersonate-User": user}
         if groups:
             headers["Impersonate-Group"] = "\n".join(groups)  # transports send one header per line

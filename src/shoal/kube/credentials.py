@@ -39,7 +39,7 @@ def fixed_token(token: str) -> TokenSource:
 
 
 class TokenFile:
-    """A token in a file that someone else replaces, as the kubelet does."""
+    """A token in a file that another program replaces, as the kubelet does."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         self._path = path
@@ -93,7 +93,7 @@ class _Credential(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Run:
-    """One run of a plug-in, in a thread: who is cancelled while asyncio starts a process may wait for it for ever."""
+    """One run of a plug-in, in a thread: a task cancelled while asyncio starts a process may wait for it for ever."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._command = command

@@ -279,7 +279,7 @@ class Leadership:
     # --- keeping
 
     async def _renew(self, term: Term) -> None:
-        """Renew in time, again and again; returns when someone else holds the lease."""
+        """Renew in time, again and again; returns when another process holds the lease."""
         while True:
             await self._clock.sleep(self._settings.duration * 0.2)
             try:

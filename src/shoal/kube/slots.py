@@ -25,7 +25,7 @@ class FairSlots:
 
     @property
     def full(self) -> bool:
-        """A holder of none who takes one now waits for it."""
+        """A holder of none that takes one now waits for it."""
         return self.used >= self.size
 
     @asynccontextmanager

@@ -76,7 +76,7 @@ class Writes:
     def writer(self, owner: str, client: Client | None = None, *, attempts: int = 0) -> Writer:
         """The same places, counted fairly under this controller's name.
 
-        `client` writes as somebody else to the same server. `attempts=1` is for a reconciler that sees its own failed
+        `client` writes as another user to the same server. `attempts=1` is for a reconciler that sees its own failed
         write and comes back to it.
         """
         return Writer(self, owner, client or self.client, attempts or self.attempts)
@@ -301,7 +301,7 @@ class Writer:
     ) -> Json | None:
         """After an unknown change: the object when it holds, None when it was not carried out, Conflict when lost.
 
-        `repeats`: what somebody else changed meanwhile is no reason not to write.
+        `repeats`: what another client changed meanwhile is no reason not to write.
         """
         metadata = old["metadata"]
         found = await self._client.get(kind, metadata["name"], metadata.get("namespace"))

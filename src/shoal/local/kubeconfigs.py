@@ -68,7 +68,7 @@ def remove(context: str, target: Path | None = None) -> bool:
 
 
 def _real(path: Path) -> Path:
-    """Behind links, as kubectl writes it: the link of someone who keeps the file elsewhere stays one."""
+    """Behind links, as kubectl writes it: the link of a user that keeps the file elsewhere stays one."""
     return Path(os.path.realpath(path))
 
 

@@ -101,7 +101,7 @@ class Components:
         admit = context.decisions.admit(key, uid) if not overtaken else None
         if admit is not None:
             if context.decisions.is_clearing(key, uid, context.clock.now(), quota=bool(context.planning.engine.trees)):
-                return RETRY  # who makes way wakes us
+                return RETRY  # the gang that makes way wakes us
             refused = await context.objects.forbidden(wrapper)
             if refused is not None:
                 return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
@@ -374,7 +374,7 @@ class Components:
             return again
         finalizers.remove(FINALIZER)
         try:
-            if finalizers:  # somebody else keeps it: what is left of it is told
+            if finalizers:  # another client keeps it: what is left of it is told
                 now = self.context.clock.now()
                 told = "Resources successfully deleted"
                 status = phases.undeployed(wrapper.status, "Terminating", "Terminating", told, now)

@@ -75,7 +75,7 @@ class DeadEnds:
             template = opened(item.generic_template)
             if not templates(template):
                 if item.custom_pod_resources:
-                    return False  # somebody makes pods for it, and we do not know who
+                    return False  # an unknown controller makes pods for it
                 continue
             found = True
             if not await self._has_ended(wrapper, template, may_come):

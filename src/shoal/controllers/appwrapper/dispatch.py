@@ -116,7 +116,7 @@ class Objects:
         return None
 
     async def _ours_already(self, kind: Kind, wrapper: AppWrapper, obj: Json, name: str) -> RefusedObject | None:
-        """An object of that name is there: fine if we made it, a failure if it is someone else's."""
+        """An object of that name is there: fine if we made it, a failure if it has another owner."""
         there: Object = await self._client.get(kind, obj["metadata"]["name"], wrapper.metadata.namespace, type=Object)
         if not is_ours(there, wrapper):
             return RefusedObject(

@@ -1,6 +1,6 @@
 """Why an AppWrapper waits, as the controller stores it in the status and `shoal why` prints it.
 
-The controller alone judges; everyone else reads what it said. Gangs of the AppWrapper's own namespace are named, those
+The controller alone judges; all others read what it said. Gangs of the AppWrapper's own namespace are named, those
 of others appear by UID alone: a user that may read them can tell which they are, another learns how many. A text, so
 that `kubectl describe` keeps it on one line; bounded, whatever the size of the cluster.
 """

@@ -80,7 +80,7 @@ class AppWrapperFacts:
             sets = admissions.as_admitted(sets, record)
         if state == "admitted" and idle:
             sets, problem = (), ""
-        if state == "stopping" and idle:  # who waits for it to stop need not wait for what is left of it
+        if state == "stopping" and idle:  # a gang that waits for it to stop need not wait for its rest
             state = "held"
         if state == "waiting" and not problem:
             problem = self.unstamped(wrapper)

@@ -155,7 +155,7 @@ class Follow:
         )
 
     async def preempt(self, kind: Kind, wrapper: AppWrapper, decision: Preempt) -> float | None:
-        """Stored, with the name of the one it makes way for, who may then be admitted."""
+        """Stored, with the name of the gang it makes way for, which may then be admitted."""
         context = self.context
         message = decision.message or f"preempted by {decision.preemptor} ({decision.cause})"
         message = discreet(in_plain_words(message, context.planning.known_as), wrapper.metadata.namespace)

@@ -40,7 +40,7 @@ FIRST_LOOK = 0.02
 
 LEFT_BEHIND = 5.0
 """Seconds without a pod after which objects that do not go (a finalizer keeps them) hold no room. Until then it is
-kept, so that one who is taken back finds its place in the line again."""
+kept, so that a gang that is taken back finds its place in the line again."""
 
 
 class Intake:

@@ -133,7 +133,7 @@ class Messages:
         )
 
     def _announce(self, wrapper: AppWrapper) -> None:
-        """An event, for those who watch events; where very many come to wait at once their statuses must do."""
+        """An event, for users that watch events; where very many come to wait at once their statuses must do."""
         if self._events.take(self.context.clock.monotonic()):
             self.context.tell_people(wrapper, "Normal", "Waiting", wrapper.status.message)
 

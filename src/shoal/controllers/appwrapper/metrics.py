@@ -1,4 +1,4 @@
-"""Counts for Prometheus: kept as plain numbers, turned into its format only when somebody asks.
+"""Counts for Prometheus: kept as plain numbers, turned into its format only when Prometheus asks.
 
 The Prometheus library is imported on the first call, so that a controller that is not scraped pays nothing.
 """

@@ -1,7 +1,7 @@
 """MCAD's quota trees: QuotaSubtrees as facts, the labels that seat an AppWrapper in them, and what is used, published.
 
 Labels: for every tree in force that an AppWrapper does not name, `<tree>: default` is written on it, as MCAD does.
-Status: who holds how much of each node, written at most once in a while and only when it differs.
+Status: which gang holds how much of each node, written at most once in a while and only when it differs.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class AppWrapperReconciler:
             if context.decisions.is_clearing(key, uid, context.clock.now(), quota=bool(context.planning.engine.trees)):
                 if not wrapper.status.queue_job_state:
                     await self.messages.publish(kind, wrapper)  # a first status does not wait for anybody
-                return VICTIMS_FIRST  # who makes way wakes us; this is for one whose write does not get through
+                return VICTIMS_FIRST  # the gang that makes way wakes us; this is for a write that does not get through
             return await self._admit(kind, wrapper, admit)
         return await self.messages.publish(kind, wrapper)
 
@@ -174,7 +174,7 @@ class AppWrapperReconciler:
     # --- starting
 
     async def _go_on(self, kind: Kind, wrapper: AppWrapper) -> float | None:
-        """Admitted, and not known to be started: by us a moment ago, or by one who died."""
+        """Admitted, and not known to be started: by us a moment ago, or by a leader that died."""
         preempt = self.context.decisions.preempt(gang_key(wrapper), wrapper.metadata.uid)
         if preempt is not None:
             return await self.follow.preempt(kind, wrapper, preempt)

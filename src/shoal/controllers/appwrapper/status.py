@@ -198,7 +198,7 @@ def back_in_queue(status: AppWrapperStatus, now: Now, *, aside: int = 0) -> AppW
     """Every object of the last run is gone: it waits again, with its old place in the line.
 
     One that had its chance and could not use it stands aside for so many microseconds: else it would get the very room
-    that it left, before anyone who could use it, for ever.
+    that it left, before any gang that could use it, for ever.
     """
     record = read(status.admission)
     kept = ended(record)

@@ -111,7 +111,7 @@ class Dispatcher:
             await self._answer(workload, check, "Pending", said)
             return self._settings.refused_seconds
         if not record.on and any(self._members.is_unsure(name) for name in names):
-            return self._settings.probe_seconds  # after a start: who may hold something of it is asked first
+            return self._settings.probe_seconds  # after a start: clusters that may hold a part of it are asked first
         if not usable and not record.on:
             await self._answer(workload, check, "Pending", self._told(workload, names, usable))
             return None
@@ -137,7 +137,7 @@ class Dispatcher:
         return None
 
     def _winner(self, workload: Json, names: tuple[str, ...], usable: dict[str, Member]) -> Member | None:
-        """Who admitted it first; of two at the same second, the first in the configuration."""
+        """The cluster that admitted it first; of two at the same second, the first in the configuration."""
         admitted = []
         for at, name in enumerate(names):
             member = usable.get(name)

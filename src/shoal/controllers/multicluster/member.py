@@ -53,7 +53,7 @@ Round = tuple[str, int]
 
 
 class Town(Protocol):
-    """What a member asks of those who keep all of them."""
+    """What a member asks of the object that keeps all of them."""
 
     def may_write(self, name: str) -> bool: ...
     def removed_up_to(self, name: str, workload: str) -> int | None: ...

@@ -87,7 +87,7 @@ class Members:
         return self._clusters.get(Key("", name)) is not None
 
     def usable(self, name: str) -> Member | None:
-        """It answers, it is who it should be, and all that is ours there was read."""
+        """It answers, it is the cluster it should be, and all that is ours there was read."""
         member = self.get(name)
         return member if member is not None and member.synced and self.may_write(name) else None
 
@@ -268,7 +268,7 @@ class Members:
         return ""
 
     async def _identify(self, cluster: Json, health: Health | None) -> Json:
-        """Store who it is, and that it is not let go without looking, before it gets anything."""
+        """Store its identity, and that it is not let go without looking, before it gets anything."""
         name, held = cluster["metadata"]["name"], cluster["metadata"].get("finalizers") or []
         if health is None or not health.connected or self._problem(name, health):
             return cluster

@@ -46,7 +46,7 @@ class Pulse:
             await self._clock.sleep(self._settings.probe_seconds)
 
     async def identity(self) -> str:
-        """Who answers right now. Raises KubeError."""
+        """Of the cluster that answers right now. Raises KubeError."""
         try:
             found = await self._client.get(kinds.NAMESPACE, SYSTEM)
         except Forbidden:

@@ -43,7 +43,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def record_of(workload: Json) -> Record:
-    """An annotation that somebody has spoilt counts as none: what it named is found by its marks and removed."""
+    """An annotation that a user has spoilt counts as none: what it named is found by its marks and removed."""
     text = (workload["metadata"].get("annotations") or {}).get(words.RECORD) or "{}"
     try:
         return msgspec.json.decode(text, type=Record)

@@ -18,7 +18,7 @@ KnownAs = Callable[[str], str]
 
 
 def discreet(text: str, namespace: str) -> str:
-    """The text without the names of gangs of other namespaces: who reads this one may not be allowed to read those."""
+    """The text without the names of gangs of other namespaces: its reader may not be allowed to read those."""
     return _KEY.sub(lambda found: found[0] if found[1] == namespace else STRANGER, text)
 
 

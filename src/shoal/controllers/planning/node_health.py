@@ -1,6 +1,6 @@
 """Nodes whose devices are reported unwell, by the labels that Autopilot writes.
 
-Pure. Three things follow: such devices are no supply for anyone who waits, pods of v1beta2 AppWrappers keep away from
+Pure. Three things follow: such devices are no supply for gangs that wait, pods of v1beta2 AppWrappers keep away from
 those nodes, and a gang that runs on devices to be vacated is reset. What a user wrote about placement stays.
 """
 

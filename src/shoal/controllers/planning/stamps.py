@@ -37,7 +37,7 @@ class Stamps:
             self.cache.subscribe(self._heard)
 
     def creator(self, wrapper: AppWrapper) -> Creator | None:
-        """Who answers for this AppWrapper; None when nothing recorded it, or anyone could have."""
+        """The user that answers for this AppWrapper; None when nothing recorded it, or anyone could have."""
         if self.cache is None:
             return creator_of(wrapper)
         since = min((_since(one) for one in self.cache.list() if _stamps(one)), default="")

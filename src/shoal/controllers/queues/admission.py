@@ -209,7 +209,7 @@ def _templates(kind: GangJob, job: Json) -> list[Json]:
     try:
         return [entry.get("template") or {} for entry in kind.pod_sets(job)]
     except (BadInput, TypeError, ValueError, AttributeError, KeyError, IndexError):
-        return []  # said by those who judge its shape
+        return []  # the check of its shape says so
 
 
 def _job_kind(request: AdmissionRequest) -> GangJob | None:

@@ -166,7 +166,7 @@ def workload_key(kind: GangJob, job: Json) -> Key:
 
 
 def prebuilt_name(job: Json) -> str:
-    """The Workload that somebody else made for this job; empty for most jobs, whose Workload is made by us."""
+    """The Workload that another client made for this job; empty for most jobs, whose Workload is made by us."""
     return annotation(job, kueue_names.PREBUILT) or label(job, kueue_names.PREBUILT)
 
 

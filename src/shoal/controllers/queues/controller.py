@@ -345,7 +345,7 @@ class QueueController:
                 self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
 
     async def _check_now_and_then(self) -> None:
-        """Events wake everyone long before; this finds what they did not: admitted and not started, or undecided."""
+        """Events wake workloads long before; this finds what they did not: admitted and not started, or undecided."""
         while True:
             await self.clock.sleep(self.settings.check_seconds)
             for workload in self.caches.workloads.list():

@@ -88,8 +88,8 @@ class QueueFacts:
         self._known.pop(uid, None)
 
     def _is_on_hold(self, workload: Json) -> bool:
-        """Its job can have no pods until somebody changes it: so long it is not considered. Nor is one that is deleted
-        and kept by somebody's finalizer."""
+        """Its job can have no pods until a user changes it: so long it is not considered. Nor is one that is deleted
+        and kept by a finalizer."""
         found = self._caches.job_of(key_of(workload))
         if workload["metadata"].get("deletionTimestamp"):
             return True

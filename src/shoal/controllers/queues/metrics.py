@@ -1,4 +1,4 @@
-"""Kueue's counts for Prometheus, under its names: plain numbers, turned into its format only when somebody asks.
+"""Kueue's counts for Prometheus, under its names: plain numbers, turned into its format only when Prometheus asks.
 
 Fed with every status that was stored: what it changed is what is counted, so nothing is counted that did not happen.
 """

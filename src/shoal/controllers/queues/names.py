@@ -31,7 +31,7 @@ def request_prefix(workload: str, check: str) -> str:
 
 
 def attempt_of(name: str, workload: str, check: str) -> int:
-    """The attempt that a request's name tells; 0 for a name of somebody else's."""
+    """The attempt that a request's name tells; 0 for a name that another client chose."""
     found = re.fullmatch(re.escape(request_prefix(workload, check)) + r"([1-9][0-9]{0,6})", name)
     return int(found[1]) if found else 0
 

@@ -37,7 +37,7 @@ def warnings(templates: Iterable[Json]) -> tuple[str, ...]:
 
 
 def warnings_of_object(obj: Json) -> tuple[str, ...]:
-    """The same of a Workload that somebody made, and of a flavor that names a topology."""
+    """The same of a Workload that a user made, and of a flavor that names a topology."""
     spec = obj.get("spec") or {}
     if obj.get("kind") == "ResourceFlavor" and spec.get("topologyName"):
         return (f"spec.topologyName has no effect: {_UNDONE} yet",)

@@ -1,4 +1,4 @@
-"""What queues and checks show of themselves: are they active, who waits, who holds how much.
+"""What queues and checks show of themselves: are they active, which gangs wait, which hold how much.
 
 Recomputed from the caches for one object at a time and written only where it differs. Decides nothing.
 """

@@ -1,7 +1,7 @@
 """Stored reasons that follow their causes: after a change, each waiting gang is told what is short now.
 
 A plan says why when it refuses, and not again while it knows without a look that nothing became better; the amounts,
-and even what it is that is short, may be others since. After every plan those who wait are gone through, equal ones at
+and even what it is that is short, may be others since. After every plan waiting gangs are gone through, equal ones at
 the price of one, and those whose reason reads otherwise are looked at again. At rest nothing is done.
 """
 

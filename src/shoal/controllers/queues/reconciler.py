@@ -178,7 +178,7 @@ class QueueReconciler:
         return None
 
     async def _adopt(self, workload: Json, kind: GangJob, job: Json) -> None:
-        """A Workload that was made for this job by somebody else becomes its own."""
+        """A Workload that was made for this job by another client becomes its own."""
         await self._patch(workload, {"metadata": {"ownerReferences": [owner_reference(kind, job)]}})
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         self._context.tell(job, "Normal", "AdoptedWorkload", f"Adopted Workload: {name}")

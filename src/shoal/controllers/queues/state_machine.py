@@ -145,7 +145,7 @@ class StateMachine:
             readiness.enforce(draft, self._settings.pods_ready, self._evict)
 
     def _goes_back_for(self, draft: Draft) -> str:
-        """Who would be whole without this gang, which has been incomplete for too long; empty: it may stay."""
+        """The gang that would be whole without this one, which has been incomplete for too long; empty: it may stay."""
         limit = self._settings.recovery_seconds
         late = limit and draft.is_true(PODS_MISSING) and draft.since(PODS_MISSING) + int(limit * SECOND) <= draft.now
         found = self._recovers(draft.now) if late else None

@@ -1,6 +1,6 @@
 """The operator's numbers for Prometheus, under KubeRay's names so that existing dashboards keep working.
 
-What can be read from the live copies is read when somebody asks, so a restart loses nothing; only the operator's own
+What can be read from the live copies is read when Prometheus asks, so a restart loses nothing; only the operator's own
 work is counted as it happens. The Prometheus library is imported on the first scrape.
 """
 

@@ -1,4 +1,4 @@
-"""The configuration file of a KubeRay operator, for those who bring one: defaults and sidecars for every Ray pod.
+"""The configuration file of a KubeRay operator, for users that bring one: defaults and sidecars for every Ray pod.
 
 Named by `SHOAL_RAY_CONFIG` and read once at the entry point. Keys that concern KubeRay's own process are passed over;
 any other that we do not know is an error: in silence pods would go without what their operator thinks they have.

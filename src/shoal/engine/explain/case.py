@@ -1,4 +1,4 @@
-"""From the engine's state to what a search for help needs to know: who runs, which quotas could grow, in what steps.
+"""From the engine's state to what a search for help needs to know: which gangs run, which quotas could grow, how.
 
 Called by `Engine.explain`. Reads the state of either dialect, changes nothing.
 """

@@ -60,7 +60,7 @@ class Case(msgspec.Struct, frozen=True):
     alone: bool
     """Nothing else waits or is on its way out: more of anything never does harm."""
     shares: bool
-    """Who comes next depends on shares of the whole, so that every single unit may count."""
+    """Which gang comes next depends on shares of the whole, so that every single unit may count."""
     places: Sequence[QuotaPlace]
     units: Amounts
     """Per resource, the unit that all amounts are multiples of."""

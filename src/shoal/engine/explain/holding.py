@@ -1,4 +1,4 @@
-"""Who holds what a gang lacks: gangs in the same quota, gangs and pods on the nodes that this gang could use.
+"""Which gangs hold what a gang lacks: those in the same quota, gangs and pods on the nodes that this gang could use.
 
 Called by `explain`, on demand. A gang on nodes that a selector or taint keeps this one off is not in its way, however
 much it holds. Reads the ledger, never changes it.

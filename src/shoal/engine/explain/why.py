@@ -1,4 +1,4 @@
-"""Why a gang waits: what is short, who holds it, its place in the queue, and a first guess at what would help.
+"""Why a gang waits: what is short, which gangs hold it, its place in the queue, and a first guess at what would help.
 
 Called on demand by `Engine.explain`, never during a cycle: it may try many alternatives. The guesses look at this gang
 alone; the engine tries them out, with everything that is ahead of it, before it tells them. Puts everything back.

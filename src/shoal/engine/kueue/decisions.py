@@ -66,7 +66,7 @@ class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
     reserved: tuple[Reserve, ...] = ()
     evicted: tuple[Evict, ...] = ()
     waiting: tuple[Wait, ...] = ()
-    """The gangs judged, in the order they were; not everyone who waits."""
+    """The gangs judged, in the order they were; not all that wait."""
     skipped_preemptions: dict[str, int] = {}
     """By cluster queue: preemptors passed over because an earlier one took their victims or their room."""
     warnings: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Why a gang waits: what is short, who holds it, where it stands, and what would help.
+"""Why a gang waits: what is short, which gangs hold it, where it stands, and what would help.
 
 Answers `Kueue.explain` for one gang at a time, so it may try things out: quota raised a little, running gangs
 imagined away. What would help is a first guess, for this gang alone; the engine tries it out with everything that is
@@ -100,7 +100,7 @@ class _Question:
         )
 
     def _leaving(self) -> tuple[str, ...]:
-        """Those who were asked to leave for it and have not left yet."""
+        """Gangs that were asked to leave for it and have not left yet."""
         room = self.state.rooms.get(self.member.uid)
         gone = self.state.still_leaving(room) if room is not None else []
         return tuple(sorted(victim.member.key for victim in gone))

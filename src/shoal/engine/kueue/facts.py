@@ -171,7 +171,7 @@ class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     recompute_on_overlap: bool = True
     """A preemptor whose victims were just taken by another is judged again in the same cycle."""
     share_prefers_lenders: bool = True
-    """Fair sharing: those who stay within their own quota go before borrowers."""
+    """Fair sharing: gangs that stay within their own quota go before borrowers."""
     share_reclaims_nominal: bool = True
     """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
     slices: bool = False

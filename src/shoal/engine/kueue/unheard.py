@@ -36,7 +36,7 @@ class Known:
 
 
 def why_waiting(member: QueueMember, record: QueueRecord, state: QueueState, now: int, known: Known) -> Wait | None:
-    """None: those who leave for it are on their way, and it was told so."""
+    """None: gangs that leave for it are on their way, and it was told so."""
     if member.uid in state.rooms or member.uid in state.awaited:
         return None
     fault = "" if state.namespace_matches(record, member) else "workload namespace doesn't match ClusterQueue selector"

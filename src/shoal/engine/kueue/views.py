@@ -80,7 +80,7 @@ def assignment_of(kueue: Kueue, gang: Gang, queue: str, oracle: Oracle | None = 
 def victims_of(
     kueue: Kueue, gang: Gang, queue: str, wanted: Usage, places: frozenset[FlavorResource], now: int
 ) -> list[Victim]:
-    """Who would have to leave for `wanted` to fit."""
+    """The gangs that would have to leave for `wanted` to fit."""
     kueue.state.forest.settled()
     member = QueueMember(gang, queue)
     return Preemptor(kueue.state.records, kueue.settings).find_victims(member, wanted, places, now)

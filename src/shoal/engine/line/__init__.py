@@ -1,4 +1,4 @@
-"""The line of those who wait: which gang is next, which starts, which has to leave, and why not.
+"""The line of gangs that wait: which gang is next, which starts, which has to leave, and why not.
 
 `LineState` is all that is known, `Cycle` decides once. Quota of MCAD's trees is asked for in `mcad`, room in `nodes`;
 gangs of Kueue's queues stand here once they have quota (`Queues`). `recovery` says which incomplete gang goes back.

@@ -1,4 +1,4 @@
-"""One cycle: who starts, who is taken back, who waits and why.
+"""One cycle: which gangs start, which are taken back, which wait and why.
 
 Made by `Engine.plan` for one moment and thrown away. Works on one ledger, entry by entry: each decision is assumed at
 once, so no two decisions of a cycle use the same room, quota or victim. Reads top to bottom as the order of business.
@@ -206,7 +206,7 @@ class Cycle:
         return release.placement if release is not None else None
 
     def _front(self) -> Gang | None:
-        """The first of all who wait, whatever is known of its chances."""
+        """The first of all gangs that wait, whatever is known of its chances."""
         state = self.state
         best: tuple[Rank, Gang] | None = None
         for gang_class in state.waiting.classes.values():
@@ -299,9 +299,9 @@ class Cycle:
         self.waits += [wait for _, _, wait in waits]
 
     def _asks_those_ahead(self, outcome: Start | Wanting | Blocked, rank: Rank) -> bool:
-        """Before anybody is evicted: who was refused ahead of this one, and since then others were admitted, is asked
-        again. Where quota is short somebody can be pushed out, so what is taken can help, too; it must help in order.
-        Takes the outcome back where there is somebody to ask."""
+        """Before an eviction: a gang that was refused ahead of this one, and since then others were admitted, is asked
+        again. Where quota is short a gang can be pushed out, so what is taken can help, too; it must help in order.
+        Takes the outcome back where there is a gang to ask."""
         state = self.state
         if not isinstance(outcome, Start) or not outcome.victims or self._asked_again_at == state.holders_version:
             return False
@@ -360,7 +360,7 @@ class Cycle:
         if gang_class is not None and gang_class.reason == "quota" and not blocked.shortfalls:
             blocked = Blocked(_unfit(find_room(gang, self.state.ledger)))  # a new reason: quota said yes this time
         if gang_class is not None and gang_class.explanation is not None and not blocked.shortfalls:
-            gang_class.stale = True  # the same verdict as before: reasons are worked out when somebody asks
+            gang_class.stale = True  # the same verdict as before: reasons are worked out when a user asks
             self._set_inadmissible(gang_class)
             return
         explanation = explanation_of(blocked.shortfalls)
@@ -405,7 +405,7 @@ class Cycle:
                 state.fresh[uid] = None
 
     def _refresh(self, gang: Gang, gang_class: GangClass) -> None:
-        """Refresh the numbers of a known verdict before somebody new is told of it."""
+        """Refresh the numbers of a known verdict before a new gang is told of it."""
         found = find_room(gang, self.state.ledger)
         gang_class.stale = False
         if not isinstance(found, Placement):

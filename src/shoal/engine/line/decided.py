@@ -110,7 +110,7 @@ class Decided:
 
     def _take_back(self, uid: str, preemptor: Gang) -> None:
         """It was to start in this very cycle and has to yield: it simply waits on. Quota takes the oldest first; where
-        an equal that came later was decided on, too, it is that one who waits, and this one gets its place."""
+        an equal that came later was decided on, too, that one waits, and this one gets its place."""
         state, gang = self.state, self.state.by_uid(uid)
         last = self._last_equal(gang)
         seats = state.forest.seats(last.uid)
@@ -152,7 +152,7 @@ class Decided:
         return max((other for other in others if state.are_equal(gang, other)), key=state.policy.order, default=gang)
 
     def _inherit(self, gang: Gang, last: Gang, seats: dict[str, Seat]) -> None:
-        """Those who had to leave for the last of its equals now leave for this one."""
+        """Gangs that had to leave for the last of its equals now leave for this one."""
         state, placement = self.state, self._pending.pop(last.uid)
         victims = [preempt for preempt in self.preempts if preempt.preemptor_uid == last.uid]
         self.preempts = [preempt for preempt in self.preempts if preempt.preemptor_uid != last.uid]

@@ -1,4 +1,4 @@
-"""May this gang start now? Quota first, then room, then nodes that could come, and only then others who would leave.
+"""May this gang start now? Quota first, then room, then nodes that could come, and only then others that would leave.
 
 Used by the cycle, which carries out what is found here. A refusal leaves no trace in the state; a yes leaves the seat
 in the quota forest that it was found with.
@@ -44,7 +44,7 @@ class Judge:
         """How much looking was done; the cycle bounds it."""
 
     def judge(self, gang: Gang, preempting: bool, asking: bool = False) -> Start | Wanting | Blocked:
-        """Quota first, then room; then nodes that could come (`asking`), and only then others who would have to leave.
+        """Quota first, then room; then nodes that could come (`asking`), and only then others that would have to leave.
         A refusal leaves no trace."""
         state = self.state
         self.steps += 1
@@ -101,7 +101,7 @@ class Judge:
                 for other in state.ledger.holders.values()
                 if other.state == "admitted"
                 and other.preemptable
-                and gang.dialect == other.dialect == "mcad"  # between queues, quota decides who has to leave
+                and gang.dialect == other.dialect == "mcad"  # between queues, quota decides which has to leave
                 and state.policy.may_preempt(gang, other)
             ),
             key=lambda other: (other.priority, -other.admitted_at, -other.queued_at, other.uid),

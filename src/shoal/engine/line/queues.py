@@ -1,7 +1,7 @@
 """Kueue's dialect beside MCAD's: both decide on quota by themselves and share one ledger of room.
 
 Owned by `Engine`. Quota of queue-labelled gangs is decided in `shoal.engine.kueue`; once such a gang has quota and all
-its other checks are done, it stands in the same line for room as everyone else, and starts when its pods can be placed.
+its other checks are done, it stands in the same line for room as all others, and starts when its pods can be placed.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class QuotaIndex:
             wait.at = None
 
     def clear(self) -> list[GangClass]:
-        """Trees are not what they were. Returns everyone who lay here."""
+        """Trees are not what they were. Returns all that lay here."""
         classes = list(self._of)
         self._waits.clear()
         self._waiting_at.clear()

@@ -287,7 +287,7 @@ class LineState:
         self.served.pop(gang.uid, None)
 
     def note_started(self, uid: str) -> None:
-        """It got what others were stopped for. Should it come back, it waits in line like everybody else."""
+        """It got what others were stopped for. Should it come back, it waits in line like all others."""
         for victim in self.victims.pop(uid, ()):
             self.served[victim] = uid
 
@@ -381,7 +381,7 @@ class LineState:
         return asked
 
     def charge_growth(self) -> None:
-        """Quota carries what gangs have grown by, over what it has if need be: then it is others who wait."""
+        """Quota carries what gangs have grown by, over what it has if need be: then others wait."""
         for uid in sorted(self.ledger.take_regrown()):
             gang = self.gangs.get(self.keys.get(uid, ""))
             if gang is not None and gang.state == "admitted" and gang.dialect == "mcad" and self.settings.quota:
@@ -402,7 +402,7 @@ class LineState:
         return self.forest.lacking_for_more(gang.uid, more)
 
     def _trees_changed(self, before: tuple[str, ...]) -> None:
-        """Everyone sits where they were told, as far as that place exists now; who waits may belong elsewhere."""
+        """Every gang sits where it was told, as far as that place exists now; one that waits may belong elsewhere."""
         if not self.settings.quota:
             return
         renamed = self.forest.trees != before

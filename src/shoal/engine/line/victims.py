@@ -29,7 +29,7 @@ _TRIES = 400  # singles and pairs tried before a short list is accepted as short
 
 
 def shortest_list(candidates: Sequence[str], suffices: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
-    """One candidate that suffices, else two, else the first few without anyone who need not be among them.
+    """One candidate that suffices, else two, else the first few without any that need not be among them.
 
     Exact for one and two within the number of tries. Empty when not even all together suffice.
     """
@@ -59,7 +59,7 @@ def _without_spare(chosen: list[str], suffices: Callable[[Sequence[str]], bool])
 
 
 def smallest_release(gang: Gang, candidates: Sequence[Gang], ledger: Ledger) -> Release | None:
-    """The shortest beginning of `candidates` that suffices, less everyone who need not be in it. None: not even all."""
+    """The shortest beginning of `candidates` that suffices, less all that need not be in it. None: not even all."""
     uids = [candidate.uid for candidate in candidates]
     steps = 0
 

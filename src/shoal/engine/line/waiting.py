@@ -1,4 +1,4 @@
-"""Everyone who waits, grouped so that equal gangs are judged once.
+"""All gangs that wait, grouped so that equal gangs are judged once.
 
 Gangs of one class (same pods, same quota seats, same standing) fit or do not fit together. A class that was found not
 to fit is inadmissible until something happens that could help it; the cycle only looks at the front of all others.
@@ -20,7 +20,7 @@ Group = tuple["GangClass", Hashable]
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """Gangs with equal signatures are judged once. Labels count only where somebody looks at them."""
+    """Gangs with equal signatures are judged once. Labels count only where a pod looks at them."""
 
     shapes: tuple[tuple[Shape, int], ...]
     supply: str
@@ -34,7 +34,7 @@ class Signature(msgspec.Struct, frozen=True):
     may_obtain: bool = True
     """Whether nodes may be asked for on its behalf."""
     lane: Hashable = None
-    """Where gangs are evicted for quota: one line only, because who yielded stands in the way of those behind it."""
+    """Where gangs are evicted for quota: one line only, because a gang that yielded bars those behind it."""
 
 
 class GangClass:

@@ -60,7 +60,7 @@ class Yielding:
             del self._lines[line]
 
     def before(self, line: Hashable, place: Rank) -> list[str]:
-        """Those who stood back and wait in the same line, ahead of a place; the first comes first."""
+        """Gangs that yielded and wait in the same line, ahead of a place; the first comes first."""
         found = sorted((other, uid) for uid, other in self._lines.get(line, {}).items() if other < place)
         return [uid for _, uid in found]
 

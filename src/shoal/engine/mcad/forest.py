@@ -1,7 +1,7 @@
 """MCAD's quota forest: a gang is admitted only if every tree has a seat for it.
 
 Called by the planner before room is looked at. Trees are taken in order of name, so that the same facts give the same
-seats and the same victims. A seat depends on who came before; it is stored with the admission and told again.
+seats and the same victims. A seat depends on gangs that came before; it is stored with the admission and told again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.engine.model import Amounts, QuotaSubtree, Seat, Shortfall
 
 
 class Seating(msgspec.Struct, frozen=True):
-    """A place in every tree, and who has to leave for it."""
+    """A place in every tree, and the consumers that have to leave for it."""
 
     seats: dict[str, Seat]
     victims: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class QuotaForest:
         return any(uid in tree.seats for tree in self._trees.values())
 
     def restore(self, consumer: Consumer, seats: Mapping[str, Seat]) -> None:
-        """Seat someone who is admitted: where they sat before, else at the leaf, over quota if need be."""
+        """Seat a consumer that is admitted: where it sat before, else at the leaf, over quota if need be."""
         for name in self.trees:
             tree = self._trees[name]
             current, seat = tree.seat_of(consumer.uid), seats.get(name)
@@ -142,7 +142,7 @@ class QuotaForest:
         return Seating(self.seats(consumer.uid), tuple(victims))
 
     def _sit_everywhere(self, consumer: Consumer) -> list[str] | _Refused:
-        """Tree by tree; who is pushed out of one leaves all of them. Returns those, or where it failed."""
+        """Tree by tree; a consumer pushed out of one leaves all of them. Returns those, or where it failed."""
         victims: list[str] = []
         for name in self.trees:
             tree = self._trees[name]
@@ -189,7 +189,7 @@ class QuotaForest:
         )  # fmt: skip
 
     def members(self, place: str) -> list[str]:
-        """Those who sit at or below a node, given as `tree/node`."""
+        """Consumers that sit at or below a node, given as `tree/node`."""
         name, _, node_name = place.partition("/")
         tree = self._trees.get(name)
         node = tree.nodes.get(node_name) if tree is not None else None

@@ -1,7 +1,7 @@
-"""One MCAD quota tree: its nodes, who sits where, and how one consumer gets in or leaves.
+"""One MCAD quota tree: its nodes, which consumer sits where, and how one consumer gets in or leaves.
 
 Only the forest calls it. Every change goes through a journal, so that an attempt that fails leaves no trace, down to
-the order of those who were pushed aside.
+the order of those that were pushed aside.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TreeNode:
         """How often something was given back here; below: how often anything changed. The refused watch these."""
         self.changed = 0
         self.seated: dict[str, int] = {}
-        """Those who sit exactly here: UID to order of arrival."""
+        """Consumers that sit exactly here: UID to order of arrival."""
 
     def path(self) -> list[TreeNode]:
         found, node = [self], self.parent
@@ -70,9 +70,9 @@ class Tree:
         self.next_order = 1
         self.journal: Journal = []
         self.moved: set[str] = set()
-        """Who sat down or stood up since somebody last looked."""
+        """Consumers that sat down or stood up since the last look."""
         self.freed_at: dict[TreeNode, None] = {}
-        """Where something was given back since somebody last looked; also by attempts that were undone."""
+        """Where something was given back since the last look; also by attempts that were undone."""
         self.warnings: list[str] = []
 
     def __getstate__(self) -> dict[str, object]:
@@ -82,7 +82,7 @@ class Tree:
     # Shape
 
     def rebuild(self, subtrees: Iterable[QuotaSubtree]) -> None:
-        """Take on a new shape; everyone is seated again where they sat, else at their leaf, else at the root."""
+        """Take on a new shape; every consumer is seated again where it sat, else at its leaf, else at the root."""
         seated = [
             (consumer, Seat(self.seats[uid].name, self.seats[uid].seated[uid]))
             for uid, consumer in self.consumers.items()
@@ -143,7 +143,7 @@ class Tree:
         return None if node is None else Seat(node.name, node.seated[uid])
 
     def force(self, consumer: Consumer, seat: Seat | None) -> None:
-        """Seat someone who is admitted already, over quota if need be. An unknown leaf sits at the root."""
+        """Seat a consumer that is admitted already, over quota if need be. An unknown leaf sits at the root."""
         if self.root is None:
             return
         group = self.nodes.get(consumer.groups.get(self.name, "default"))
@@ -161,7 +161,7 @@ class Tree:
         self.journal.clear()
 
     def allocate(self, consumer: Consumer, minimal: bool) -> list[str] | TreeNode | None:
-        """Seat someone new. Returns who is preempted, or where it failed (None: no such leaf) without a trace."""
+        """Seat a new consumer. Returns the preempted ones, or where it failed (None: no such leaf) without a trace."""
         leaf = self.leaf(consumer.groups.get(self.name, "default"))
         if leaf is None:
             return None
@@ -205,7 +205,7 @@ class Tree:
         return None
 
     def _shift(self, node: TreeNode, consumer: Consumer, any_priority: bool, victims: list[str], minimal: bool) -> bool:
-        """Make room at a node by moving those who sit exactly there one level up, oldest first; at the root, out."""
+        """Make room at a node by moving those that sit exactly there one level up, oldest first; at the root, out."""
         is_root = node.parent is None
         if not self.evicting if is_root else node.hard:
             return False
@@ -258,7 +258,7 @@ class Tree:
         return False
 
     def release(self, uid: str) -> None:
-        """Someone leaves; those who borrowed above slide down into the room this makes."""
+        """A consumer leaves; those that borrowed above slide down into the room this makes."""
         node: TreeNode | None = self.seats.get(uid)
         if node is None:
             return

@@ -1,6 +1,6 @@
-"""Room kept for gangs that wait, until others who are on their way out are gone.
+"""Room kept for gangs that wait, until others that are on their way out are gone.
 
-The ledger owns one book of these and charges what it says. A claim stands on the room of those who leave for it: the
+The ledger owns one book of these and charges what it says. A claim stands on the room of gangs that leave for it: the
 two are never counted side by side, only the larger of them, node by node and resource by resource.
 """
 

@@ -1,6 +1,6 @@
 """Node labels and taints as arrays, so that selectors and tolerations are answered for all nodes at once.
 
-Owned by the room. Only label keys that somebody asked about have a column. It knows nothing of amounts.
+Owned by the room. Only label keys that a pod asked about have a column. It knows nothing of amounts.
 """
 
 from __future__ import annotations

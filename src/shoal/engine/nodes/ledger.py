@@ -1,4 +1,4 @@
-"""Who holds what: pods that exist, and room kept for pods that are still to come. Each pod is counted once.
+"""Which gang holds what: pods that exist, and room kept for pods that are still to come. Each pod is counted once.
 
 The engine tells it every fact about nodes, pods and gangs; it charges them to the Room. There is no call to release
 anything: what a gang holds is worked out again from facts whenever one of them changes. The local pod scheduler uses it
@@ -60,7 +60,7 @@ class Ledger:
         self._claims: dict[str, Charges] = {}
         self._claimed: dict[str, Claim] = {}
         self._credits: dict[str, ByNode] = {}
-        """Of each claim, what is held by those who leave for it, and so is counted already."""
+        """Of each claim, what is held by gangs that leave for it, and so is counted already."""
 
     # Facts
 
@@ -188,7 +188,7 @@ class Ledger:
         return list(self._claimed)
 
     def _count_once(self, uid: str, gone: Set[str] = frozenset()) -> None:
-        """Of a claim and what those who leave for it hold, less those `gone`, count the larger."""
+        """Of a claim and what gangs that leave for it hold, less those `gone`, count the larger."""
         claim = self._claimed[uid]
         held, total = self._held_by(claim.leaving - gone)
         wanted = by_node((charge.node, charge.pod_set.requests, charge.count) for charge in claim.charges.values())
@@ -330,7 +330,7 @@ class Ledger:
         self._reserve(uid, {} if gang is None else self._shortage(gang))
 
     def take_regrown(self) -> set[str]:
-        """Gangs whose growth is another since somebody last looked."""
+        """Gangs whose growth is another since the last look."""
         found, self._regrown = self._regrown, set()
         return found
 
@@ -351,7 +351,7 @@ class Ledger:
             self._unplaced[uid] = dict(counts)
 
     def _displace(self) -> None:
-        """Plans whose node is gone or closed, or was filled by somebody's scheduler, are counted where there is room.
+        """Plans whose node is gone or closed, or was filled by another scheduler, are counted where there is room.
 
         Worked out from the facts each time: of plans that do not fit on one node together the first by UID stay.
         """

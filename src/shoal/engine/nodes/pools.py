@@ -1,4 +1,4 @@
-"""Room that does not exist yet: node pools that can add nodes, and who has asked them for how many.
+"""Room that does not exist yet: node pools that can add nodes, and which gang has asked them for how many.
 
 Owned by the state; the cycle asks it once a gang found no room on the nodes there are. It thinks of a pool's nodes as
 empty ones, uses the same fit code, and forgets them again: nothing is ever started on a node that is only thought of.

@@ -118,7 +118,7 @@ def _share_between_twins(
 ) -> None:
     """Pods that do not name their set all count for the first that asks for the same; move the rest to its twins.
 
-    Who sits where it was planned counts for that plan; any other pod for whichever twin still lacks one.
+    A pod that sits where it was planned counts for that plan; any other pod for whichever twin still lacks one.
     """
     twins: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for index, pod_set in enumerate(pod_sets):
@@ -178,7 +178,7 @@ def beyond(gang: Gang, pods: Sequence[PodFact]) -> Amounts:
         if more <= 0:
             continue
         usual = gang.pod_sets[twins[0]].requests
-        found.sort(key=lambda pod: (pod.requests == usual, pod.uid))  # who is of another kind came on top
+        found.sort(key=lambda pod: (pod.requests == usual, pod.uid))  # pods of another kind came on top
         for pod in found[:more]:
             for resource, amount in [*pod.requests.items(), ("pods", 1)]:
                 total[resource] = total.get(resource, 0) + amount

@@ -334,7 +334,7 @@ class Autoscaler:
         self._wake.set()
 
     async def _publish(self) -> None:
-        """Tell who admits gangs what could still come, and whose the new nodes are so long."""
+        """Tell controllers that admit gangs what could still come, and whose the new nodes are so long."""
         booked = {node for request in self.requests.list() if (held := booking_of(request)) for node in held.new}
         for node in self._nodes.list():
             if BROUGHT_FOR in (node["metadata"].get("annotations") or {}) and node["metadata"]["name"] not in booked:

@@ -71,7 +71,7 @@ def free_room(nodes: Iterable[Json], pods: Iterable[BoundPod], booked: Iterable[
 
 
 def is_overfull(room: Room, nodes: Iterable[str]) -> bool:
-    """Someone was placed where this was booked, before the booking was seen."""
+    """Another pod was placed where this was booked, before the booking was seen."""
     slots = [room.by_name[node] for node in nodes if node in room.by_name]
     return any(slot.free(resource) < 0 for slot in slots for resource in slot.planned)
 

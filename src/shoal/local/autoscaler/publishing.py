@@ -1,4 +1,4 @@
-"""Publishes the node pools in a ConfigMap, for those who admit gangs; they may not import this side."""
+"""Publishes the node pools in a ConfigMap, for controllers that admit gangs; they may not import this side."""
 
 from __future__ import annotations
 

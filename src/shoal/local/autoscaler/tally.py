@@ -1,6 +1,6 @@
 """The pods as the node autoscaler counts them, kept up to date change by change.
 
-Who is where, who was turned away, and who has taken the room of which request. Decides nothing.
+Which pod is where, which was turned away, and which has taken the room of which request. Decides nothing.
 """
 
 from __future__ import annotations

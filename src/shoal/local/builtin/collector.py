@@ -157,7 +157,7 @@ class GarbageCollector:
             return None
         dependants = [self._things[uid] for uid in self._dependants.get(thing.uid, ()) if uid in self._things]
         if waiting and any(one.deleting and FOREGROUND in one.finalizers for one in dependants):
-            await self._unblock(thing)  # it waits for its owner and its owner for it: someone must go first
+            await self._unblock(thing)  # it waits for its owner and its owner for it: one must go first
         await self._delete(thing, "Foreground" if waiting and dependants else _policy(thing.finalizers))
         return None
 
@@ -223,7 +223,7 @@ class GarbageCollector:
                     return
                 now = {owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()}
                 if now != {owner.uid for owner in thing.owners}:
-                    return  # someone adopted or released it; the watch brings it back to us
+                    return  # a controller adopted or released it; the watch brings it back to us
                 revision = obj["metadata"]["resourceVersion"]
 
 

@@ -74,7 +74,7 @@ class WorkloadContext:
                 grace_seconds=grace,
             )  # fmt: skip
         except (NotFound, Conflict):
-            return  # gone, or its name is someone else's by now
+            return  # gone, or its name is another object's by now
         if (answer.get("metadata") or {}).get("deletionTimestamp"):
             self._note(kind, answer)
         elif kind in self.caches.kinds():

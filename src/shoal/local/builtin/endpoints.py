@@ -49,7 +49,7 @@ class EndpointsController:
                 self.controller.enqueue(key_of(service))
 
     def _on_gone(self, change: Change) -> None:
-        """Put back what someone removed."""
+        """Put back what a client removed."""
         if change.kind == "removed":
             name = (change.old["metadata"].get("labels") or {}).get(SERVICE_NAME, change.key.name)
             self.controller.enqueue(Key(change.key.namespace, name))

@@ -39,7 +39,7 @@ class NamespaceController:
         self._client = caches.client
         self._root_ca = root_ca
         self._namespaces = caches.cache(kinds.NAMESPACE)
-        self._doubtful: set[str] = set()  # namespaces whose CA bundle someone has written
+        self._doubtful: set[str] = set()  # namespaces whose CA bundle a client has written
         self.controller: Controller[Key] = Controller("namespaces", self.reconcile, workers=4, clock=caches.clock)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Pods as their controllers see them: made from a template, active or ended, ready or not, theirs or someone else's."""
+"""Pods as their controllers see them: made from a template, active or ended, ready or not, theirs or another's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tells the API server where a pod goes, and keeps trying while the server does not answer.
 
 Called by the scheduler, which has charged the place already and keeps it until this says that the pod is gone: a bind
-that fails for a while must not give the place of half a gang to someone else.
+that fails for a while must not give the place of half a gang to another pod.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Binder:
         self.limit = asyncio.Semaphore(PARALLEL_BINDS)
 
     async def bind(self, pod: Json, node: str, *, last_of_gang: bool = False) -> bool:
-        """True when the pod is bound there; False when it is gone, or was bound by someone else."""
+        """True when the pod is bound there; False when it is gone, or was bound by another scheduler."""
         metadata = pod["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace", "")
         about = {"name": name, "namespace": namespace, "uid": metadata["uid"]}

@@ -1,4 +1,4 @@
-"""Which pods must be bound together: gangs by our annotations, PodGroups by their label, everyone else alone.
+"""Which pods must be bound together: gangs by our annotations, PodGroups by their label, all others alone.
 
 Pure: pods in, groups out. The scheduler decides when; this decides which pods belong together and whether all are
 there.

@@ -1,4 +1,4 @@
-"""Room for a pod of higher priority: which pods of lower priority go, and who waits for their place meanwhile.
+"""Room for a pod of higher priority: which pods of lower priority go, and which pod waits for their place.
 
 As kube-scheduler does it for single pods. Pods of gangs neither take nor give room here: a gang is taken back whole, by
 the controller that admitted it. The scheduler calls this for a pod that no node takes.
@@ -32,7 +32,7 @@ MOST_NODES = 100
 
 
 class Nomination(msgspec.Struct, frozen=True):
-    """A place that a pod waits for while those who hold it end."""
+    """A place that a pod waits for while the pods that hold it end."""
 
     node: str
     requests: Amounts
@@ -48,7 +48,7 @@ class PodPreemption:
     # --- places that are waited for
 
     def waits_for_victims(self, uid: str) -> bool:
-        """Whether those who make room for this pod are still ending; when all are gone it may look for others."""
+        """Whether pods that make room for this one are still ending; when all are gone it may look for others."""
         nomination = self._nominated.get(uid)
         if nomination is None:
             return False
@@ -90,7 +90,7 @@ class PodPreemption:
         return lowest < int(spec.get("priority") or 0)
 
     def choose(self, pod: Json, shape: PodSet, requests: Amounts) -> tuple[str, list[str]] | None:
-        """The node where the least is lost, and who must go there; None when that would not help anywhere."""
+        """The node where the least is lost, and which pods must go there; None when that would not help anywhere."""
         priority, namespace = int(pod["spec"].get("priority") or 0), pod["metadata"].get("namespace", "")
         lower: dict[str, list[str]] = defaultdict(list)
         for uid, charge in self._charged.items():

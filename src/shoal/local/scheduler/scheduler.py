@@ -100,7 +100,7 @@ class Scheduler:
 
     async def cycle(self) -> None:
         """Look at every pending pod whose chances may have changed, best first: gangs that lose none of what they lost,
-        then what was half bound or has survivors, then everyone else."""
+        then what was half bound or has survivors, then all others."""
         done: set[str] = set()
         lacking = self._families.incomplete(self._waiting(), self._least)
         for pods in lacking:
@@ -152,7 +152,7 @@ class Scheduler:
     # --- decisions
 
     def _group(self, key: str, pod: Json) -> Group:
-        """Raises BadInput for a PodGroup that does not exist: who belongs to it cannot be known."""
+        """Raises BadInput for a PodGroup that does not exist: its members cannot be known."""
         members = [self._pending[member] for member in self._members[key] if member in self._pending]
         waiting = tuple(sorted((m for m in members if m["metadata"]["uid"] not in self._assumed), key=order))
         minimum = self._minimum(pod)

@@ -209,7 +209,7 @@ class Desk:
 
     async def _caught_up(self) -> int:
         """Until every cache holds what was stored before this call. Returns the moment up to which all is known, or 0
-        where the server did not answer in time. One look serves all who came before it began."""
+        where the server did not answer in time. One look serves all questions that came before it began."""
         came = self._clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE), self._looking:

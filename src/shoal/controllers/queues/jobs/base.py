@@ -41,7 +41,7 @@ class GangJob(Protocol):
     def end(self, job: Json) -> End | None: ...
 
     def is_on_hold(self, job: Json) -> bool:
-        """It can have no pods until somebody changes it; so long it needs no quota."""
+        """It can have no pods until a user changes it; so long it needs no quota."""
 
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool: ...
 

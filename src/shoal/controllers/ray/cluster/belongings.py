@@ -1,7 +1,7 @@
 """What a Ray cluster needs besides pods: Services, the autoscaler's identity, token, Ingress, claim.
 
 Called by the cluster reconciler before it touches pods. Services and tokens are compared on every pass (they are
-cached); the rest is made once per generation and looked at again every five minutes, so that what somebody deletes
+cached); the rest is made once per generation and looked at again every five minutes, so that what a user deletes
 comes back and a plain cluster at rest costs no request.
 """
 
@@ -92,7 +92,7 @@ class Belongings:
             self._tell(cluster, "CreatedPVC", claim)
 
     async def _token(self, cluster: Json, made: _Made) -> None:
-        """A Secret that somebody deleted comes back with the token that the running pods have."""
+        """A Secret that a user deleted comes back with the token that the running pods have."""
         wanted = auth.token_secret(cluster)
         held = self._caches.secrets.get(Key(view.namespace(wanted), view.name(wanted)))
         if held is not None and owned_by(held, cluster):

@@ -61,7 +61,7 @@ def _policy(cluster: Json, name: str, node_type: str, group: str, rules: Json) -
 
 
 def _dashboard(cluster: Json) -> Json:
-    """Who besides the cluster may reach its dashboard: the operator, and the submitter of its own RayJob."""
+    """Pods besides the cluster's that may reach its dashboard: the operator, and the submitter of its own RayJob."""
     peers: list[Json] = [{"namespaceSelector": {}, "podSelector": {"matchLabels": _OPERATOR}}]
     if view.labels(cluster).get(names.SUBMISSION_MODE) == submission.K8S_JOB:
         origin = {names.ORIGIN_NAME: view.labels(cluster).get(names.ORIGIN_NAME), names.ORIGIN_KIND: "RayJob"}

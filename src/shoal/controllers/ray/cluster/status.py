@@ -150,7 +150,7 @@ def _group_hash(group: bytes) -> str:
 
 
 def significant(old: Json, new: Json) -> bool:
-    """True for a change that someone may be waiting for; counts on the way up may wait a moment and be merged."""
+    """True for a change that a user may be waiting for; counts on the way up may wait a moment and be merged."""
     if not old.get("conditions"):
         return _is_more_than_a_start(new)
     watched = (PROVISIONED, SUSPENDING, SUSPENDED, REPLICA_FAILURE, DEGRADED, VALID)

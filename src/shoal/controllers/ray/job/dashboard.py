@@ -48,7 +48,7 @@ class DashboardTarget(msgspec.Struct, frozen=True):
     token: str = ""
     body: bytes = b""
     proxy: str = ""
-    """The head Service's proxy on the API server, for those who have no other way."""
+    """The head Service's proxy on the API server, for operators that have no other way."""
 
 
 class Dashboard(Protocol):

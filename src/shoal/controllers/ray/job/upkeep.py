@@ -1,7 +1,7 @@
 """What a running attempt of a RayJob has beside its cluster: a Service that leads to it, and a submitter.
 
-Called by the reconciler at every look at a running job, so that what somebody deletes comes back. Never touches one of
-that name that belongs to someone else.
+Called by the reconciler at every look at a running job, so that what a user deletes comes back. Never touches one of
+that name that belongs to another owner.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def worker_pod(
         _add_wait_for_head(pod["spec"], cluster, settings)
     fault_tolerance.prepare_worker(pod["spec"]["containers"][0], cluster)
     if view.autoscaling(cluster) and view.autoscaler_options(cluster).get("version") == "v2":
-        pod["spec"]["restartPolicy"] = "Never"  # by option only: who chooses v2 by variable writes the policy himself
+        pod["spec"]["restartPolicy"] = "Never"  # by option only: with v2 by variable the user writes the policy
     if settings.drain_workers:
         _add_drain(pod["spec"], cluster)
     _finish(pod, cluster, params, settings, is_head=False)

@@ -267,7 +267,7 @@ def _entrypoint_words(text: str) -> str:
 
     Ray joins its arguments with double quotes around those with spaces, newer ones with single quotes. A simple command
     goes word by word, any other text as the argument of one `bash -c`; what the two kinds of quotes treat differently
-    goes encoded, with a remark for those who look at the list of jobs.
+    goes encoded, with a remark for readers of the list of jobs.
     """
     text = text.strip()
     if not text:

@@ -94,7 +94,7 @@ class RayReconciler:
             await self._writer.patch(kinds.CONFIG_MAP, held, {"data": wanted["data"]})
 
     async def _service_account(self, ray: Json, name: str) -> None:
-        """The old launcher made the account that its configuration named; someone else's is used as it is."""
+        """The old launcher made the account that its configuration named; one of another owner is used as it is."""
         account = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",

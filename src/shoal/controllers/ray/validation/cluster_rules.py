@@ -123,7 +123,7 @@ def warnings_of_cluster(cluster: Json) -> list[str]:
 
 
 def warnings_of_bounds(cluster: Json, pods: list[Json]) -> list[str]:
-    """Bounds that were drawn below what runs: Ray's autoscaler, not the operator, decides who goes, and when."""
+    """Bounds that were drawn below what runs: Ray's autoscaler, not the operator, decides which pods go, and when."""
     if not view.autoscaling(cluster):
         return []
     found = []

@@ -252,7 +252,7 @@ class QueueCycle:
 
     def _stays_first(self, entry: Entry) -> bool:
         """Will it be the head of its queue again? As Kueue, others are kept from what it waits for even if not; that
-        holds for one cycle only and makes decisions depend on who was looked at when."""
+        holds for one cycle only and makes decisions depend on which gang was looked at when."""
         return entry.record.waiting.strict or not self.rules.only_strict_heads_keep
 
     def _fits_after_others(self, entry: Entry) -> bool:

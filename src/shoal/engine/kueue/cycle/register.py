@@ -1,4 +1,4 @@
-"""Who and what is known: facts come in here and take their place in the state.
+"""The gangs and queues that are known: facts come in here and take their place in the state.
 
 Owned by `Kueue`. A gang is in exactly one place: holding quota in a cluster queue, waiting for one, or loose with the
 reason why no queue takes it. When something changes that could help inadmissible gangs, they are called back here, and
@@ -311,7 +311,7 @@ class Register:
     # Calling back inadmissible gangs.
 
     def _freed(self, record: QueueRecord) -> None:
-        """Quota came back: everyone in the tree may try again."""
+        """Quota came back: every gang in the tree may try again."""
         self.state.forest.settled()
         for node in record.node.root().queues():
             other = self.state.records.get(node.name)

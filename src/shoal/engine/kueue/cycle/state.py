@@ -1,4 +1,4 @@
-"""The ledger behind the cycles: queues, trees, flavors, who holds what, and which room is spoken for.
+"""The ledger behind the cycles: queues, trees, flavors, which gang holds what, and which room is spoken for.
 
 Filled by `Kueue` from facts; a cycle reads it and notes what it decided. Two rules that Kueue lacks live here,
 because without them decisions can go in circles: room freed by a preemption is kept for the gang that caused it, and
@@ -31,7 +31,7 @@ class FreedQuota(msgspec.Struct, frozen=True):
     node: QuotaTreeNode
     assignment: Assignment
     victims: tuple[tuple[str, str, str], ...]
-    """Cluster queue, UID and reason of those who were asked to leave."""
+    """Cluster queue, UID and reason of gangs that were asked to leave."""
 
     @property
     def usage(self) -> Usage:

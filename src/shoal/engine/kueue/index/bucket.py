@@ -55,7 +55,7 @@ class Bucket:
         self.turns: list[tuple[Order, int, int, EqualGangs]] = []
         """By whose turn it is; with what they need."""
         self.calls = 0
-        """How often those who had failed were given another chance."""
+        """How often gangs that had failed were given another chance."""
         self.within: tuple[int, int] | None = None
         """What could be had of that resource when last looked at, in all and at one place."""
 

@@ -71,7 +71,7 @@ class IndexedHeads:
             names.discard(record.name)
         self._stalled.pop(record.name, None)
 
-    # Who is tried.
+    # Which gangs are tried.
 
     def heads(self, *, again: bool = False) -> list[QueueMember]:
         state = self._state

@@ -1,4 +1,4 @@
-"""The one door between what happens and who is tried: which gangs are the heads of their queues now.
+"""The one door between what happens and what is tried: which gangs are the heads of their queues now.
 
 `State` and `Register` say what has happened, the planner asks for heads. `IndexedHeads` answers fast because it knows
 what each gang waits for; `PlainHeads` tries every gang and is the specification. A notification that the index misses

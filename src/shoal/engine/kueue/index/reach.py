@@ -1,4 +1,4 @@
-"""How much a gang could get at most, without working out who would leave.
+"""How much a gang could get at most, without working out which gangs would leave.
 
 An upper bound that costs little: what is free, plus what the gangs it may evict hold there. Asked before a search for
 victims, and when quota comes back, to call only those whose turn it could be. It may say yes where the search says
@@ -142,7 +142,7 @@ class Reach:
         unborrowed = node.nominal(at) - node.usage.get(at, 0) + own
         if not foreign or self.settings.fair_sharing or preemption.may_borrow:
             return _Bound(everything, everything, nearby, unborrowed)
-        # Others give way only to those who do not borrow in the end, or whose subtree owns what they ask for.
+        # Others give way only to gangs that do not borrow in the end, or whose subtree owns what they ask for.
         kept = max(unborrowed, _owned(node, at))
         return _Bound(max(nearby, min(everything, kept)), everything, nearby, unborrowed)
 

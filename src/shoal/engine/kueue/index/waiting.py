@@ -206,7 +206,7 @@ class WaitingIndex:
     # Setting aside, and calling back.
 
     def sweep(self, survey: Survey) -> None:
-        """Set aside those who stand before the head and would fail again."""
+        """Set aside gangs that stand before the head and would fail again."""
         self._head(survey)
 
     def set_inadmissible(self, member: QueueMember, waits_for: WaitsFor | None = None) -> None:
@@ -241,7 +241,7 @@ class WaitingIndex:
         return shape.bucket
 
     def requeue(self, *, stays: frozenset[str] | set[str] = frozenset(), survey: Survey | None = None) -> bool:
-        """Something changed: everyone may try again, but `stays` and shapes that would fail. True if anyone may.
+        """Something changed: all may try again, but `stays` and shapes that would fail. True if any may.
 
         Without a `survey` what was known of needs is void: it rested on facts that changed.
         """
@@ -313,7 +313,7 @@ class WaitingIndex:
         return member.uid in self._inadmissible or self._shapes[member.shape].is_inadmissible
 
     def members(self) -> Iterable[QueueMember]:
-        """Everyone, in no order."""
+        """All gangs, in no order."""
         return self._members.values()
 
     def everyone(self) -> list[QueueMember]:

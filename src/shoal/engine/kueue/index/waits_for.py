@@ -51,7 +51,7 @@ class Reachable(NamedTuple):
     """The most that could be there, in the order of the places."""
 
     alone: tuple[int, ...]
-    """At each place, if anybody who may be made to leave does."""
+    """At each place, if every gang that may be made to leave does."""
     together: tuple[int, ...]
     """Over each group of places."""
     nearby: tuple[int, ...] | None = None

@@ -1,4 +1,4 @@
-"""Who may be asked to make room, and in which order.
+"""Which gangs may be asked to make room, and in which order.
 
 Shared by both kinds of preemption. Policies compare a candidate with the gang that wants in; the order puts first those
 already leaving, then other queues before one's own, low priority, and the most recently admitted.
@@ -22,7 +22,7 @@ NO_GANGS: frozenset[str] = frozenset()
 
 
 class PreemptionRequest:
-    """One wish for room: who wants it, where, how much in all, and at which places victims are needed."""
+    """One wish for room: the gang that wants it, where, how much in all, and at which places victims are needed."""
 
     __slots__ = ("gone", "member", "now", "places", "record", "records", "spared", "wanted")
 

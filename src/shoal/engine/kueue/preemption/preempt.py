@@ -1,4 +1,4 @@
-"""Who has to leave so that a gang fits: the one door to both kinds of preemption.
+"""Which gangs have to leave so that another fits: the one door to both kinds of preemption.
 
 Called by the cycle with a whole assignment, and by the flavor search (through `oracle`) for a single place. Pure as
 seen from outside: the quota tree is as before when it returns.

@@ -94,7 +94,7 @@ class AdmissionPlugins:
             stamp_creator(call, obj, old)
         elif resource.kind == "Question" and resource.group == "shoal.dev" and not call.route.subresource:
             annotations = obj["metadata"].get("annotations") or {}
-            obj["metadata"]["annotations"] = {**annotations, CREATED_BY: user_text(call)}  # who asks wrote it last
+            obj["metadata"]["annotations"] = {**annotations, CREATED_BY: user_text(call)}  # the caller wrote it last
 
     async def validate(self, call: Call, obj: Json, old: Json | None) -> None:
         subresource = call.route.subresource

@@ -123,7 +123,7 @@ class Webhooks:
                     raise result
 
     async def connect(self, call: Call, options: Json) -> None:
-        """Someone wants to exec, attach or forward a port: those who ask for such connections may refuse."""
+        """A client wants to exec, attach or forward a port: webhooks that ask for such connections may refuse."""
         for hook in (*self.mutating, *self.validating):
             if self._applies(hook, call, "CONNECT", options, None):
                 await self._ask(hook, call, "CONNECT", options, None)

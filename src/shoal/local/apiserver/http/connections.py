@@ -1,7 +1,8 @@
 """Connections and how long they may stay without saying who they are.
 
-Everyone who can reach the port can open one; a connection that has not shown good credentials soon is closed, and there
-are never more of those than a few hundred. Also what a slow reader may hold: an answer that is not taken in time ends.
+Any client that reaches the port can open one; a connection that has not shown good credentials soon is closed, and
+there are never more of those than a few hundred. Also what a slow reader may hold: an answer that is not taken in time
+ends.
 """
 
 from __future__ import annotations

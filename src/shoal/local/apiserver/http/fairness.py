@@ -1,6 +1,6 @@
 """No client may keep the server from the others: how much one may have under way, and of the loop's time, at once.
 
-One event loop serves everybody, the controllers of the same process included. So each client (a user, or all service
+One event loop serves all clients, the controllers of the same process included. So each client (a user, or all service
 accounts of a namespace together) has an account of seconds on the loop: it fills at a fixed rate and a request that
 finds it empty waits until it is not. The administrators of the machine are not counted. Only the HTTPS front asks here.
 """
@@ -39,7 +39,7 @@ _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 def client_of(user: RequestUser) -> str | None:
-    """By what a user is counted; None for those who are not. Accounts are made at will: a namespace's count as one."""
+    """By what a user is counted; None for users that are not. Accounts are made at will: a namespace's count as one."""
     if MASTERS in user.groups:
         return None
     if user.name.startswith(_SERVICE_ACCOUNT):

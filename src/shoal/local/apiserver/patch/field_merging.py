@@ -80,7 +80,7 @@ def _woven(live: list[Any], config: list[Any]) -> list[Any]:
 
 
 def prune(shape: FieldShape, value: Any, dropped: Set, others: list[Set]) -> Any:
-    """Remove what the manager no longer sets, save what someone else owns, or what it sets in another way: something
+    """Remove what the manager no longer sets, save what another manager owns, or what it sets in another way: something
     below a map that was empty. Changes `value`, which is fresh."""
     if type(value) is dict and shape.granularity == "map":
         for element, below in dropped.items():
@@ -108,7 +108,7 @@ def prune(shape: FieldShape, value: Any, dropped: Set, others: list[Set]) -> Any
             theirs = [fields[step] for fields in others if step in fields]
             claimed = any(field_sets.is_member(fields) for fields in theirs)
             if field_sets.is_member(dropped[step]) and not claimed:
-                continue  # as Kubernetes: who owns only something inside an item does not hold the item
+                continue  # as Kubernetes: a manager of only something inside an item does not hold the item
             if shape.item is None:
                 kept.append(item)
                 continue

@@ -1,7 +1,7 @@
 """Who owns which field: server-side apply, and the book-keeping of every other write.
 
 `apply` merges one manager's configuration into an object: what it sets it owns, what it no longer sets goes away
-unless someone else owns it too, and a value that another manager owns is a conflict unless forced. `track` records
+unless another owns it too, and a value that another manager owns is a conflict unless forced. `track` records
 an update and runs on every write, so the common case (a status written again by the manager that owns it) builds no
 set at all. Neither changes what it is given, save that `track` sets `metadata.managedFields` of the new object.
 """
@@ -48,7 +48,7 @@ def track(
         if sent is not None and not subresource and sent != entries:  # [] and [{}] ask to start over
             entries = [] if not any(sent) else sent if _are_entries(sent) else entries
         if not entries:
-            return  # as Kubernetes: who stopped keeping book, or never began, starts again with the first apply
+            return  # as Kubernetes: an object without entries gets them with the first apply
         changed, gone = _difference(shape, old, new, subresource)
     if changed is None and gone is None:
         if entries:

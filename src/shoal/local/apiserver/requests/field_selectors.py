@@ -90,7 +90,7 @@ def parse_fields(text: str) -> list[tuple[str, bool, str]]:
 
 
 def selected_name(text: str) -> str:
-    """The one name that a selector allows, or nothing: who may read that object may list and watch it."""
+    """The one name that a selector allows, or nothing: a user that may read that object may list and watch it."""
     try:
         terms = parse_fields(text)
     except Refused:

@@ -13,7 +13,7 @@ from shoal.kube.transport import Request
 
 
 class RequestUser(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The user that asks."""
 
     name: str
     groups: tuple[str, ...] = ()

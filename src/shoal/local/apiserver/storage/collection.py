@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 HISTORY_EVENTS = 20_000
 HISTORY_BYTES = 24 << 20
-ENCODED_EVENTS = 256  # how many of the newest keep their lines: what watchers who keep up ask for
+ENCODED_EVENTS = 256  # how many of the newest keep their lines: what watchers that keep up ask for
 
 
 class _Meta(msgspec.Struct, frozen=True):

@@ -114,7 +114,7 @@ class Storage:
 
     async def close(self) -> None:
         """Wait for what is on its way, mark the stop as clean, let the lock go."""
-        self._closing = True  # who comes later is refused; who waits is served
+        self._closing = True  # a write that comes later is refused; one that waits is served
         if self._thread is not None:
             await self._idle.wait()
             self._batches.put(None)
@@ -319,7 +319,7 @@ class Storage:
                 self._checkpoint()
             try:
                 self._loop.call_soon_threadsafe(self._settle, batch, error)
-            except RuntimeError:  # the loop is gone: so are those who waited
+            except RuntimeError:  # the loop is gone: so are the tasks that waited
                 return
 
     def _commit(self, batch: list[Write]) -> WriteFailed | None:

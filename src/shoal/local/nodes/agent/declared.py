@@ -55,4 +55,4 @@ def _read(node: Json) -> Json:
     try:
         return {**empty, **json.loads((node["metadata"].get("annotations") or {})[ANNOTATION])}
     except (KeyError, ValueError, TypeError):
-        return empty  # made by an older release, or by someone else
+        return empty  # made by an older release, or by another program

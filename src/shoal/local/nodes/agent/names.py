@@ -51,7 +51,7 @@ class Names:
                 runtime.refresh_names()
 
     async def _publish(self, runtime: ProcessRuntime) -> None:
-        """A port of the machine that someone else has is said at every pod that asked for it, once."""
+        """A port of the machine that another program has is said at every pod that asked for it, once."""
         asking = {
             pod["metadata"]["uid"]: (pod, host_ports(pod))
             for pod in self._pods.list()

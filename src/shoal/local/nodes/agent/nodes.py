@@ -176,7 +176,7 @@ class NodeKeeper:
         self.shapes[shape.name] = shape
 
     def adopt(self, shape: NodeShape) -> None:
-        """A node that someone else created for this agent (an autoscaler, `shoal node add`)."""
+        """A node that another program created for this agent (an autoscaler, `shoal node add`)."""
         self.shapes[shape.name] = shape
 
     def forget(self, name: str) -> None:
@@ -192,7 +192,7 @@ class NodeKeeper:
 
     async def restate(self, name: str, stopped: str = "") -> None:
         """Say again how a node is: to a cluster that has given it up while this machine slept, or before we go."""
-        async with self._stating:  # of two who were told the same, the second finds nothing to say
+        async with self._stating:  # of two tasks that were told the same, the second finds nothing to say
             try:
                 found = await self._client.get(NODE, name)
                 if stopped or is_given_up(found):

@@ -1,4 +1,4 @@
-"""Memory limits where no control group can hold them: resident memory is looked at, and who is over is told.
+"""Memory limits where no control group can hold them: resident memory is looked at, and an excess is told.
 
 One look at the process table per period serves all containers. Counts private memory only, so that libraries shared by
 twenty Ray processes count once per machine and not twenty times; what lies in /dev/shm is not counted either.

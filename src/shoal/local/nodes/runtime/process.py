@@ -52,7 +52,7 @@ class RunPlan(msgspec.Struct, kw_only=True):
     """NVIDIA's device nodes below /dev that the container may open."""
     stdin: bool = False
     stdin_once: bool = False
-    """Whether what the container reads ends with the first client who typed."""
+    """Whether what the container reads ends with the first client that typed."""
     tty: bool = False
     pid_of: tuple[int, int] | None = None
     """Whose PID namespace it shares: pid and start time of that container's first process."""

@@ -1,4 +1,4 @@
-"""Services as pods see them: who stands behind each, under which ports, and the variables that name them.
+"""Services as pods see them: which pods stand behind each, under which ports, and the variables that name them.
 
 Pure. A Service whose ports are those of its pods needs no relay in between: its names lead straight to the pods. One
 that translates ports is reached at an address of its own, where the sandbox relays.

@@ -218,7 +218,7 @@ class LoopbackSandbox:
 def mark(name: str) -> socket.socket | None:
     """Hold a network or a block of ports of this machine until closed; None when another process holds it.
 
-    Ports that are given but not yet bound look free to everyone else.
+    Ports that are given but not yet bound look free to all others.
     """
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

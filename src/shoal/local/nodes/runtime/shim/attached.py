@@ -1,4 +1,4 @@
-"""Those who look at a container and type into it (`kubectl attach`), and what its main process reads.
+"""Clients that look at a container and type into it (`kubectl attach`), and what its main process reads.
 
 One socket in the run's directory. Every message begins with its channel: 0 what is typed (an empty one says that this
 client will type), 1 and 2 output, 4 a new size of the terminal, 255 the end of what is typed. A client that does not
@@ -79,7 +79,7 @@ class AttachedClient:
 
 class Attached:
     def __init__(self, streams: Streams, once: bool) -> None:
-        """`once`: what the container reads ends with the first client who types."""
+        """`once`: what the container reads ends with the first client that types."""
         self.streams = streams
         self.once = once
         self.clients: dict[socket.socket, AttachedClient] = {}
