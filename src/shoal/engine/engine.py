@@ -15,8 +15,9 @@ from shoal.engine.explain.helps import by_itself, find_help
 from shoal.engine.explain.holding import strangers
 from shoal.engine.explain.rehearsal import Rehearsal
 from shoal.engine.explain.thinning import thinned
+from shoal.engine.explain.trial import MOST_COPIED, DraftTrial, most, resized, tried
 from shoal.engine.explain.why import explain, front, plain_reason
-from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places, TopologyFact
 from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
@@ -25,7 +26,7 @@ from shoal.engine.line.queues import QueueFact, Queues
 from shoal.engine.line.recovery import Deadline, Recovery, recovery
 from shoal.engine.line.state import LineState
 from shoal.engine.mcad.quota_view import NodeUse, quota_use
-from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, Plan, QuotaIncrease
+from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, NodeFact, Plan, PodFact, QuotaIncrease
 from shoal.engine.settings import EngineSettings
 
 NO_HELP = ("bad-fact", "held", "backing-off")
@@ -48,10 +49,10 @@ class Engine:
 
     def update(self, fact: Fact | QueueFact) -> None:
         """A fact is new or has changed. Telling the same again costs next to nothing."""
-        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor)):
+        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
             self._queues.update(fact)
             return
-        if isinstance(fact, Namespace):
+        if isinstance(fact, (Namespace, NodeFact, PodFact)):
             self._queues.update(fact)
         if isinstance(fact, Gang) and fact.dialect == "kueue":
             self._queues.update(fact)
@@ -63,6 +64,7 @@ class Engine:
         gang = self._state.gangs.get(key)
         if gang is not None and gang.dialect == "kueue":
             self._queues.kueue.remove(gang)
+        self._queues.remove_place(key)
         if gang is not None or not self._queues.remove(key):
             self._state.remove(key)
 
@@ -77,6 +79,7 @@ class Engine:
         return msgspec.structs.replace(
             room,
             reservations=reservations,
+            places=quota.places,
             preempts=quota.preempts + room.preempts,
             holds=quota.holds + room.holds,
             warnings=quota.warnings + room.warnings,
@@ -121,6 +124,26 @@ class Engine:
             together=found_help.together,
         )
 
+    def trial(self, gang: Gang, now: int, effort: int = EFFORT) -> DraftTrial:
+        """Would this gang, which is not there yet, start now? Changes nothing."""
+        if self._unchanging + len(self._state.gangs) > MOST_COPIED:
+            return DraftTrial("unknown")
+        return tried(self, gang, now, effort)
+
+    def largest(self, gang: Gang, pod_set: str, limit: int, now: int) -> int | None:
+        """With how many pods of this pod set would this gang, which is not there yet, start now? -1: with none. None:
+        the cluster is too large to try it out. Changes nothing."""
+        if (self._unchanging + len(self._state.gangs)) * FEWEST_TRIALS > MOST_COPIED:
+            return None
+        return most(self, lambda count: resized(gang, pod_set, count), limit, now)
+
+    def emptied(self) -> None:
+        """Forget every gang and every pod: for copies, to see what a gang could ever have."""
+        for pod in list(self._state.ledger.pods):
+            self.remove(f"Pod/{pod}")
+        for key in list(self._state.gangs):
+            self.remove(key)
+
     @property
     def _unchanging(self) -> int:
         """Nodes and pods: all of them are in every copy."""
@@ -139,6 +162,7 @@ class Engine:
             return None
         smaller = Engine(state.settings, self._queues.kueue.settings)
         smaller._state.adopt(state)
+        smaller._queues.adopt_places(self._queues)
         for fact in part.facts:
             smaller.update(fact)
         return Rehearsal(smaller, gang.key, now, part.size, effort, part.classes)
@@ -189,6 +213,11 @@ class Engine:
     def waiting(self) -> int:
         """How many gangs wait."""
         return len(self._state.waiting)
+
+    @property
+    def crowd(self) -> int:
+        """How many gangs wait, or hold quota of a queue."""
+        return len(self._state.waiting) + len(self._queues.kueue.members)
 
     @property
     def reserved(self) -> Amounts:

@@ -15,6 +15,7 @@ from shoal.api import gang as marks
 from shoal.api import pods
 from shoal.api.codec import typed
 from shoal.api.core import PodSpec
+from shoal.api.labels import KUEUE_TOPOLOGY_ANNOTATIONS
 from shoal.api.node_pools import BROUGHT_FOR
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
@@ -59,6 +60,7 @@ def pod_fact(pod: Mapping[str, Any], *, gang: str = "", pod_set: str = "") -> Po
         host_ports=host_ports(spec),
         deleting=bool(metadata.get("deletionTimestamp")),
         gated=bool(spec.get("schedulingGates")),
+        by_topology=not KUEUE_TOPOLOGY_ANNOTATIONS.isdisjoint(metadata.get("annotations") or ()),
         grows_since=_grows_since(metadata, spec),
     )
 

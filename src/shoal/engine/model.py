@@ -14,7 +14,8 @@ import msgspec
 Amounts = dict[str, int]
 """Resource name to amount: `{"cpu": 1500, "memory": 2147483648}`."""
 
-Dialect = Literal["mcad", "kueue"]
+Dialect = Literal["mcad", "kueue", "plain"]
+"""plain: room alone decides. Such a gang has no quota, pushes no other out and is pushed out by none."""
 Supply = Literal["fit", "aggregate", "off"]
 """How room is judged: pods packed onto nodes, cluster-wide sums, or not at all (quota alone decides)."""
 
@@ -60,6 +61,8 @@ class PodSet(msgspec.Struct, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     topology_request: dict[str, Any] = {}
+    node_requests: Amounts | None = None
+    """Of one pod on its node, where quota counts it differently; None: `requests`."""
     scheduling_gates: tuple[str, ...] = ()
     opaque: bool = False
     """True when only amounts are declared and the pod template is not known (MCAD's custompodresources)."""
@@ -70,6 +73,39 @@ class Seat(msgspec.Struct, frozen=True):
 
     node: str
     order: int = 0
+
+
+class DomainShare(msgspec.Struct, frozen=True):
+    """So many pods in one lowest domain of a topology: a node, or what no level tells apart."""
+
+    values: tuple[str, ...]
+    """One label value per level of the placement."""
+    count: int
+
+
+class TopologyPlacement(msgspec.Struct, frozen=True):
+    """All pods of one pod set by lowest domain of a topology, ordered as their labels are."""
+
+    levels: tuple[str, ...]
+    domains: tuple[DomainShare, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(domain.count for domain in self.domains)
+
+    def has(self, name: str) -> bool:
+        """Is one of its lowest domains called this (a node, where nodes are the lowest)?"""
+        return any(domain.values[-1] == name for domain in self.domains)
+
+    def first(self, count: int) -> TopologyPlacement:
+        """The same, cut down to so many pods."""
+        kept: list[DomainShare] = []
+        for domain in self.domains:
+            if count <= 0:
+                break
+            kept.append(domain if domain.count <= count else DomainShare(domain.values, count))
+            count -= domain.count
+        return TopologyPlacement(self.levels, tuple(kept))
 
 
 class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +119,10 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """What the whole pod set is charged, by resource."""
     nodes: dict[str, int] = {}
     """Node name to number of pods planned there; empty when room was not judged by fit."""
+    topology: TopologyPlacement | None = None
+    """Where in the topology of its flavor its pods go (Kueue)."""
+    delayed_topology: str = ""
+    """`Pending`: its places are found once the nodes are there that an admission check brings; `Ready`: they were."""
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +212,8 @@ class PodFact(msgspec.Struct, frozen=True, kw_only=True):
     deleting: bool = False
     gated: bool = False
     """A gate still holds it back from the scheduler."""
+    by_topology: bool = False
+    """A topology says where it goes; its gang is charged there."""
     grows_since: int = 0
     """The moment since which it waits behind a gate of ours to come on top of what its gang was admitted with; else 0.
     Plans say when it may (`Grow`)."""
@@ -344,7 +386,7 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     """Key of the gang that gets the room."""
     preemptor_uid: str
     cause: str
-    """One word for machines: `quota`, `priority`, `reclaim`, `fair-share`."""
+    """One word for machines: `quota`, `priority`, `reclaim`, `fair-share`, `node-failure` (for no other gang)."""
     message: str = ""
     term: str = ""
     """Kueue: the reason of its `Preempted` condition."""
@@ -400,6 +442,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not all that wait."""
 
     reservations: tuple[Reservation, ...] = ()
+    places: tuple[Reservation, ...] = ()
+    """Kueue: gangs that have quota and get other places in their topology, or places at last."""
     admits: tuple[Admit, ...] = ()
     preempts: tuple[Preempt, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -417,4 +461,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """True when there is nothing to do; holds alone change nothing."""
         grows = any(not one.shortfalls for one in self.grows)
-        return not (self.reservations or self.admits or self.preempts or self.reseats or self.obtains or grows)
+        return not (
+            self.reservations or self.places or self.admits or self.preempts or self.reseats or self.obtains or grows
+        )

@@ -14,9 +14,5 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Apply MCAD quota trees. Without any tree there is no quota constraint either way."""
     minimal_victims: bool = False
     """Quota: spare every victim that need not go. Off: oldest first until enough, as MCAD."""
-    early_release: bool = False
-    """Count a gang that is being stopped as gone at once, as upstream MCAD; otherwise only when its pods are gone."""
     head_hold: int = 0
     """Microseconds for which nothing may overtake the front of the queue after it was first found not to fit."""
-    steps: int = 20_000
-    """Judgements per cycle; what is left over is taken up by the next."""

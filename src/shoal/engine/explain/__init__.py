@@ -9,6 +9,18 @@ from shoal.engine.explain.helps import by_itself, find_help
 from shoal.engine.explain.holding import strangers
 from shoal.engine.explain.rehearsal import Rehearsal
 from shoal.engine.explain.thinning import thinned
+from shoal.engine.explain.trial import DraftTrial
 from shoal.engine.explain.why import explain, front, plain_reason
 
-__all__ = ["Rehearsal", "by_itself", "case_of", "explain", "find_help", "front", "plain_reason", "strangers", "thinned"]
+__all__ = [
+    "DraftTrial",
+    "Rehearsal",
+    "by_itself",
+    "case_of",
+    "explain",
+    "find_help",
+    "front",
+    "plain_reason",
+    "strangers",
+    "thinned",
+]

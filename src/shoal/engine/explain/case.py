@@ -50,7 +50,7 @@ def _places(gang: Gang, found: Explanation, most: Amounts, state: LineState, que
             for place in _of_queue(fact, most):
                 yield place._replace(estimate=known.amounts if known is not None and known.place == place.name else {})
         return
-    if not state.settings.quota:
+    if not state.settings.quota or gang.dialect != "mcad":
         return
     for tree in state.forest.trees:
         leaf = state.forest.tree(tree).leaf(gang.labels.get(tree, "default"))

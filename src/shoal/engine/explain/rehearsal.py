@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from shoal.engine.kueue.facts import FlavorResource, terms_of
 from shoal.engine.line.queues import QueueFact
 from shoal.engine.model import Fact, Gang, Namespace, NodeFact, NodePool, Plan, PodFact, QuotaSubtree
 
+T = TypeVar("T")
 SECOND = 1_000_000
 MOST_ROUNDS = 100
 """Plans after which a trial counts as not come to rest, and so as a no."""
@@ -99,12 +100,7 @@ class Rehearsal:
             end(engine, key)
         for fact in deed.facts:
             engine.update(fact)
-        now = self.now
-        for _ in range(MOST_ROUNDS):
-            now += SECOND
-            if not carry_out(engine, engine.plan(now), now):
-                break
-        else:
+        if not come_to_rest(engine, self.now):
             return False
         for keys in self.classes:
             if all((kept := engine.gang(key)) is None or has_started(kept) for key in keys):
@@ -121,6 +117,24 @@ class Rehearsal:
     def _fresh(self) -> RehearsedEngine:
         found: RehearsedEngine = _FactReader(io.BytesIO(self._image), self._kept).load()
         return found
+
+
+def come_to_rest(engine: RehearsedEngine, now: int) -> bool:
+    """Plan and carry out until nothing moves; False when it never does."""
+    for _ in range(MOST_ROUNDS):
+        now += SECOND
+        if not carry_out(engine, engine.plan(now), now):
+            return True
+    return False
+
+
+def copy_of(engine: T) -> T:
+    """An engine that may be changed at will. Frozen facts are shared."""
+    kept: list[Any] = []
+    image = io.BytesIO()
+    _Writer(image, kept).dump(engine)
+    found: T = _FactReader(io.BytesIO(image.getvalue()), kept).load()
+    return found
 
 
 def has_started(gang: Gang) -> bool:

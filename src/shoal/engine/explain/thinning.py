@@ -42,7 +42,7 @@ def thinned(gang: Gang, state: LineState, queues: Queues) -> Thinned | None:
         keys = [key for _, key in first]
         mine = next((entry for entry in line if entry[1] == gang.key), None)
         if mine is not None:
-            ahead = [key for order, key in line if order < mine[0]]  # type: ignore[operator]
+            ahead = [key for order, key in line if order < mine[0]]  # type: ignore[operator]  # orders of one line are alike
             if len(ahead) > MOST_AHEAD:
                 return None
             keys = list(dict.fromkeys([*keys, *ahead, gang.key]))

@@ -25,17 +25,21 @@ from shoal.engine.kueue.facts import (
     FlavorQuota,
     FlavorResource,
     Fungibility,
+    Gates,
     KueueSettings,
     Limits,
     LocalQueue,
     Preemption,
     ResourceGroup,
+    ShareStrategy,
     Terms,
+    TopologyFact,
     order_time,
     terms_of,
 )
 from shoal.engine.kueue.kueue import Kueue
 from shoal.engine.kueue.places import Places
+from shoal.engine.kueue.topology import stored_placement
 from shoal.engine.kueue.unheard import Known
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "FlavorQuota",
     "FlavorResource",
     "Fungibility",
+    "Gates",
     "Known",
     "Kueue",
     "KueueSettings",
@@ -56,8 +61,11 @@ __all__ = [
     "QueueDecisions",
     "Reserve",
     "ResourceGroup",
+    "ShareStrategy",
     "Terms",
+    "TopologyFact",
     "Wait",
     "order_time",
+    "stored_placement",
     "terms_of",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.engine.model import Admit, Explanation, Hold, Plan, PodSetAssignment, Preempt, Shortfall
+from shoal.engine.model import Admit, Explanation, Hold, Plan, PodSetAssignment, Preempt, Reservation, Shortfall
 
 WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
 LONGEST_MESSAGE = 32768
@@ -49,6 +49,16 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Displace(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang has to leave: a node failed under it, and its topology has no other place."""
+
+    gang: str
+    uid: str
+    message: str
+    why: str
+    """Why no place was found."""
+
+
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """This gang was looked at and waits. `reason` and `message` are those of its `QuotaReserved` condition."""
 
@@ -65,6 +75,9 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
     reserved: tuple[Reserve, ...] = ()
     evicted: tuple[Evict, ...] = ()
+    placed: tuple[Reserve, ...] = ()
+    """Gangs with quota whose pods have places now: after a node failed, or once a check had brought nodes."""
+    displaced: tuple[Displace, ...] = ()
     waiting: tuple[Wait, ...] = ()
     """The gangs judged, in the order they were; not all that wait."""
     skipped_preemptions: dict[str, int] = {}
@@ -88,6 +101,22 @@ class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
                     term=entry.reason,
                 )
                 for entry in self.evicted
+            )
+            + tuple(
+                Preempt(
+                    gang=entry.gang,
+                    uid=entry.uid,
+                    preemptor="",
+                    preemptor_uid="",
+                    cause="node-failure",
+                    message=entry.message,
+                    term="NodeFailures",
+                )
+                for entry in self.displaced
+            ),
+            places=tuple(
+                Reservation(gang=entry.gang, uid=entry.uid, queue=entry.cluster_queue, assignment=entry.assignment)
+                for entry in self.placed
             ),
             holds=tuple(hold_of(entry) for entry in self.waiting),
             warnings=self.warnings,

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from shoal.engine.kueue.facts import FlavorResource, Terms, Usage, order_time, terms_of
+from shoal.engine.kueue.topology.ledger import TopologyUse, Uses
+from shoal.engine.kueue.topology.request import NO_WISH, TopologyWish, read_wish
 from shoal.engine.model import Gang, PodSet, PodSetAssignment, Toleration
 from shoal.engine.nodes.selectors import NodeTerm, parse_node_terms
 from shoal.errors import BadInput
@@ -40,6 +42,7 @@ class PodDemand(msgspec.Struct, frozen=True):
     """Pods that the slice it replaces is charged for already; they are not in `count`."""
     kept: dict[str, str] = {}
     """Resource name to the flavor which that slice has, and this one must have, too."""
+    wish: TopologyWish = NO_WISH
 
     def total(self, count: int) -> dict[str, int]:
         return {resource: max(0, each * count) for resource, each in self.requests.items()}
@@ -54,7 +57,8 @@ class QueueMember:
 
     __slots__ = (
         "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation",
-        "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms", "time", "uid", "usage",
+        "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms", "time", "topology", "uid",
+        "usage",
     )  # fmt: skip
 
     def __init__(self, gang: Gang, queue: str, replaced: QueueMember | None = None) -> None:
@@ -83,12 +87,22 @@ class QueueMember:
         """It has quota: usage counts in its cluster queue."""
         self.assignment = gang.assignment if self.holds else ()
         self.usage: Usage = _usage(gang, terms) if self.holds else {}
+        self.topology: Uses = topology_of(gang, gang.assignment) if self.holds else ()
+        """Where its pods are in topologies; counted there beside the usage."""
         told_to_leave = gang.state == "stopping" or (gang.state == "reserved" and gang.stopping_for != "")
         self.evicted = self.holds and (terms.evicted_at is not None or told_to_leave)
         self.reserved_at = gang.admitted_at
         self.memory: Memory | None = None
         self.memory_generation = 0
         self.memory_cycle = 0
+
+    @property
+    def needs_places(self) -> bool:
+        """It has quota and runs or could, but pods of it have no place: a node failed, or places were put off."""
+        if not self.holds or self.evicted:
+            return False
+        failed = any(use.placement.has(name) for use in self.topology for name in self.terms.unhealthy_nodes)
+        return failed or (self.terms.awaits_places and self.gang.state != "admitted")
 
     @property
     def may_shrink(self) -> bool:
@@ -111,7 +125,8 @@ def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
     least = count if pod_set.min_count is None else min(count, pod_set.min_count)
     group = pod_set.topology_request.get("podSetGroupName") or ""
     constraints = Constraints(pod_set.node_selector, parse_node_terms(pod_set.affinity), pod_set.tolerations)
-    return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group))
+    wish = read_wish(pod_set.topology_request) if pod_set.topology_request else NO_WISH
+    return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group), wish=wish)
 
 
 def _grown(demands: tuple[PodDemand, ...], replaced: QueueMember) -> tuple[PodDemand, ...] | None:
@@ -148,6 +163,20 @@ def _usage(gang: Gang, terms: Terms) -> Usage:
         for part in gang.assignment
     }
     return charge_of(gang.assignment, left)
+
+
+def topology_of(gang: Gang, assignment: tuple[PodSetAssignment, ...]) -> Uses:
+    """Where an assignment puts pods in topologies."""
+    each = {pod_set.name: node_requests_of(pod_set) for pod_set in gang.pod_sets}
+    return tuple(
+        TopologyUse(tuple(sorted(set(part.flavors.values()))), part.topology, each.get(part.name, {}))
+        for part in assignment
+        if part.topology is not None
+    )
+
+
+def node_requests_of(pod_set: PodSet) -> dict[str, int]:
+    return pod_set.requests if pod_set.node_requests is None else pod_set.node_requests
 
 
 def charge_of(assignment: tuple[PodSetAssignment, ...], left: dict[str, int] | None = None) -> Usage:

@@ -14,6 +14,7 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from shoal.api.times import micro_text
+from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
@@ -149,7 +150,8 @@ class _Question:
         rooms = [room for uid, room in self.state.rooms_in(self.record.node.root()).items() if uid != self.member.uid]
         for room in rooms:
             room.node.add(room.usage)
-        yield Search(
+            self.state.topologies.use(room.uses)
+        search = Search(
             self.member,
             self.record.fact,
             self.record.groups,
@@ -158,8 +160,11 @@ class _Question:
             self.state.settings,
             lambda at, amount: (Mode.NO_CANDIDATES, 0),
         )
+        search.placing = PlacingStep(self.member, self.record, self.state.settings)
+        yield search
         for room in rooms:
             room.node.remove(room.usage)
+            self.state.topologies.use(room.uses, -1)
         self.member.memory = memory
 
     def _short_places(self, assignment: Assignment) -> list[FlavorResource]:

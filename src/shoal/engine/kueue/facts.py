@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 
 from shoal.engine.kueue.rules import KUEUE, OURS, Rules
+from shoal.engine.kueue.topology.settings import TopologySettings
 from shoal.engine.model import Gang, Taint, Toleration
 
 Strategy = Literal["StrictFIFO", "BestEffortFIFO"]
@@ -107,6 +108,10 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
     problem: str = ""
     """Why it cannot admit, as its controller found out (a missing admission check); empty when nothing is wrong."""
+    places_later: frozenset[str] = frozenset()
+    """Flavors whose nodes an admission check brings: places on them are found after it."""
+    places_elsewhere: bool = False
+    """Another cluster finds the places (MultiKueue)."""
     weight: int = WHOLE_WEIGHT
 
 
@@ -129,6 +134,15 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+    """The topology in whose domains its pods are placed; empty: anywhere."""
+
+
+class TopologyFact(msgspec.Struct, frozen=True, kw_only=True):
+    """Levels of domains, highest first: the node label that names the domain at each."""
+
+    name: str
+    levels: tuple[str, ...]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,10 +166,37 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     gated: bool = False
     """It may not evict others for now."""
     replaces: str = ""
-    """Key of the slice of the same elastic job whose place it takes; see `KueueSettings.slices`."""
+    """Key of the slice of the same elastic job whose place it takes; see `Gates.slices`."""
+    unhealthy_nodes: tuple[str, ...] = ()
+    """Nodes that failed under it and whose pods need another place."""
+    one_pod: bool = False
+    """Its job is a single Pod, which cannot move."""
+    awaits_places: bool = False
+    """All its checks are ready, and places for its pods were to be found after them."""
 
 
 NO_TERMS = Terms()
+
+
+class Gates(msgspec.Struct, frozen=True, kw_only=True):
+    """Kueue's feature gates as far as they change decisions; only a comparison with Kueue sets them.
+
+    They stand as Kueue releases them, but for `slices`, which our controllers do not make.
+    """
+
+    recompute_on_overlap: bool = True
+    """A preemptor whose victims were just taken by another is judged again in the same cycle."""
+    share_prefers_lenders: bool = True
+    """Fair sharing: gangs that stay within their own quota go before borrowers."""
+    share_reclaims_nominal: bool = True
+    """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
+    slices: bool = False
+    """A larger slice of an elastic job takes the place of the one that runs: it asks for the difference only, on the
+    same flavors. A caller with this on must end the smaller slice once the larger has quota (`Reserve.replaces`)."""
+    recompute_topology: bool = True
+    """A gang whose places were just taken by another is judged again in the same cycle."""
+    replace_at_once: bool = True
+    """`TASFailedNodeReplacementFailFast`: a gang for whose failed node none is found is evicted."""
 
 
 class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,20 +209,16 @@ class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`quotaCheckStrategy: IgnoreUndeclared`: resources no group covers are free."""
     wait_for_pods_ready: bool = False
     """`waitForPodsReady.blockAdmission`: nothing new while an admitted gang is not ready."""
-    recompute_on_overlap: bool = True
-    """A preemptor whose victims were just taken by another is judged again in the same cycle."""
-    share_prefers_lenders: bool = True
-    """Fair sharing: gangs that stay within their own quota go before borrowers."""
-    share_reclaims_nominal: bool = True
-    """Fair sharing: a preemptor within its own quota reclaims from borrowers whatever the shares."""
-    slices: bool = False
-    """A larger slice of an elastic job takes the place of the one that runs: it asks for the difference only, on the
-    same flavors. A caller with this on must end the smaller slice once the larger has quota (`Reserve.replaces`)."""
+    topology_aware: bool = True
+    """Flavors with a topology place pods in it. Off: topologies have no effect, whatever objects say."""
+    topology: TopologySettings = TopologySettings()
+    gates: Gates = Gates()
+    patience: int = 0
+    """Microseconds for which a gang that could evict others waits for them to end by themselves; what they hold is kept
+    for it. Kueue evicts at once."""
     exact: bool = False
     """Decide as Kueue in every step, even where that goes in circles; for comparison. What is different otherwise is
     named in `rules`."""
-    step_budget: int = 100_000
-    """Cycles one plan may take; a bound, not a target."""
 
     @property
     def rules(self) -> Rules:
@@ -202,4 +239,4 @@ def order_time(gang: Gang) -> int:
     return gang.queued_at or gang.created_at
 
 
-Fact = ClusterQueue | Cohort | LocalQueue | Flavor
+Fact = ClusterQueue | Cohort | LocalQueue | Flavor | TopologyFact

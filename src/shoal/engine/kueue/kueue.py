@@ -17,14 +17,14 @@ from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import QueueDecisions, Wait, bounded
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.explain import explain, fits_without
-from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, KueueSettings, LocalQueue
+from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, KueueSettings, LocalQueue, TopologyFact
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.places import Places, places
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
-from shoal.engine.model import Explanation, Gang, Namespace
+from shoal.engine.model import Explanation, Gang, Namespace, NodeFact, PodFact
 
-KueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | Namespace | Gang
+KueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | TopologyFact | Namespace | Gang | NodeFact | PodFact
 
 
 class Kueue:
@@ -62,6 +62,12 @@ class Kueue:
                 self.register.update_flavor(fact)
             case Namespace():
                 self.register.update_namespace(fact.name, fact.labels)
+            case TopologyFact():
+                self.register.update_topology(fact)
+            case NodeFact():
+                self.register.places_changed(self.state.topologies.update_node(fact))
+            case PodFact():
+                self.register.places_changed(self.state.topologies.update_pod(fact))
 
     def remove(self, fact: KueueFact) -> None:
         """Withdraw a fact; only its name counts."""
@@ -78,6 +84,12 @@ class Kueue:
                 self.register.remove_flavor(fact.name)
             case Namespace():
                 self.register.update_namespace(fact.name, None)
+            case TopologyFact():
+                self.register.remove_topology(fact.name)
+            case NodeFact():
+                self.register.places_changed(self.state.topologies.remove_node(fact.name))
+            case PodFact():
+                self.register.places_changed(self.state.topologies.remove_pod(fact.uid))
 
     def cycle(self, now: int) -> QueueDecisions:
         """Exactly one cycle with one head per cluster queue, for comparison with Kueue step by step."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shoal.api.kueue_workload import PodSet
 from shoal.api.quantity import amounts
 from shoal.engine.facts import pod_requests
 
 Json = Mapping[str, Any]
 
 
-def check_requests(spec: Json) -> str:
+def check_requests(pod_sets: Sequence[PodSet]) -> str:
     """Empty, or which container asks for more than its own limit."""
     faults = []
-    for path, container in _containers(spec):
+    for path, container in _containers(pod_sets):
         resources = container.get("resources") or {}
         limits = amounts(resources.get("limits"))
         requests = amounts(resources.get("requests"))
@@ -28,16 +29,16 @@ def check_requests(spec: Json) -> str:
     return f"resources validation failed: {_joined(faults)}" if faults else ""
 
 
-def check_limit_ranges(spec: Json, ranges: Sequence[Json]) -> str:
+def check_limit_ranges(pod_sets: Sequence[PodSet], ranges: Sequence[Json]) -> str:
     """Empty, or what lies outside the namespace's LimitRanges."""
     bounds = {kind: _bounds(ranges, kind) for kind in ("Container", "Pod")}
     faults = []
-    for path, container in _containers(spec):
+    for path, container in _containers(pod_sets):
         resources = container.get("resources") or {}
         asked = [amounts(resources.get("requests")), amounts(resources.get("limits"))]
         faults += _outside(path, asked, bounds["Container"])
-    for index, entry in enumerate(spec.get("podSets") or []):
-        pod = (entry.get("template") or {}).get("spec") or {}
+    for index, entry in enumerate(pod_sets):
+        pod = entry.template.get("spec") or {}
         faults += _outside(f"spec.podSets[{index}].template.spec", [pod_requests(pod)], bounds["Pod"])
     return f"resources didn't satisfy LimitRange constraints: {_joined(faults)}" if faults else ""
 
@@ -71,9 +72,9 @@ def _outside(path: str, asked: list[dict[str, int]], bounds: tuple[dict[str, int
     return faults
 
 
-def _containers(spec: Json) -> Iterator[tuple[str, Json]]:
-    for index, entry in enumerate(spec.get("podSets") or []):
-        pod = (entry.get("template") or {}).get("spec") or {}
+def _containers(pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, Json]]:
+    for index, entry in enumerate(pod_sets):
+        pod = entry.template.get("spec") or {}
         for field in ("initContainers", "containers"):
             for position, container in enumerate(pod.get(field) or []):
                 yield f"spec.podSets[{index}].template.spec.{field}[{position}]", container

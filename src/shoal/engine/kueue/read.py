@@ -1,4 +1,4 @@
-"""From Kueue's objects to facts: v1beta2 JSON in, frozen facts out.
+"""From Kueue's objects to facts: the types of `api` at v1beta2 in, frozen facts out.
 
 Controllers call this with objects as the API server stored them, the conformance runner with its cases. Reads only;
 an object that cannot be read raises BadInput naming the field, except a Workload, which becomes a gang with its
@@ -8,11 +8,25 @@ problem as text, so that its owner is told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from shoal.api.labels import KUEUE_GATED_BY, KUEUE_JOB_UID, KUEUE_PRIORITY_BOOST, KUEUE_SLICE_REPLACES
+from shoal.api import kueue
+from shoal.api.fields import Amount
+from shoal.api.kueue_other import Topology
+from shoal.api.kueue_workload import PodSet as StoredPodSet
+from shoal.api.kueue_workload import PodSetAssignment as StoredAssignment
+from shoal.api.kueue_workload import Workload, WorkloadStatus
+from shoal.api.labels import (
+    KUEUE_GATED_BY,
+    KUEUE_GROUP_WORKLOAD,
+    KUEUE_JOB_UID,
+    KUEUE_PRIORITY_BOOST,
+    KUEUE_SLICE_REPLACES,
+)
+from shoal.api.meta import Condition, ObjectMeta
+from shoal.api.objects import annotation, label
 from shoal.api.quantity import MAX_UNITS, amount, amounts, parse
 from shoal.api.times import parse_time
 from shoal.engine import facts as pods
@@ -30,9 +44,11 @@ from shoal.engine.kueue.facts import (
     Preemption,
     ResourceGroup,
     Terms,
+    TopologyFact,
 )
 from shoal.engine.kueue.limits import check_limit_ranges, check_requests
-from shoal.engine.model import Gang, PodSet, PodSetAssignment, State, Taint
+from shoal.engine.kueue.topology.assignment import read_placement
+from shoal.engine.model import Gang, PodSet, PodSetAssignment, State, Taint, Toleration, TopologyPlacement
 from shoal.errors import BadInput
 
 Json = Mapping[str, Any]
@@ -41,64 +57,63 @@ JOB_UID = KUEUE_JOB_UID
 GATED_BY = KUEUE_GATED_BY
 
 
-def cluster_queue(stored: Json) -> ClusterQueue:
-    spec = stored.get("spec") or {}
-    preemption = spec.get("preemption") or {}
-    borrow = preemption.get("borrowWithinCohort") or {}
-    fungibility = spec.get("flavorFungibility") or {}
+def cluster_queue(stored: kueue.ClusterQueue) -> ClusterQueue:
+    spec = stored.spec
+    borrow = spec.preemption.borrow_within_cohort
     return ClusterQueue(
-        name=stored["metadata"]["name"],
-        cohort=spec.get("cohortName") or spec.get("cohort") or "",
-        groups=_groups(spec),
-        strategy="StrictFIFO" if spec.get("queueingStrategy") == "StrictFIFO" else "BestEffortFIFO",
-        namespace_selector=spec.get("namespaceSelector"),
+        name=stored.metadata.name,
+        cohort=spec.cohort_name,
+        groups=_groups(spec.resource_groups),
+        strategy="StrictFIFO" if spec.queueing_strategy == "StrictFIFO" else "BestEffortFIFO",
+        namespace_selector=None if spec.namespace_selector is None else msgspec.to_builtins(spec.namespace_selector),
         fungibility=Fungibility(
-            next_when_borrowing=fungibility.get("whenCanBorrow") == "TryNextFlavor",
-            next_when_preempting=fungibility.get("whenCanPreempt", "TryNextFlavor") == "TryNextFlavor",
-            prefer_preempting=fungibility.get("preference") == "PreemptionOverBorrowing",
+            next_when_borrowing=spec.flavor_fungibility.when_can_borrow == "TryNextFlavor",
+            next_when_preempting=spec.flavor_fungibility.when_can_preempt == "TryNextFlavor",
+            prefer_preempting=spec.flavor_fungibility.preference == "PreemptionOverBorrowing",
         ),
         preemption=Preemption(
-            reclaim_within_cohort=_policy(preemption.get("reclaimWithinCohort")),
-            within_cluster_queue=_policy(preemption.get("withinClusterQueue")),
-            borrow_within_cohort=_policy(borrow.get("policy")),
-            borrow_threshold=borrow.get("maxPriorityThreshold"),
+            reclaim_within_cohort=_policy(spec.preemption.reclaim_within_cohort),
+            within_cluster_queue=_policy(spec.preemption.within_cluster_queue),
+            borrow_within_cohort=_policy(borrow.policy if borrow is not None else None),
+            borrow_threshold=borrow.max_priority_threshold if borrow is not None else None,
         ),
-        stopped=(spec.get("stopPolicy") or "None") != "None",
-        weight=_weight(spec),
+        stopped=(spec.stop_policy or "None") != "None",
+        weight=_weight(spec.fair_sharing),
     )
 
 
-def cohort(stored: Json) -> Cohort:
-    spec = stored.get("spec") or {}
+def cohort(stored: kueue.Cohort) -> Cohort:
     return Cohort(
-        name=stored["metadata"]["name"],
-        parent=spec.get("parentName") or spec.get("parent") or "",
-        groups=_groups(spec),
-        weight=_weight(spec),
+        name=stored.metadata.name,
+        parent=stored.spec.parent_name,
+        groups=_groups(stored.spec.resource_groups),
+        weight=_weight(stored.spec.fair_sharing),
     )
 
 
-def local_queue(stored: Json) -> LocalQueue:
-    spec = stored.get("spec") or {}
+def local_queue(stored: kueue.LocalQueue) -> LocalQueue:
     return LocalQueue(
-        namespace=stored["metadata"].get("namespace") or "default",
-        name=stored["metadata"]["name"],
-        cluster_queue=spec.get("clusterQueue") or "",
-        stopped=(spec.get("stopPolicy") or "None") != "None",
+        namespace=stored.metadata.namespace or "default",
+        name=stored.metadata.name,
+        cluster_queue=stored.spec.cluster_queue,
+        stopped=(stored.spec.stop_policy or "None") != "None",
     )
 
 
-def flavor(stored: Json) -> Flavor:
-    spec = stored.get("spec") or {}
+def flavor(stored: kueue.ResourceFlavor) -> Flavor:
     return Flavor(
-        name=stored["metadata"]["name"],
-        labels=dict(spec.get("nodeLabels") or {}),
-        taints=tuple(
-            Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
-            for taint in spec.get("nodeTaints") or []
+        name=stored.metadata.name,
+        labels=dict(stored.spec.node_labels or {}),
+        taints=tuple(Taint(one.key, one.value, one.effect) for one in stored.spec.node_taints or ()),
+        tolerations=tuple(
+            Toleration(one.key, one.operator or "Equal", one.value, one.effect) for one in stored.spec.tolerations or ()
         ),
-        tolerations=pods.tolerations(spec),
+        topology=stored.spec.topology_name or "",
     )
+
+
+def topology(stored: Topology) -> TopologyFact:
+    return TopologyFact(name=stored.metadata.name, levels=tuple(level.node_label for level in stored.spec.levels))
 
 
 class Transformation(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +140,11 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
     requeue_by_creation: bool = False
     """`waitForPodsReady.requeuingStrategy.timestamp: Creation`: a workload that timed out keeps its place."""
 
+    @property
+    def changes_requests(self) -> bool:
+        """Does quota count other amounts than nodes do?"""
+        return bool(self.excluded_prefixes or self.transformations)
+
 
 BOOST = KUEUE_PRIORITY_BOOST
 REPLACES = KUEUE_SLICE_REPLACES
@@ -132,105 +152,153 @@ REPLACES = KUEUE_SLICE_REPLACES
 DEFAULT_RULES = PodRules()
 
 
-def workload(stored: Json, rules: PodRules = DEFAULT_RULES) -> Gang:
-    """A Workload as a gang. What is wrong with its pods becomes the gang's `problem`."""
-    metadata, spec, status = stored["metadata"], stored.get("spec") or {}, stored.get("status") or {}
-    namespace, name = metadata.get("namespace") or "default", metadata["name"]
-    conditions = {entry["type"]: entry for entry in status.get("conditions") or []}
-    problem = ""
-    pod_sets: tuple[PodSet, ...] = ()
+def workload(stored: Workload, rules: PodRules = DEFAULT_RULES, before: Gang | None = None) -> Gang:
+    """A Workload as a gang. What is wrong with its pods becomes the gang's `problem`.
+
+    `before` is what it was read as when its spec and the rules were the same: pods are not read again then.
+    """
+    metadata, spec, status = stored.metadata, stored.spec, stored.status
+    namespace, name = metadata.namespace or "default", metadata.name
+    conditions = {one.type: one for one in status.conditions or ()}
+    problem = before.problem if before is not None else ""
+    pod_sets = before.pod_sets if before is not None else ()
     try:
-        pod_sets = tuple(_pod_set(entry, rules) for entry in spec.get("podSets") or [])
-        problem = check_requests(spec) or check_limit_ranges(spec, rules.limit_ranges)
+        if before is None:
+            pod_sets = tuple(_pod_set(entry, rules) for entry in spec.pod_sets)
+            problem = check_requests(spec.pod_sets) or check_limit_ranges(spec.pod_sets, rules.limit_ranges)
     except BadInput as fault:
         problem = f"resources validation failed: {fault}"
     reserved = conditions.get("QuotaReserved")
-    holds = reserved is not None and reserved.get("status") == "True"
+    holds = reserved is not None and reserved.status == "True"
     return Gang(
         key=f"Workload/{namespace}/{name}",
-        uid=metadata.get("uid") or f"{namespace}/{name}",
+        uid=metadata.uid or f"{namespace}/{name}",
         namespace=namespace,
         name=name,
         dialect="kueue",
-        queue=spec.get("queueName") or "",
-        priority=(spec.get("priority") or 0) + (_boost(metadata) if rules.priority_boost else 0),
-        created_at=_moment(metadata.get("creationTimestamp")),
+        queue=spec.queue_name,
+        priority=(spec.priority or 0) + (_boost(metadata) if rules.priority_boost else 0),
+        created_at=_moment(metadata.creation_timestamp),
         pod_sets=pod_sets,
-        labels=dict(metadata.get("labels") or {}),
+        labels=dict(metadata.labels or {}),
         state=_state(stored, conditions, holds),
-        admitted_at=_moment(reserved.get("lastTransitionTime")) if holds and reserved is not None else 0,
+        admitted_at=_moment(reserved.last_transition_time) if holds and reserved is not None else 0,
         assignment=_assignment(status) if holds else (),
         problem=problem,
         details={"kueue": _terms(stored, conditions, rules)},
     )
 
 
-def _boost(metadata: Json) -> int:
+def ended(stored: Workload) -> Gang:
+    """A Workload that is over, as a gang: it holds and asks for nothing any more."""
+    metadata = stored.metadata
+    return Gang(
+        key=f"Workload/{metadata.namespace or 'default'}/{metadata.name}",
+        uid=metadata.uid,
+        namespace=metadata.namespace or "default",
+        name=metadata.name,
+        dialect="kueue",
+        queue=stored.spec.queue_name,
+        state="finished",
+    )
+
+
+def _boost(metadata: ObjectMeta) -> int:
     """What the annotation adds; one that cannot be read adds nothing."""
     try:
-        return int((metadata.get("annotations") or {}).get(BOOST, "0"))
+        return int((metadata.annotations or {}).get(BOOST, "0"))
     except ValueError:
         return 0
 
 
-def _annotation(stored: Json, name: str) -> str:
-    return str((stored["metadata"].get("annotations") or {}).get(name) or "")
+def is_one_pod(stored: Workload) -> bool:
+    """Is the workload's job a single Pod, which no controller makes again elsewhere?"""
+    owners = stored.metadata.owner_references or ()
+    is_pod = len(owners) == 1 and (owners[0].api_version, owners[0].kind) == ("v1", "Pod")
+    return is_pod and annotation(stored, KUEUE_GROUP_WORKLOAD) != "true"
 
 
-def _is_gated(stored: Json) -> bool:
+def placements(status: WorkloadStatus) -> dict[str, TopologyPlacement]:
+    """By pod set, where its pods go in a topology, for those that go anywhere."""
+    parts = status.admission.pod_set_assignments if status.admission is not None else ()
+    found = {part.name or "main": _placement(part) for part in parts}
+    return {name: placement for name, placement in found.items() if placement is not None}
+
+
+def _placement(part: StoredAssignment) -> TopologyPlacement | None:
+    return None if part.topology_assignment is None else read_placement(msgspec.to_builtins(part.topology_assignment))
+
+
+def _is_gated(stored: Workload) -> bool:
     """Does a preemption gate of the workload still stand closed?"""
-    wanted = {entry["name"] for entry in (stored.get("spec") or {}).get("preemptionGates") or []}
-    states = (stored.get("status") or {}).get("preemptionGates") or []
-    return bool(wanted - {entry.get("name") for entry in states if entry.get("position") == "Open"})
+    wanted = {entry.name for entry in stored.spec.preemption_gates or ()}
+    return bool(wanted - {entry.name for entry in stored.status.preemption_gates or () if entry.position == "Open"})
 
 
-def _terms(stored: Json, conditions: dict[str, Json], rules: PodRules) -> Terms:
-    status = stored.get("status") or {}
+def _terms(stored: Workload, conditions: dict[str, Condition], rules: PodRules) -> Terms:
+    status = stored.status
     evicted = conditions.get("Evicted")
-    is_evicted = evicted is not None and evicted.get("status") == "True"
-    reason = (evicted.get("reason") or "") if is_evicted and evicted is not None else ""
-    checks = [entry.get("state") for entry in status.get("admissionChecks") or []]
+    if evicted is not None and evicted.status != "True":
+        evicted = None
+    reason = evicted.reason if evicted is not None else ""
     requeued, ready = conditions.get("Requeued"), conditions.get("PodsReady")
-    reclaimable = {entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or []}
+    reclaimable = {entry.name: entry.count for entry in status.reclaimable_pods or ()}
     return Terms(
-        cluster_queue=(status.get("admission") or {}).get("clusterQueue") or "",
-        evicted_at=_moment(evicted.get("lastTransitionTime")) if is_evicted and evicted is not None else None,
+        cluster_queue=status.admission.cluster_queue if status.admission is not None else "",
+        evicted_at=_moment(evicted.last_transition_time) if evicted is not None else None,
         evicted_reason="" if reason == "PodsReadyTimeout" and rules.requeue_by_creation else reason,
         gated=rules.preemption_gates and _is_gated(stored),
-        replaces=f"Workload/{replaces}" if (replaces := _annotation(stored, REPLACES)) else "",
-        checks_failed=any(state in ("Retry", "Rejected") for state in checks),
-        requeue_at=_moment((status.get("requeueState") or {}).get("requeueAt")),
-        backing_off=requeued is not None and requeued.get("status") == "False",
+        replaces=f"Workload/{replaces}" if (replaces := annotation(stored, REPLACES)) else "",
+        checks_failed=any(entry.state in ("Retry", "Rejected") for entry in status.admission_checks or ()),
+        requeue_at=_moment(status.requeue_state.requeue_at if status.requeue_state is not None else None),
+        backing_off=requeued is not None and requeued.status == "False",
         reclaimable=reclaimable if rules.reclaimable_pods else {},
-        job_uid=(stored["metadata"].get("labels") or {}).get(JOB_UID, ""),
-        pods_ready=ready is not None and ready.get("status") == "True",
+        job_uid=label(stored, JOB_UID),
+        pods_ready=ready is not None and ready.status == "True",
+        unhealthy_nodes=tuple(entry.name for entry in status.unhealthy_nodes or ()),
+        one_pod=is_one_pod(stored),
+        awaits_places=_awaits_places(status),
     )
 
 
-def _state(stored: Json, conditions: dict[str, Json], holds: bool) -> State:
+def _awaits_places(status: WorkloadStatus) -> bool:
+    """Are all its checks ready, and were places for its pods put off until then?"""
+    checks = status.admission_checks or ()
+    if not checks or any(check.state != "Ready" for check in checks) or status.admission is None:
+        return False
+    parts = status.admission.pod_set_assignments
+    return any(part.delayed_topology_request == "Pending" and part.topology_assignment is None for part in parts)
+
+
+def _state(stored: Workload, conditions: dict[str, Condition], holds: bool) -> State:
     def true(kind: str) -> bool:
-        return (conditions.get(kind) or {}).get("status") == "True"
+        found = conditions.get(kind)
+        return found is not None and found.status == "True"
 
     if true("Finished"):
         return "finished"
     if holds:
         return "stopping" if true("Evicted") else "admitted" if true("Admitted") else "reserved"
-    inactive = (stored.get("spec") or {}).get("active") is False
-    if inactive or _annotation(stored, GATED_BY) or true("WaitingForReplacementPods"):
+    if not stored.spec.active or annotation(stored, GATED_BY) or true("WaitingForReplacementPods"):
         return "held"
     return "waiting"
 
 
-def _pod_set(entry: Json, rules: PodRules) -> PodSet:
-    template = entry.get("template") or {}
+def _pod_set(entry: StoredPodSet, rules: PodRules) -> PodSet:
     made = pods.pod_set(
-        entry.get("name") or "main",
-        entry.get("count", 1),
-        template,
-        min_count=entry.get("minCount") if rules.partial_admission else None,
+        entry.name or "main",
+        entry.count,
+        entry.template,
+        min_count=entry.min_count if rules.partial_admission else None,
     )
-    requests = _transformed({**_named_zero(template.get("spec") or {}), **made.requests}, rules)
-    return msgspec.structs.replace(made, requests=requests, topology_request=dict(entry.get("topologyRequest") or {}))
+    requests = _transformed({**_named_zero(entry.template.get("spec") or {}), **made.requests}, rules)
+    topology = msgspec.to_builtins(entry.topology_request) if entry.topology_request is not None else {}
+    return msgspec.structs.replace(
+        made,
+        requests=requests,
+        node_requests=made.requests if rules.changes_requests else None,
+        topology_request=topology,
+    )
 
 
 def _named_zero(spec: Json) -> dict[str, int]:
@@ -265,51 +333,51 @@ def _converted(name: str, each: int, output: str, rate: str) -> int:
     return -(-each * amount(output, rate) // per_unit)
 
 
-def _assignment(status: Json) -> tuple[PodSetAssignment, ...]:
+def _assignment(status: WorkloadStatus) -> tuple[PodSetAssignment, ...]:
     return tuple(
         PodSetAssignment(
-            name=entry.get("name") or "main",
-            count=entry.get("count", 1),
-            flavors=dict(entry.get("flavors") or {}),
-            usage=amounts(entry.get("resourceUsage")),
+            name=entry.name or "main",
+            count=1 if entry.count is None else entry.count,
+            flavors=dict(entry.flavors or {}),
+            usage=amounts(entry.resource_usage),
+            topology=_placement(entry),
+            delayed_topology=entry.delayed_topology_request or "",
         )
-        for entry in (status.get("admission") or {}).get("podSetAssignments") or []
+        for entry in (status.admission.pod_set_assignments if status.admission is not None else ())
     )
 
 
-def _groups(spec: Json) -> tuple[ResourceGroup, ...]:
+def _groups(groups: tuple[kueue.ResourceGroup, ...] | None) -> tuple[ResourceGroup, ...]:
     return tuple(
         ResourceGroup(
-            tuple(group.get("coveredResources") or ()),
+            tuple(group.covered_resources),
             tuple(
-                FlavorQuota(entry["name"], {quota["name"]: _limits(quota) for quota in entry.get("resources") or []})
-                for entry in group.get("flavors") or []
+                FlavorQuota(entry.name, {quota.name: _limits(quota) for quota in entry.resources})
+                for entry in group.flavors
             ),
         )
-        for group in spec.get("resourceGroups") or []
+        for group in groups or ()
     )
 
 
-def _limits(quota: Json) -> Limits:
-    def read(field: str) -> int | None:
-        text = quota.get(field)
-        if text is None:
+def _limits(quota: kueue.FlavorResourceQuota) -> Limits:
+    def read(value: Amount | None) -> int | None:
+        if value is None:
             return None
-        value = amount(quota["name"], text)
-        return UNLIMITED if value >= MAX_UNITS else value
+        units = amount(quota.name, value)
+        return UNLIMITED if units >= MAX_UNITS else units
 
-    return Limits(read("nominalQuota") or 0, read("borrowingLimit"), read("lendingLimit"))
+    return Limits(read(quota.nominal_quota) or 0, read(quota.borrowing_limit), read(quota.lending_limit))
 
 
-def _weight(spec: Json) -> int:
-    weight = (spec.get("fairSharing") or {}).get("weight")
-    return WHOLE_WEIGHT if weight is None else parse(weight).nano
+def _weight(shared: kueue.FairSharing | None) -> int:
+    return WHOLE_WEIGHT if shared is None else parse(shared.weight).nano
 
 
 def _policy(name: str | None) -> Policy:
-    for policy in get_args(Policy):
-        if policy == name:
-            return policy  # type: ignore[no-any-return]
+    match name:
+        case "LowerPriority" | "LowerOrNewerEqualPriority" | "Any":
+            return name
     return "Never"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import Wait, bounded
@@ -74,22 +75,20 @@ def _searched(member: QueueMember, record: QueueRecord, state: QueueState, now: 
     search = Search(
         member, record.fact, record.groups, record.node, state.flavors, state.settings, preemptor.oracle(member, now)
     )
+    step = search.placing = PlacingStep(member, record, state.settings)
     found = search.run()
     member.memory = memory
     if found.outcome is not Outcome.PREEMPT:
         return found, False
-    return found, bool(preemptor.find_victims(member, found.usage, found.needing_room, now))
+    placeable = step.placeable(found)
+    return found, bool(preemptor.find_victims(member, found.usage, found.needing_room, now, placeable=placeable))
 
 
 @contextmanager
 def _rooms_kept(record: QueueRecord, state: QueueState) -> Iterator[None]:
     """With the room that is kept for preemptors counted as taken."""
-    rooms = list(state.rooms_in(record.node.root()).values())
-    for room in rooms:
-        room.node.add(room.usage)
-    yield
-    for room in rooms:
-        room.node.remove(room.usage)
+    with state.rooms_kept(record.node.root()):
+        yield
 
 
 def _wait(member: QueueMember, record: QueueRecord, reason: str, message: str) -> Wait:

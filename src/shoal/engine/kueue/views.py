@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import FlavorResource, Usage
 from shoal.engine.kueue.fair_sharing.share import share_of
@@ -74,7 +75,9 @@ def assignment_of(kueue: Kueue, gang: Gang, queue: str, oracle: Oracle | None = 
     member = QueueMember(gang, queue)
     preemptor = Preemptor(kueue.state.records, kueue.settings)
     ask = oracle or preemptor.oracle(member, kueue.now)
-    return Search(member, record.fact, record.groups, record.node, kueue.state.flavors, kueue.settings, ask).run()
+    search = Search(member, record.fact, record.groups, record.node, kueue.state.flavors, kueue.settings, ask)
+    search.placing = PlacingStep(member, record, kueue.settings)
+    return search.run()
 
 
 def victims_of(

@@ -23,6 +23,9 @@ from shoal.engine.nodes.pools import Wanting
 from shoal.engine.nodes.supply import explanation_of, find_room
 from shoal.engine.policies import Rank
 
+STEPS = 20_000
+"""Judgements per cycle; what is left over is taken up by the next."""
+
 
 class Cycle:
     def __init__(self, state: LineState, now: int) -> None:
@@ -72,7 +75,7 @@ class Cycle:
 
     @property
     def _is_spent(self) -> bool:
-        return self.judge.steps >= self.state.settings.steps
+        return self.judge.steps >= STEPS
 
     # What could have changed for which gangs
 

@@ -10,12 +10,23 @@ from operator import is_
 
 import msgspec
 
-from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, QueueDecisions
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, QueueDecisions, TopologyFact
 from shoal.engine.kueue import KueueSettings as QueueSettings
+from shoal.engine.kueue.topology.pinned import pinned
 from shoal.engine.line.state import HOLDS, LineState
-from shoal.engine.model import Explanation, Gang, Namespace, Plan, PodSet, PodSetAssignment, Reservation
+from shoal.engine.model import (
+    Explanation,
+    Gang,
+    Namespace,
+    NodeFact,
+    Plan,
+    PodFact,
+    PodSet,
+    PodSetAssignment,
+    Reservation,
+)
 
-QueueFact = ClusterQueue | Cohort | LocalQueue | Flavor
+QueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | TopologyFact
 
 
 def queue_key(fact: QueueFact) -> str:
@@ -29,6 +40,8 @@ def queue_key(fact: QueueFact) -> str:
             return f"Cohort/{fact.name}"
         case Flavor():
             return f"ResourceFlavor/{fact.name}"
+        case TopologyFact():
+            return f"Topology/{fact.name}"
 
 
 class Queues:
@@ -36,8 +49,8 @@ class Queues:
         self.kueue = Kueue(settings)
         self.facts: dict[str, QueueFact] = {}
 
-    def update(self, fact: QueueFact | Namespace | Gang) -> None:
-        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor)):
+    def update(self, fact: QueueFact | Namespace | Gang | NodeFact | PodFact) -> None:
+        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
             self.facts[queue_key(fact)] = fact
         self.kueue.update(fact)
 
@@ -47,6 +60,18 @@ class Queues:
         if fact is not None:
             self.kueue.remove(fact)
         return fact is not None
+
+    def remove_place(self, key: str) -> None:
+        """A node or a pod is gone, by its key in the line; any other key is ignored."""
+        kind, _, name = key.partition("/")
+        if kind == "Node":
+            self.kueue.remove(NodeFact(name=name))
+        elif kind == "Pod":
+            self.kueue.remove(PodFact(uid=name))
+
+    def adopt_places(self, other: Queues) -> None:
+        """See the nodes and pods of another engine."""
+        self.kueue.state.topologies.adopt(other.kueue.state.topologies)
 
     def decide(self, state: LineState, now: int) -> tuple[Plan, tuple[Reservation, ...]]:
         """Quota for gangs that wait; a gang that gets it joins the line for room, an evicted one leaves it."""
@@ -68,6 +93,14 @@ class Queues:
                 state.put(msgspec.structs.replace(gang, state="stopping", stopping_for=evict.preemptor_uid))
             elif gang is not None:
                 state.put(msgspec.structs.replace(gang, state="held"))  # it had quota only; there is nothing to stop
+        for moved in decisions.placed:
+            gang = state.gangs.get(moved.gang)
+            if gang is not None:
+                state.put(self.in_line(msgspec.structs.replace(gang, assignment=moved.assignment)))
+        for lost in decisions.displaced:
+            gang = state.gangs.get(lost.gang)
+            if gang is not None and gang.state in HOLDS:
+                state.put(msgspec.structs.replace(gang, state="stopping"))
         return decisions.plan(), tuple(reservations)
 
     def in_line(self, gang: Gang) -> Gang:
@@ -98,12 +131,14 @@ class Queues:
                 selector.update(flavor.labels)
                 if flavor.tolerations:
                     tolerations += tuple(extra for extra in flavor.tolerations if extra not in tolerations)
-        as_before = pod_set.count == entry.count and pod_set.min_count is None
+        as_before = pod_set.count == entry.count and pod_set.min_count is None and entry.topology is None
         if as_before and tolerations is pod_set.tolerations and selector == pod_set.node_selector:
             return pod_set
+        affinity = pod_set.affinity if entry.topology is None else pinned(pod_set.affinity, entry.topology)
         return msgspec.structs.replace(
-            pod_set, count=entry.count, min_count=None, node_selector=selector, tolerations=tolerations
-        )
+            pod_set, count=entry.count, min_count=None, node_selector=selector, tolerations=tolerations,
+            affinity=affinity,
+        )  # fmt: skip
 
     def explain(self, key: str) -> Explanation | None:
         return self.kueue.explain(key)

@@ -42,10 +42,10 @@ HOLDS = ("admitted", "stopping")
 
 
 def wants_room(gang: Gang) -> bool:
-    """Does the gang wait here? MCAD's from the start; Kueue's once they have quota, for the last check of all."""
+    """Does the gang wait here? Kueue's once they have quota, for the last check of all; all others from the start."""
     if gang.state == "reserved":
         return gang.checks_done
-    return gang.state == "waiting" and gang.dialect == "mcad"
+    return gang.state == "waiting" and gang.dialect != "kueue"
 
 
 def _asks_otherwise(known: Gang, gang: Gang) -> bool:
@@ -59,7 +59,7 @@ class LineState:
         self.gangs: dict[str, Gang] = {}
         self.keys: dict[str, str] = {}
         """UID to key."""
-        self.ledger = Ledger(settings.early_release)
+        self.ledger = Ledger()
         self.pools = Pools()
         self.quota_index = QuotaIndex()
         self.waiting = Waiting(self.policy)
@@ -464,7 +464,9 @@ class LineState:
         leaves: tuple[str, ...] = ()
         if self.settings.quota:
             leaves = tuple(gang.labels.get(tree, "default") for tree in self.forest.trees)
-        standing = (gang.priority, gang.preemptable) if self.settings.quota or self.settings.preemption else None
+        standing = None
+        if self.settings.quota or self.settings.preemption:
+            standing = (gang.priority, gang.preemptable, gang.dialect)
         lane = self.policy.lane(gang) if self.settings.quota and self.settings.preemption else None
         return Signature(shapes, gang.supply, company, leaves, standing, alone, gang.may_obtain, lane)
 

@@ -27,8 +27,8 @@ class Signature(msgspec.Struct, frozen=True):
     company: tuple[str, bytes] | None = None
     """Namespace and pod terms, where its pods look at other pods."""
     leaves: tuple[str, ...] = ()
-    standing: tuple[int, bool] | None = None
-    """Priority and whether it may be preempted, where that matters to quota or preemption."""
+    standing: tuple[int, bool, str] | None = None
+    """Priority, whether it may be preempted, and the dialect, where that matters to quota or preemption."""
     alone: str = ""
     """UID of a gang that other pods' anti-affinity concerns: judged by itself."""
     may_obtain: bool = True

@@ -25,11 +25,8 @@ from shoal.errors import BadInput
 
 
 class Ledger:
-    """`early_release`: a gang that is being stopped counts as gone at once, pods and all, as upstream MCAD does."""
-
-    def __init__(self, early_release: bool = False) -> None:
+    def __init__(self) -> None:
         self.room = Room()
-        self.early_release = early_release
         self.pods: dict[str, PodFact] = {}
         self.by_gang: dict[str, set[str]] = {}
         self.growing: set[str] = set()
@@ -45,7 +42,6 @@ class Ledger:
         self.given_back = 0
         """Grows whenever something may have become free: what did not fit by its sum is then looked at again."""
         self._charged: set[str] = set()
-        self._released: set[str] = set()
         self._planned: dict[str, Charges] = {}
         self._displaced: dict[str, Charges] = {}
         """Of each plan, what its nodes cannot take any more."""
@@ -102,13 +98,7 @@ class Ledger:
 
     def set_gang(self, gang: Gang) -> None:
         """Tell of any gang, whatever its state."""
-        released = self.early_release and gang.state == "stopping"
-        if released != (gang.uid in self._released):
-            self._released ^= {gang.uid}
-            for pod in self.by_gang.get(gang.uid, ()):
-                self._uncharge_pod(self.pods[pod])
-                self._charge_pod(self.pods[pod])
-        if released or gang.state not in ("admitted", "stopping"):
+        if gang.state not in ("admitted", "stopping"):
             self._drop_holder(gang.uid)
         elif self.holders.get(gang.uid) != gang:
             self.holders[gang.uid] = gang
@@ -116,17 +106,13 @@ class Ledger:
 
     def drop_gang(self, uid: str) -> None:
         self._drop_holder(uid)
-        if uid in self._released:
-            self._released.discard(uid)
-            for pod in self.by_gang.get(uid, ()):
-                self._charge_pod(self.pods[pod])
 
     def _drop_holder(self, uid: str) -> None:
         if self.holders.pop(uid, None) is not None:
             self._unsettled.add(uid)
 
     def _charge_pod(self, fact: PodFact) -> None:
-        if fact.is_terminal or not fact.node or fact.gang in self._released or fact.uid in self._charged:
+        if fact.is_terminal or not fact.node or fact.uid in self._charged:
             return
         self._charged.add(fact.uid)
         self.room.take(fact.node, fact.requests, 1, planned=False)

@@ -21,6 +21,8 @@ def why_inactive(record: QueueRecord, state: QueueState) -> str:
     )
     if missing:
         parts.append(f"references missing ResourceFlavor(s): {','.join(missing)}")
+    if state.settings.topology_aware:
+        parts += _missing_topologies(record, state)
     if record.fact.problem:
         parts.append(record.fact.problem)
     if state.forest.is_cyclic(record.node):
@@ -37,6 +39,15 @@ def why_inactive(record: QueueRecord, state: QueueState) -> str:
     if record.selector is None:
         parts.append("has a namespaceSelector that cannot be read")
     return ", ".join(parts)
+
+
+def _missing_topologies(record: QueueRecord, state: QueueState) -> list[str]:
+    found = []
+    for name in dict.fromkeys(flavor.name for group in record.fact.groups for flavor in group.flavors):
+        fact = state.flavors.get(name)
+        if fact is not None and fact.topology and fact.topology not in state.topologies.topologies:
+            found.append(f'there is no Topology "{fact.topology}" for TAS flavor "{name}"')
+    return found
 
 
 def unqueued_reason(queue: str, local: LocalQueue | None, record: QueueRecord | None) -> str:

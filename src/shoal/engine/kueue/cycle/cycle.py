@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.order import classical_order, fair_order
+from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.cycle.second_pass import SecondPass
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
 from shoal.engine.kueue.decisions import (
     WAITING_FOR_PREEMPTED,
@@ -34,6 +36,7 @@ from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import Rules
+from shoal.engine.kueue.topology.ledger import Uses
 from shoal.engine.model import PodSetAssignment
 
 STAY_FIRST = (back.AFTER_NOMINATION, back.NO_CANDIDATES)
@@ -51,56 +54,72 @@ class QueueCycle:
         self.taken: dict[str, Victim] = {}
         """Victims chosen so far in this cycle, by UID."""
         self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
-        self.borrowed_room: list[tuple[QuotaTreeNode, Usage]] = []
+        self.borrowed_room: list[tuple[QuotaTreeNode, Usage, Uses]] = []
         """Usage that counts only until the end of this cycle."""
+        self.kept: dict[str, tuple[FreedQuota, Usage]] = {}
+        """By UID of a preemptor: what is kept for it, in the trees until it is served."""
         self.reserved: list[Reserve] = []
         self.evicted: list[Evict] = []
         self.skipped: dict[str, int] = {}
 
     def run(self, heads: list[QueueMember]) -> tuple[QueueDecisions, list[Entry]]:
-        kept = self._keep_room(heads)
+        again = SecondPass(self.state)
+        again.run()
+        self.kept = kept = self._keep_room(heads)
         entries = [self._nominate(member) for member in heads]
         judged: list[Entry] = [entry for entry in entries if entry.assignment is None]
         for entry in self._ordered([entry for entry in entries if entry.assignment is not None]):
             own = kept.pop(entry.member.uid, None)
             if own is not None:
-                entry.record.node.remove(own)
+                self._let_go(*own)
             self._serve(entry)
             judged.append(entry)
-        for uid, usage in kept.items():
-            self.state.rooms[uid].node.remove(usage)
-        for node, usage in self.borrowed_room:
+        for each in kept.values():
+            self._let_go(*each)
+        for node, usage, uses in self.borrowed_room:
             node.remove(usage)
+            self.state.topologies.use(uses, -1)
+        again.end()
         hidden = self.rules.hides_overtaken
         waits = [self._wait(entry) for entry in judged if not entry.admitted and not (hidden and entry.overtaken)]
         decisions = QueueDecisions(
             reserved=tuple(self.reserved),
             evicted=tuple(self.evicted),
-            waiting=tuple(waits),
+            waiting=(*again.waiting, *waits),
+            placed=tuple(again.placed),
+            displaced=tuple(again.displaced),
             skipped_preemptions=self.skipped,
         )
         return decisions, judged
 
     def trial(self, member: QueueMember) -> Entry:
         """What would be found for this gang alone; the trees are as before afterwards."""
-        kept = self._keep_room([member])
+        self.kept = kept = self._keep_room([member])
         entry = self._nominate(member)
-        for uid, usage in kept.items():
-            self.state.rooms[uid].node.remove(usage)
+        for each in kept.values():
+            self._let_go(*each)
         return entry
 
     # Judging.
 
-    def _keep_room(self, heads: list[QueueMember]) -> dict[str, Usage]:
+    def _keep_room(self, heads: list[QueueMember]) -> dict[str, tuple[FreedQuota, Usage]]:
         """Put the room kept for preemptors into the trees the heads belong to, so that no other gang takes it."""
         if not self.state.rooms:
             return {}
         kept = {}
         for root in {self.state.records[member.queue].node.root(): None for member in heads}:
             for uid, room in self.state.rooms_in(root).items():
-                room.node.add(room.usage)
-                kept[uid] = room.usage
+                kept[uid] = (room, self.state.kept(room))
+                self._keep(*kept[uid])
         return kept
+
+    def _keep(self, room: FreedQuota, usage: Usage) -> None:
+        room.node.add(usage)
+        self.state.topologies.use(room.uses)
+
+    def _let_go(self, room: FreedQuota, usage: Usage) -> None:
+        room.node.remove(usage)
+        self.state.topologies.use(room.uses, -1)
 
     def _nominate(self, member: QueueMember) -> Entry:
         """Find an assignment, and victims if it needs them; or say why the gang cannot even be considered."""
@@ -116,10 +135,10 @@ class QueueCycle:
         elif (room := self.state.rooms.get(member.uid)) is None:
             self._assign(entry)
         else:
-            room.node.remove(room.usage)
+            self._let_go(*self.kept[member.uid])
             if not self._move_in(entry, room):
                 self._assign(entry)
-            room.node.add(room.usage)
+            self._keep(*self.kept[member.uid])
         return entry
 
     def _move_in(self, entry: Entry, room: FreedQuota) -> bool:
@@ -128,13 +147,13 @@ class QueueCycle:
         A new search for flavors could lead it elsewhere, and the room it freed back to its victims, without end. False
         when that room is not enough any more.
         """
-        if room.node.fits(room.usage):
+        if room.node.fits(room.usage) and self.state.topologies.fits(room.uses):
             entry.assignment = room.assignment.fitting()
             return True
         leaving = self.state.still_leaving(room)
         for victim in leaving:
             victim.leave()
-        enough = room.node.fits(room.usage)
+        enough = room.node.fits(room.usage) and self.state.topologies.fits(room.uses)
         for victim in leaving:
             victim.come_back()
         if enough:
@@ -146,7 +165,9 @@ class QueueCycle:
         member, record = entry.member, entry.record
         if member.memory is not None and self._is_outdated(member, record):
             member.forget()
-        if nominated is None and not member.flavors_remain and member.uid not in self.state.rooms:
+        step = PlacingStep(member, record, self.settings)
+        quick = nominated is None and not member.flavors_remain and member.uid not in self.state.rooms
+        if quick and not step.matters:
             waits_for = record.waits_for(member, self.state.flavors, self.settings)
             fits = Reach(self.state.records, self.settings).fit(record, waits_for, member.priority)
             if fits is not None:
@@ -155,6 +176,7 @@ class QueueCycle:
         oracle = self.preemptor.oracle(member, self.now)
         search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
         search.nominated = nominated
+        search.placing = step
         whole = search.run()
         victims = self._victims(member, whole)
         stuck = not victims and whole.outcome is not Outcome.FIT
@@ -173,6 +195,7 @@ class QueueCycle:
         return record.freed > member.memory_generation and self.number > member.memory_cycle + 1
 
     def _note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
+        assignment = PlacingStep(entry.member, entry.record, self.settings).with_victims(assignment, victims)
         entry.assignment, entry.victims = assignment, victims
         entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member = entry.member
@@ -205,7 +228,10 @@ class QueueCycle:
     def _victims(self, member: QueueMember, assignment: Assignment) -> list[Victim]:
         if assignment.outcome is not Outcome.PREEMPT:
             return []
-        return self.preemptor.find_victims(member, assignment.usage, assignment.needing_room, self.now)
+        placeable = PlacingStep(member, self.state.records[member.queue], self.settings).placeable(assignment)
+        return self.preemptor.find_victims(
+            member, assignment.usage, assignment.needing_room, self.now, placeable=placeable
+        )
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         rooms, awaited, leads = self.state.rooms, self.state.awaited, self.rules.leads_awaited
@@ -214,7 +240,7 @@ class QueueCycle:
             return entry.member.uid in rooms or (leads and entry.member.uid in awaited)
 
         if self.settings.fair_sharing:
-            return fair_order(entries, first, self.settings.share_prefers_lenders)
+            return fair_order(entries, first, self.settings.gates.share_prefers_lenders)
         return classical_order(entries, first)
 
     # Serving.
@@ -222,15 +248,18 @@ class QueueCycle:
     def _serve(self, entry: Entry) -> None:
         """Serve one entry against everything earlier entries of this cycle took."""
         overlaps = any(victim.member.uid in self.taken for victim in entry.victims)
-        recomputes = self.settings.recompute_on_overlap
-        if overlaps and recomputes and self._fits_after_others(entry):
-            return
+        recomputes = self.settings.gates.recompute_on_overlap
+        if overlaps and recomputes:
+            if self._fits_after_others(entry):
+                return
+        elif self.settings.gates.recompute_topology and self._lost_places(entry):
+            self._assign(entry, self._nominated(entry))
         if entry.outcome is Outcome.NO_FIT:
             return
         if entry.outcome is Outcome.PREEMPT and not entry.victims:
             entry.back = back.NO_CANDIDATES
             if entry.record.fact.preemption.reclaim_within_cohort != "Any" and self._stays_first(entry):
-                self._until_end(entry.record.node, self._waited_for(entry))
+                self._until_end(entry.record.node, self._waited_for(entry), entry.uses)
             return
         if entry.outcome is Outcome.PREEMPT and entry.member.terms.gated:
             entry.member.forget()
@@ -258,10 +287,7 @@ class QueueCycle:
     def _fits_after_others(self, entry: Entry) -> bool:
         """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before; if it
         fits then it only has to wait."""
-        assert entry.assignment is not None
-        nominated: list[dict[str, str]] = [{} for _ in entry.member.demands]
-        for index, part in enumerate(entry.assignment.pod_sets):
-            nominated[index] = {name: choice.flavor for name, choice in part.choices.items()}
+        nominated = self._nominated(entry)
         for victim in self.taken.values():
             victim.leave()
         self._assign(entry, nominated)
@@ -274,14 +300,30 @@ class QueueCycle:
             " but will fit after these preemptions complete"
         )
         entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
-        self._until_end(entry.record.node, entry.usage)
+        self._until_end(entry.record.node, entry.usage, entry.uses)
         return True
 
+    def _nominated(self, entry: Entry) -> list[dict[str, str]]:
+        """Per pod set, the flavors that were chosen for it."""
+        assert entry.assignment is not None
+        nominated: list[dict[str, str]] = [{} for _ in entry.member.demands]
+        for index, part in enumerate(entry.assignment.pod_sets):
+            nominated[index] = {name: choice.flavor for name, choice in part.choices.items()}
+        return nominated
+
     def _still_fits(self, entry: Entry) -> bool:
-        leaving = [*self.taken.values(), *entry.victims]
+        return all(self._fits_now(entry))
+
+    def _lost_places(self, entry: Entry) -> bool:
+        """Is its quota free yet, and its places in the topology are taken by an earlier entry?"""
+        return bool(entry.uses) and self._fits_now(entry) == (True, False)
+
+    def _fits_now(self, entry: Entry) -> tuple[bool, bool]:
+        """Are its quota and its places free, once all victims have left?"""
+        leaving = list({victim.member.uid: victim for victim in (*self.taken.values(), *entry.victims)}.values())
         for victim in leaving:
             victim.leave()
-        fits = entry.record.node.fits(entry.usage)
+        fits = entry.record.node.fits(entry.usage), self.state.topologies.fits(entry.uses)
         for victim in leaving:
             victim.come_back()
         return fits
@@ -299,10 +341,11 @@ class QueueCycle:
                 waited[at] = max(0, min(amount, room))
         return waited
 
-    def _until_end(self, node: QuotaTreeNode, usage: Usage) -> None:
+    def _until_end(self, node: QuotaTreeNode, usage: Usage, uses: Uses) -> None:
         usage = {at: amount for at, amount in usage.items() if amount > 0}
         node.add(usage)
-        self.borrowed_room.append((node, usage))
+        self.state.topologies.use(uses)
+        self.borrowed_room.append((node, usage, uses))
 
     def _skip(self, entry: Entry, message: str) -> None:
         """Earlier entries were faster. It is looked at again in the next cycle; before that there is nothing to tell,
@@ -315,7 +358,12 @@ class QueueCycle:
     def _preempt(self, entry: Entry) -> None:
         member = entry.member
         member.forget()  # once victims leave, every flavor deserves another look
-        self._until_end(entry.record.node, entry.usage)
+        self._until_end(entry.record.node, entry.usage, entry.uses)
+        if self.state.is_patient(entry):
+            self.taken.update({victim.member.uid: victim for victim in entry.victims})
+            entry.back = back.PENDING_PREEMPTION
+            self.state.note_preemption(entry, patient=True)
+            return
         path = entry.record.node.path()
         for victim in entry.victims:
             self.taken[victim.member.uid] = victim
@@ -377,6 +425,8 @@ def _assigned(part: PodSetChoice, there: PodSetAssignment | None) -> PodSetAssig
         count=part.count + (there.count if there is not None else 0),
         flavors={name: choice.flavor for name, choice in sorted(part.choices.items())},
         usage=usage,
+        topology=part.topology,
+        delayed_topology=part.delayed,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.demand import QueueMember, node_requests_of
 from shoal.engine.kueue.facts import Usage
-from shoal.engine.kueue.flavors.assignment import Assignment, Outcome
+from shoal.engine.kueue.flavors.assignment import Assignment, Outcome, PodSetChoice
 from shoal.engine.kueue.preemption.candidates import Victim
+from shoal.engine.kueue.topology.ledger import TopologyUse, Uses
+from shoal.engine.model import Gang
 
 # Why a head goes back to its queue; decides whether at once or when something changes.
 NO_FIT = "no fit"
@@ -41,6 +43,11 @@ class Entry:
         return self.assignment.usage if self.assignment is not None else {}
 
     @property
+    def uses(self) -> Uses:
+        """Where its pods would be in topologies."""
+        return uses_of(self.member.gang, self.assignment.pod_sets) if self.assignment is not None else ()
+
+    @property
     def outcome(self) -> Outcome:
         return self.assignment.outcome if self.assignment is not None else Outcome.NO_FIT
 
@@ -50,3 +57,15 @@ class Entry:
 
     def hold(self, message: str, reason: str, back: str) -> None:
         self.message, self.reason, self.back = message, reason, back
+
+
+def uses_of(gang: Gang, parts: list[PodSetChoice]) -> Uses:
+    """Where the pods of an assignment go in topologies."""
+    if all(part.topology is None for part in parts):
+        return ()
+    each = {pod_set.name: node_requests_of(pod_set) for pod_set in gang.pod_sets}
+    return tuple(
+        TopologyUse(tuple(sorted({choice.flavor for choice in part.choices.values()})), part.topology, each[part.name])
+        for part in parts
+        if part.topology is not None
+    )

@@ -14,9 +14,14 @@ from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
-from shoal.engine.kueue.decisions import Evict, QueueDecisions, Reserve, Wait
+from shoal.engine.kueue.decisions import Displace, Evict, QueueDecisions, Reserve, Wait
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.unheard import Known, why_waiting
+
+MOST_CYCLES = 100_000
+"""That one plan may take; a bound, not a target."""
+MOST_TOLD = 20
+"""Gangs of one queue up to which a plan says why newcomers wait."""
 
 
 class QueuePlanner:
@@ -40,17 +45,22 @@ class QueuePlanner:
         skipped: dict[str, int] = {}
         warnings: list[str] = []
         idle: dict[str, int] = {}
-        budget = self.state.settings.step_budget
         self._since = self.cycles + 1
-        for _ in range(budget):
+        first = True
+        placed: dict[str, Reserve] = {}
+        displaced: dict[str, Displace] = {}
+        for _ in range(MOST_CYCLES):
             heads = self.state.heads.heads()
-            if not heads:
+            if not heads and (not first or not self.state.needing_places):
                 break
+            first = False
             generations = {head.queue: self._generation(head.queue) for head in heads}
             decisions, judged = self._run(heads)
             self._note_idle(judged, generations, idle)
             reserved |= {entry.uid: entry for entry in decisions.reserved}
             waiting |= {entry.uid: entry for entry in decisions.waiting}
+            placed |= {entry.uid: entry for entry in decisions.placed}
+            displaced |= {entry.uid: entry for entry in decisions.displaced}
             for entry in decisions.evicted:
                 if self._take_back(entry, reserved):
                     waiting.pop(entry.uid, None)
@@ -59,7 +69,7 @@ class QueuePlanner:
             for name, count in decisions.skipped_preemptions.items():
                 skipped[name] = skipped.get(name, 0) + count
         else:
-            warnings.append(f"decisions did not settle within {budget} cycles; the rest waits for the next plan")
+            warnings.append(f"decisions did not settle within {MOST_CYCLES} cycles; the rest waits for the next plan")
         for uid in reserved:
             waiting.pop(uid, None)
         waiting |= self._notify_unheard(reserved.keys() | waiting.keys())
@@ -67,6 +77,8 @@ class QueuePlanner:
             reserved=tuple(reserved.values()),
             evicted=tuple(evicted.values()),
             waiting=tuple(waiting.values()),
+            placed=tuple(placed.values()),
+            displaced=tuple(displaced.values()),
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
             unfinished=bool(warnings),
@@ -80,7 +92,8 @@ class QueuePlanner:
         return True
 
     def _notify_unheard(self, heard: Set[str]) -> dict[str, Wait]:
-        """New gangs that the cycle did not look at, because they have no chance, get to know why, too."""
+        """New gangs that the cycle did not look at, because they have no chance, get to know why, too; where many wait,
+        when they are asked about (`Kueue.reason`)."""
         unheard, self.register.unheard = self.register.unheard, {}
         found: dict[str, Wait] = {}
         known = Known()
@@ -88,6 +101,8 @@ class QueuePlanner:
             member = self.register.members.get(key)
             record = self.state.records.get(member.queue) if member is not None else None
             if member is None or record is None or record.inactive or member.uid in heard:
+                continue
+            if len(record.waiting) > MOST_TOLD:
                 continue
             if member.uid in record.waiting and not self.register.is_asleep(member):
                 wait = why_waiting(member, record, self.state, self.register.now, known)

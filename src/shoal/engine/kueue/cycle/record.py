@@ -14,6 +14,7 @@ from shoal.engine.kueue.index.waiting import WaitingIndex
 from shoal.engine.kueue.index.waits_for import WaitsFor, WaitsForCache
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import OURS, Rules
+from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
 
@@ -22,12 +23,16 @@ NOTHING: dict[int, int] = {}
 
 class QueueRecord:
     __slots__ = (
-        "_held", "_largest", "_rules", "_waits_for_cache", "fact", "freed", "groups", "inactive", "last_fit", "name",
-        "node", "reserved", "scans", "selector", "waiting",
+        "_held", "_largest", "_rules", "_waits_for_cache", "fact", "flavors", "freed", "groups", "inactive", "last_fit",
+        "name", "node", "reserved", "scans", "selector", "topologies", "waiting",
     )  # fmt: skip
 
-    def __init__(self, fact: ClusterQueue, node: QuotaTreeNode, rules: Rules = OURS) -> None:
+    def __init__(
+        self, fact: ClusterQueue, node: QuotaTreeNode, topologies: TopologyLedger, rules: Rules = OURS
+    ) -> None:
         self.name = fact.name
+        self.topologies = topologies
+        """Of all queues; what its gangs use of them is counted there."""
         self._rules = rules
         self.node = node
         self.reserved: dict[str, QueueMember] = {}
@@ -51,6 +56,7 @@ class QueueRecord:
         for group in fact.groups:
             for resource in group.resources:
                 self.groups.setdefault(resource, group)
+        self.flavors = tuple(dict.fromkeys(flavor.name for group in fact.groups for flavor in group.flavors))
         self.scans = sum([len(group.flavors) for group in fact.groups])
         """How often a gang may look on from flavor to flavor before it has to wait."""
         self._waits_for_cache = WaitsForCache(self.groups)
@@ -80,19 +86,25 @@ class QueueRecord:
         """The gang holds its usage here from now on."""
         self.reserved[member.uid] = member
         self.node.add(member.usage)
+        self.topologies.use(member.topology)
         self._count(member, 1)
 
     def release(self, uid: str) -> None:
         member = self.reserved.pop(uid)
         self.node.remove(member.usage)
+        self.topologies.use(member.topology, -1)
         self._count(member, -1)
 
     def confirm(self, member: QueueMember) -> None:
         """Newer facts of a gang that holds the same usage as before."""
         if member.uid in self.reserved:
-            self._count(self.reserved[member.uid], -1)
+            known = self.reserved[member.uid]
+            self._count(known, -1)
             self.reserved[member.uid] = member
             self._count(member, 1)
+            if known.topology != member.topology:
+                self.topologies.use(known.topology, -1)
+                self.topologies.use(member.topology)
 
     def comes_to_another_turn(self, member: QueueMember, before: int) -> bool:
         """Would it leave before, or after, another gang here than when it counted as reserved at the moment `before`?

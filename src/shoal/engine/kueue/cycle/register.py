@@ -14,7 +14,7 @@ from shoal.engine.kueue.cycle.activity import unqueued_reason, why_inactive
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.demand import QueueMember
-from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, terms_of
+from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, TopologyFact, terms_of
 from shoal.engine.model import Gang
 
 QueueKey = tuple[str, str]
@@ -86,6 +86,7 @@ class Register:
         if member is not None:
             self._take_out(member)
             del self.members[key]
+            self.state.patient.pop(member.uid, None)
             self.state.give_up_room(member.uid)
             self.state.outside_change()
             self._renew_successor(key)
@@ -100,7 +101,7 @@ class Register:
     def _member(self, gang: Gang) -> QueueMember:
         """The gang as it stands: for a slice of an elastic job, beside the one whose place it takes."""
         queue, replaces = self._target(gang), terms_of(gang).replaces
-        replaced = self.members.get(replaces) if replaces and self.state.settings.slices else None
+        replaced = self.members.get(replaces) if replaces and self.state.settings.gates.slices else None
         beside = replaced is not None and replaced.holds and replaced.queue == queue and gang.state not in HOLDING
         return QueueMember(gang, queue, replaced if beside else None)
 
@@ -125,6 +126,7 @@ class Register:
                 self.state.forest.bump(record.node)
                 self.state.heads.held(record, member.usage)
         self._note_readiness(member)
+        self._note_places(member)
 
     def _is_sticky(self, member: QueueMember) -> bool:
         record = self.state.records.get(member.queue)
@@ -141,19 +143,20 @@ class Register:
         self._by_local.setdefault((member.gang.namespace, member.gang.queue), set()).add(member.key)
         self._by_cluster.setdefault(member.queue, set()).add(member.key)
         record = self.state.records.get(member.queue)
-        if self.state.settings.slices and member.terms.replaces:
+        if self.state.settings.gates.slices and member.terms.replaces:
             self._successors[member.terms.replaces] = member.key
         if member.holds:
             if record is not None and not self._is_replaced(member):
                 record.hold(member)
                 replaced = self.members.get(member.terms.replaces)
-                if self.state.settings.slices and replaced is not None and replaced.uid in record.reserved:
+                if self.state.settings.gates.slices and replaced is not None and replaced.uid in record.reserved:
                     record.release(replaced.uid)
                 self.state.forest.bump(record.node)
                 self.state.heads.held(record, member.usage)
             if member.gang.stopping_for:
                 self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
             self._note_readiness(member)
+            self._note_places(member)
         elif member.gang.state != "held":
             self._queue(member, record)
 
@@ -184,6 +187,7 @@ class Register:
         self.unnotified.discard(member.key)
         self._waiting_in.pop(member.uid, None)
         self.state.unready.discard(member.uid)
+        self.state.needing_places.pop(member.uid, None)
         _discard(self._by_local, (member.gang.namespace, member.gang.queue), member.key)
         _discard(self._by_cluster, member.queue, member.key)
         _discard(self.state.awaited, member.gang.stopping_for, member.uid)
@@ -196,10 +200,11 @@ class Register:
             record.waiting.sticky = ""
         if member.uid in record.reserved:
             record.release(member.uid)
-            replaced = self.members.get(member.terms.replaces) if self.state.settings.slices else None
+            replaced = self.members.get(member.terms.replaces) if self.state.settings.gates.slices else None
             if replaced is not None and replaced.holds and replaced.queue == record.name:
                 record.hold(replaced)  # it was not ended after all
             self._freed(record)
+            self.places_changed(bool(member.topology))
             if record.name in self._ghosts and not record.reserved:
                 self._drop(record)
         else:
@@ -215,6 +220,12 @@ class Register:
 
     def is_asleep(self, member: QueueMember) -> bool:
         return self.state.is_asleep(member)
+
+    def _note_places(self, member: QueueMember) -> None:
+        if member.needs_places:
+            self.state.needing_places[member.uid] = member
+        else:
+            self.state.needing_places.pop(member.uid, None)
 
     def _note_readiness(self, member: QueueMember) -> None:
         if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
@@ -233,7 +244,7 @@ class Register:
         self._ghosts.discard(fact.name)
         stopped = record is None or record.fact.stopped != fact.stopped
         if record is None:
-            self.state.records[fact.name] = QueueRecord(fact, node, self.state.rules)
+            self.state.records[fact.name] = QueueRecord(fact, node, self.state.topologies, self.state.rules)
         else:
             record.describe(fact)
         self._shape_changed()
@@ -283,11 +294,33 @@ class Register:
     def update_flavor(self, fact: Flavor) -> None:
         if self.state.flavors.get(fact.name) != fact:
             self.state.flavors[fact.name] = fact
+            self.state.topologies.flavors_changed()
             self._shape_changed()
 
     def remove_flavor(self, name: str) -> None:
         if self.state.flavors.pop(name, None) is not None:
+            self.state.topologies.flavors_changed()
             self._shape_changed()
+
+    def update_topology(self, fact: TopologyFact) -> None:
+        if self.state.topologies.update_topology(fact):
+            self._shape_changed()
+
+    def remove_topology(self, name: str) -> None:
+        if self.state.topologies.remove_topology(name):
+            self._shape_changed()
+
+    def places_changed(self, news: bool) -> None:
+        """Nodes, or pods on them, are not what they were: gangs that found no places in a topology may now, whatever
+        queue they wait in."""
+        if not news:
+            return
+        self.state.outside_change()
+        for record in self.state.records.values():
+            if any(self.state.topologies.has_topology(name) for name in record.flavors):
+                record.freed += 1
+                self.state.heads.freed(record.node)
+                self.state.forest.bump(record.node)
 
     def update_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         if self.state.namespaces.get(name) == labels:
@@ -351,6 +384,11 @@ class Register:
                 queue.waiting.wake(member.uid)
                 self.state.heads.arrived(queue)
 
+        for uid in self.state.lost_patience():
+            waits = self.state.records.get(self._waiting_in.get(uid, ""))
+            if waits is not None:
+                self.state.heads.arrived(waits)
+
     def _lead(self) -> None:
         """After a restart: gangs for which others are leaving go to the front of their queues again."""
         for uid in sorted(self.state.awaited):
@@ -366,7 +404,11 @@ class Register:
         return f"ClusterQueue {record.name} is inactive: {record.inactive}" if record.inactive else ""
 
     def next_wake(self) -> int | None:
-        """The moment at which the next back-off ends."""
+        """The moment at which the next back-off ends, or the next gang stops waiting for others to end."""
+        moments = [self.state.patience_ends(), self._next_awake()]
+        return min((one for one in moments if one is not None), default=None)
+
+    def _next_awake(self) -> int | None:
         while self._sleepers:
             at, key = self._sleepers[0]
             member = self.members.get(key)

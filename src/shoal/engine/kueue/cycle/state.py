@@ -7,6 +7,7 @@ no gang may evict one that evicted it since something outside last changed.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,7 @@ import msgspec
 
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember, charge_of
+from shoal.engine.kueue.demand import QueueMember, charge_of, topology_of
 from shoal.engine.kueue.facts import Flavor, KueueSettings, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.protocol import Heads
@@ -22,6 +23,7 @@ from shoal.engine.kueue.index.waits_for import WaitsForCache
 from shoal.engine.kueue.preemption.candidates import NO_GANGS, Victim
 from shoal.engine.kueue.quota.forest import CohortForest
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
+from shoal.engine.kueue.topology.ledger import TopologyLedger, Uses
 from shoal.engine.model import PodSetAssignment
 
 
@@ -32,6 +34,9 @@ class FreedQuota(msgspec.Struct, frozen=True):
     assignment: Assignment
     victims: tuple[tuple[str, str, str], ...]
     """Cluster queue, UID and reason of gangs that were asked to leave."""
+
+    uses: Uses = ()
+    """Where the pods of that gang go in topologies."""
 
     @property
     def usage(self) -> Usage:
@@ -51,6 +56,7 @@ class QueueState:
         self.forest = CohortForest()
         self.records: dict[str, QueueRecord] = {}
         self.flavors: dict[str, Flavor] = {}
+        self.topologies = TopologyLedger(self.flavors)
         self.namespaces: dict[str, dict[str, str]] = {}
         self.waits_for_caches: dict[object, WaitsForCache] = {}
         """What is asked for, by what queues offer."""
@@ -59,8 +65,13 @@ class QueueState:
         self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
         self.awaited: dict[str, set[str]] = {}
         """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
+        self.needing_places: dict[str, QueueMember] = {}
+        """By UID: gangs with quota that have pods without a place in their topology."""
         self.unready: set[str] = set()
         """UIDs of gangs with quota whose pods are not all ready."""
+        self.patient: dict[str, int] = {}
+        """By UID of a gang that could evict others: the moment until which it waits for them to end by themselves."""
+        self._patience_ends: list[tuple[int, str]] = []
         self._evicted_by: dict[str, set[str]] = {}
         self._evicted_before: dict[str, set[str]] = {}
 
@@ -77,6 +88,7 @@ class QueueState:
         member, record = entry.member, entry.record
         member.usage = charge_of(assignment)
         member.assignment = assignment
+        member.topology = topology_of(member.gang, assignment)
         if member.replaced is not None:
             record.release(member.replaced.uid)
         member.reserved_at = now
@@ -87,6 +99,7 @@ class QueueState:
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
         room = self._drop_room(member.uid)
+        self.patient.pop(member.uid, None)
         if self.settings.wait_for_pods_ready:
             self.unready.add(member.uid)
         self.forest.bump(record.node)
@@ -94,10 +107,36 @@ class QueueState:
             self.heads.freed(room.node)
         self.heads.held(record, member.usage)
 
-    def note_preemption(self, entry: Entry) -> None:
-        """Victims are told to leave; from now on their room is spoken for."""
+    def is_patient(self, entry: Entry) -> bool:
+        """Does it still wait for its victims to end by themselves? Not where one of them is on its way out already."""
+        if not self.settings.patience or any(victim.member.evicted for victim in entry.victims):
+            return False
+        uid = entry.member.uid
+        if uid not in self.patient:
+            self.patient[uid] = self.now + self.settings.patience
+            heapq.heappush(self._patience_ends, (self.patient[uid], uid))
+        return self.now < self.patient[uid]
+
+    def lost_patience(self) -> list[str]:
+        """UIDs of gangs whose patience has ended since the last call."""
+        found = []
+        while self._patience_ends and self._patience_ends[0][0] <= self.now:
+            found.append(heapq.heappop(self._patience_ends)[1])
+        return found
+
+    def patience_ends(self) -> int | None:
+        """When that of the next one does."""
+        while self._patience_ends:
+            at, uid = self._patience_ends[0]
+            if self.patient.get(uid) == at:
+                return at
+            heapq.heappop(self._patience_ends)
+        return None
+
+    def note_preemption(self, entry: Entry, *, patient: bool = False) -> None:
+        """Victims are told to leave, or waited for; from now on their room is spoken for."""
         for victim in entry.victims:
-            if not victim.member.evicted:
+            if not patient and not victim.member.evicted:
                 victim.member.evicted = True
                 self.forest.bump(victim.record.node)
         if not self.rules.keeps_room:
@@ -105,13 +144,13 @@ class QueueState:
         assert entry.assignment is not None
         leaving = tuple((victim.record.name, victim.member.uid, victim.reason) for victim in entry.victims)
         before = self._drop_room(entry.member.uid)
-        room = FreedQuota(entry.record.node, entry.assignment, leaving)
+        room = FreedQuota(entry.record.node, entry.assignment, leaving, entry.uses)
         if before is None or before.usage != room.usage:
             self.forest.bump(room.node)
         if before is not None and before.usage != room.usage:
             self.heads.freed(before.node)
         self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
-        for victim in entry.victims:
+        for victim in () if patient else entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
             self._evicted_before.setdefault(entry.member.uid, set()).add(victim.member.uid)
 
@@ -130,12 +169,28 @@ class QueueState:
     @contextmanager
     def rooms_kept(self, root: QuotaTreeNode) -> Iterator[None]:
         """The tree with the room in it that is kept for preemptors: others have no chance there."""
-        rooms = list(self.rooms_in(root).values())
-        for room in rooms:
-            room.node.add(room.usage)
+        rooms = [(room, self.kept(room)) for room in self.rooms_in(root).values()]
+        for room, usage in rooms:
+            room.node.add(usage)
+            self.topologies.use(room.uses)
         yield
-        for room in rooms:
-            room.node.remove(room.usage)
+        for room, usage in rooms:
+            room.node.remove(usage)
+            self.topologies.use(room.uses, -1)
+
+    def kept(self, room: FreedQuota) -> Usage:
+        """What of a room is to be kept from others. While victims are waited for, not what they hold yet: no gang can
+        take that, and others of the cohort need not stand still for it."""
+        if not self.settings.patience:
+            return room.usage
+        usage = dict(room.usage)
+        for name, uid, _ in room.victims:
+            record = self.records.get(name)
+            member = record.reserved.get(uid) if record is not None else None
+            for at, amount in member.usage.items() if member is not None else ():
+                if at in usage:
+                    usage[at] = max(0, usage[at] - amount)
+        return usage
 
     def _drop_room(self, uid: str) -> FreedQuota | None:
         room = self.rooms.pop(uid, None)

@@ -73,7 +73,7 @@ def _first_pass(
 ) -> tuple[bool, list[Victim], dict[str, list[QueueMember]]]:
     victims: list[Victim] = []
     retry: dict[str, list[QueueMember]] = {}
-    reclaims = settings.share_reclaims_nominal and request.node.within_nominal(request.places)
+    reclaims = settings.gates.share_reclaims_nominal and request.node.within_nominal(request.places)
     targets = _Targets(request, candidates)
     for target in targets:
         record = request.records[target.name]

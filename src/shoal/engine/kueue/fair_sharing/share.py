@@ -61,7 +61,7 @@ class Share:
         mine, theirs = self._against(other)
         return mine < theirs
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # shares are compared with each other, and equal ones differ
 
     def __repr__(self) -> str:
         return f"Share({self.published} by {self.resource or 'nothing'})"

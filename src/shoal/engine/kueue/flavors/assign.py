@@ -8,6 +8,7 @@ victims.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from shoal.api.quantity import MAX_UNITS, show
 from shoal.engine.kueue.demand import QueueMember, grouped, totals_of
@@ -28,6 +29,16 @@ from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 Oracle = Callable[[FlavorResource, int], tuple[Mode, int]]
 """Could preemption make room for this amount here: the mode, and the borrowing height afterwards."""
+
+
+class Placing(Protocol):
+    """What a search asks about the topology of flavors."""
+
+    def objection(self, pod_set: str, flavor: Flavor, resources: Sequence[str]) -> str:
+        """Why pods of this set cannot go to a flavor of the group that covers these resources; empty: they can."""
+
+    def judged(self, found: Assignment) -> Assignment:
+        """The assignment with places, or with what keeps its pods from having any."""
 
 
 class Search:
@@ -56,6 +67,8 @@ class Search:
         )
         self.nominated: Sequence[dict[str, str]] | None = None
         """When set: per pod set, the only flavor to look at for a resource."""
+        self.placing: Placing | None = None
+        """When set: finds places in the topology of the flavors."""
 
     def run(self, counts: Sequence[int] | None = None) -> Assignment:
         """Choose flavors for the whole gang, or for `counts` pods of each pod set."""
@@ -78,7 +91,8 @@ class Search:
                     height = max(height, choice.height)
             if any(parts[index].failed for index in indexes):
                 break
-        return Assignment(done, usage, height)
+        found = Assignment(done, usage, height)
+        return found if self.placing is None else self.placing.judged(found)
 
     def _choose(self, indexes: list[int], parts: list[PodSetChoice], usage: Usage) -> None:
         """Find flavors for pod sets that must share them (most often just one)."""
@@ -182,7 +196,10 @@ class _Scan:
         text = f"flavor {name} not found" if flavor is None else ""
         if flavor is not None:
             for index in self.indexes:
-                text = objection(search.member.demands[index].constraints, flavor)
+                demand = search.member.demands[index]
+                text = objection(demand.constraints, flavor)
+                if not text and search.placing is not None:
+                    text = search.placing.objection(demand.name, flavor, self.group.resources)
                 if text:
                     break
         if text:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from shoal.engine.kueue.demand import Memory
 from shoal.engine.kueue.facts import FlavorResource, Usage
-from shoal.engine.model import Shortfall
+from shoal.engine.model import Shortfall, TopologyPlacement
 
 
 class Mode(IntEnum):
@@ -34,7 +34,8 @@ class Outcome(IntEnum):
 NO_MATCHING_FLAVOR = "NoMatchingFlavor"
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
 WAITING_FOR_QUOTA = "WaitingForQuota"
-SEVERITY = {WAITING_FOR_QUOTA: 1, EXCEEDS_MAX_QUOTA: 2, NO_MATCHING_FLAVOR: 3}
+TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+SEVERITY = {TOPOLOGY_PLACEMENT_FAILED: 1, WAITING_FOR_QUOTA: 2, EXCEEDS_MAX_QUOTA: 3, NO_MATCHING_FLAVOR: 4}
 
 
 class Choice:
@@ -61,7 +62,10 @@ class Shortage:
 
 
 class PodSetChoice:
-    __slots__ = ("choices", "count", "failed", "name", "reasons", "requests", "severity", "shortages")
+    __slots__ = (
+        "choices", "count", "delayed", "error", "failed", "name", "reasons", "requests", "severity", "shortages",
+        "topology",
+    )  # fmt: skip
 
     def __init__(self, name: str, count: int, requests: dict[str, int]) -> None:
         self.name = name
@@ -72,10 +76,30 @@ class PodSetChoice:
         self.shortages: list[Shortage] = []
         self.severity = ""
         self.failed = False
+        self.error = ""
+        """What is wrong with the flavors it was given, whatever is free."""
+        self.topology: TopologyPlacement | None = None
+        self.delayed = ""
+        """`Pending`: places are found once an admission check has brought nodes; `Ready`: they were."""
+
+    def copy(self) -> PodSetChoice:
+        made = PodSetChoice(self.name, self.count, self.requests)
+        made.choices = {
+            name: Choice(choice.flavor, choice.mode, choice.height, choice.tried)
+            for name, choice in self.choices.items()
+        }
+        made.reasons, made.shortages = list(self.reasons), list(self.shortages)
+        made.severity, made.failed, made.error = self.severity, self.failed, self.error
+        made.topology, made.delayed = self.topology, self.delayed
+        return made
+
+    def set_mode(self, mode: Mode) -> None:
+        for choice in self.choices.values():
+            choice.mode = mode
 
     @property
     def outcome(self) -> Outcome:
-        if self.failed:
+        if self.failed or self.error:
             return Outcome.NO_FIT
         if not self.reasons:
             return Outcome.FIT
@@ -93,13 +117,7 @@ class Assignment:
         self.usage = usage
         self.height = height
         self.outcome = min((part.outcome for part in pod_sets), default=Outcome.FIT)
-        self.message = "; ".join(
-            [
-                f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
-                for part in pod_sets
-                if part.reasons
-            ]
-        )
+        self.message = _message(pod_sets)
         self._memory: Memory | None = None
 
     @property
@@ -117,6 +135,7 @@ class Assignment:
             fits.choices = {
                 name: Choice(choice.flavor, Mode.FIT, choice.height) for name, choice in part.choices.items()
             }
+            fits.topology, fits.delayed = part.topology, part.delayed
             parts.append(fits)
         return Assignment(parts, self.usage, self.height)
 
@@ -142,6 +161,19 @@ class Assignment:
             for name, choice in part.choices.items()
             if choice.mode not in (Mode.FIT, Mode.NO_FIT)
         )
+
+
+def _message(pod_sets: list[PodSetChoice]) -> str:
+    for part in pod_sets:
+        if part.error:
+            return f"failed to assign flavors to pod set {part.name}: {part.error}"
+    return "; ".join(
+        [
+            f"couldn't assign flavors to pod set {part.name}: {', '.join(sorted(part.reasons))}"
+            for part in pod_sets
+            if part.reasons
+        ]
+    )
 
 
 def shortfalls_of(assignment: Assignment, queue: str) -> tuple[Shortfall, ...]:

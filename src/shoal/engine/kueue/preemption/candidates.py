@@ -6,7 +6,7 @@ already leaving, then other queues before one's own, low priority, and the most 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember
@@ -24,7 +24,7 @@ NO_GANGS: frozenset[str] = frozenset()
 class PreemptionRequest:
     """One wish for room: the gang that wants it, where, how much in all, and at which places victims are needed."""
 
-    __slots__ = ("gone", "member", "now", "places", "record", "records", "spared", "wanted")
+    __slots__ = ("gone", "member", "now", "placeable", "places", "record", "records", "spared", "wanted")
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class PreemptionRequest:
         """UIDs chosen in this cycle already: they count as gone."""
         self.spared = spared
         """UIDs that this gang may not evict, unless they are leaving anyway."""
+        self.placeable: Callable[[], bool] | None = None
+        """Are there places for its pods in the topology of its flavors, as things are? None: it needs none."""
 
     @property
     def node(self) -> QuotaTreeNode:
@@ -59,7 +61,7 @@ class PreemptionRequest:
                 return False
             if amount > node.available(at):
                 return False
-        return True
+        return self.placeable is None or self.placeable()
 
 
 class Victim:
@@ -74,9 +76,13 @@ class Victim:
 
     def leave(self) -> None:
         self.record.node.remove(self.member.usage)
+        if self.member.topology:
+            self.record.topologies.use(self.member.topology, -1)
 
     def come_back(self) -> None:
         self.record.node.add(self.member.usage)
+        if self.member.topology:
+            self.record.topologies.use(self.member.topology)
 
 
 def allowed(request: PreemptionRequest, candidate: QueueMember, policy: Policy) -> bool:

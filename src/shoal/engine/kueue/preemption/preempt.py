@@ -41,8 +41,10 @@ class Preemptor:
         places: frozenset[FlavorResource],
         now: int,
         reach: Reach | None = None,
+        placeable: Callable[[], bool] | None = None,
     ) -> list[Victim]:
-        """A minimal set whose leaving makes `wanted` fit, or no gang when there is none. `reach`: as things are now."""
+        """A minimal set whose leaving makes `wanted` fit, or no gang when there is none. `reach`: as things are now.
+        `placeable`: are there places for its pods, where a topology has to have them?"""
         record = self.records[member.queue]
         if not record.fact.preemption.may_evict:
             return []
@@ -53,6 +55,7 @@ class Preemptor:
         request = PreemptionRequest(
             member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid)
         )
+        request.placeable = placeable
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 
     def oracle(self, member: QueueMember, now: int) -> Oracle:

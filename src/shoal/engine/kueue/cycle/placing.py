@@ -1,0 +1,204 @@
+"""Places in a topology for a head whose flavors are known: the last step of its assignment.
+
+Called by the cycle, by explanations and by views after each flavor search. A gang that has quota but no places is
+treated as one that could have them by preemption, unless even an empty topology has none. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import QueueMember, node_requests_of
+from shoal.engine.kueue.facts import Flavor, KueueSettings
+from shoal.engine.kueue.flavors.assignment import (
+    TOPOLOGY_PLACEMENT_FAILED,
+    Assignment,
+    Mode,
+    Outcome,
+    PodSetChoice,
+)
+from shoal.engine.kueue.preemption.candidates import Victim
+from shoal.engine.kueue.topology import PlaceOutcome, Placer, PodsToPlace, Repair, has_levels, pods_to_place
+from shoal.engine.kueue.topology.place import Assumed
+
+Wanted = dict[str, list[PodsToPlace]]
+"""By flavor: the pod sets that need places there."""
+
+
+class PlacingStep:
+    """For one head in one cluster queue."""
+
+    def __init__(self, member: QueueMember, record: QueueRecord, settings: KueueSettings) -> None:
+        self.member = member
+        self.record = record
+        self.settings = settings
+        self.topologies = record.topologies
+
+    @property
+    def applies(self) -> bool:
+        """Do any of its pods need places in a topology?"""
+        if not self.topologies.topologies or not self.settings.topology_aware:
+            return False
+        return any(demand.wish.is_explicit for demand in self.member.demands) or self.only_topologies
+
+    @property
+    def matters(self) -> bool:
+        """Do topologies say which flavors it may have, or where its pods go?"""
+        if not self.settings.topology_aware:
+            return False
+        return any(self.topologies.has_topology(name) for name in self.record.flavors) or any(
+            demand.wish.is_explicit for demand in self.member.demands
+        )
+
+    @property
+    def only_topologies(self) -> bool:
+        """Has every flavor of the queue a topology? Then pods that say nothing go anywhere in it."""
+        flavors = self.record.flavors
+        return bool(flavors) and all(self.topologies.has_topology(name) for name in flavors)
+
+    def objection(self, pod_set: str, flavor: Flavor, resources: Sequence[str]) -> str:
+        """Why pods of this set cannot go to a flavor of the group that covers these resources; empty: they can."""
+        if not self.settings.topology_aware:
+            return ""
+        demand = next(one for one in self.member.demands if one.name == pod_set)
+        if not demand.wish.is_explicit:
+            if flavor.topology and not self.only_topologies:
+                return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
+            return ""
+        if not flavor.topology:
+            asked = next(node_requests_of(one) for one in self.member.gang.pod_sets if one.name == pod_set)
+            if not any(name in resources for name in asked):
+                return ""  # it counts something else than what the pods take from their nodes
+            return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
+        topology = self.topologies.topologies.get(flavor.topology)
+        if topology is None:
+            return f'Flavor "{flavor.name}" information missing in TAS cache'
+        if not has_levels(demand.wish, topology.levels):
+            return f'Flavor "{flavor.name}" does not contain the requested level'
+        return ""
+
+    def judged(self, found: Assignment) -> Assignment:
+        """The assignment with places, or with what keeps its pods from having any."""
+        if found.outcome is Outcome.NO_FIT or not self.applies:
+            return found
+        parts = [part.copy() for part in found.pod_sets]
+        wanted = self._wanted(parts)
+        outcome = Outcome.NO_FIT if any(part.error for part in parts) else found.outcome
+        if outcome is Outcome.FIT and not self._take_places(parts, self.places(wanted)):
+            outcome = Outcome.PREEMPT
+        if outcome is Outcome.PREEMPT and not self.repair:
+            self._judge_empty(parts, wanted)
+        return Assignment(parts, found.usage, found.height)
+
+    def _take_places(self, parts: list[PodSetChoice], found: dict[str, PlaceOutcome]) -> bool:
+        for part in parts:
+            failure = found[part.name].failure if part.name in found else ""
+            if failure:
+                part.reasons.append(failure)
+                part.set_mode(Mode.PREEMPT)
+                return False
+        for part in parts:
+            if part.name in found:
+                part.topology = found[part.name].placement
+                part.delayed = "Ready" if part.delayed else ""
+        return True
+
+    def _judge_empty(self, parts: list[PodSetChoice], wanted: Wanted) -> None:
+        """Could it have places if all placed gangs were gone?"""
+        found = self.places(wanted, empty=True)
+        failed = next((part for part in parts if part.name in found and found[part.name].failure), None)
+        if failed is not None:
+            failed.failed, failed.severity = True, TOPOLOGY_PLACEMENT_FAILED
+            return
+        placing = {pods.name for group in wanted.values() for pods in group}
+        for part in parts:
+            if part.name in placing:
+                part.set_mode(Mode.PREEMPT)
+
+    def with_victims(self, found: Assignment, victims: Sequence[Victim]) -> Assignment:
+        """An assignment that needs preemption, with the places it would have: beside what its victims leave, or, where
+        it has none to evict, in an empty topology. So long as it waits no other gang takes them."""
+        if found.outcome is not Outcome.PREEMPT or not self.applies or self.repair:
+            return found
+        parts = [part.copy() for part in found.pod_sets]
+        wanted = self._wanted(parts)
+        for victim in victims:
+            victim.leave()
+        places = self.places(wanted, empty=not victims)
+        for victim in victims:
+            victim.come_back()
+        for part in parts:
+            if part.name in places:
+                part.topology = places[part.name].placement
+        return Assignment(parts, found.usage, found.height)
+
+    def placeable(self, found: Assignment) -> Callable[[], bool] | None:
+        """Asked again and again while victims are sought: would all pods have places now?"""
+        if not self.applies:
+            return None
+        wanted = self._wanted([part.copy() for part in found.pod_sets])
+        return (lambda: not any(one.failure for one in self.places(wanted).values())) if wanted else None
+
+    def places(self, wanted: Wanted, *, empty: bool = False) -> dict[str, PlaceOutcome]:
+        """Places on every flavor; flavors that share nodes do not take the same room."""
+        found: dict[str, PlaceOutcome] = {}
+        assumed: Assumed = {}
+        for flavor in sorted(wanted):
+            tree = self.topologies.tree(flavor)
+            if tree is None:
+                continue
+            fact = self.topologies.flavor(flavor)
+            placer = Placer(
+                tree, self.settings.topology, tolerations=fact.tolerations if fact is not None else (),
+                assumed=assumed if tree.by_node else None, empty=empty,
+            )  # fmt: skip
+            found |= placer.place(wanted[flavor], self.repair)
+        return found
+
+    @property
+    def repair(self) -> Repair | None:
+        """Places for the pods of a failed node alone, where the gang runs."""
+        failed = self.member.terms.unhealthy_nodes
+        if not failed or not self.member.holds:
+            return None
+        placed = {part.name: part.topology for part in self.member.assignment if part.topology is not None}
+        return Repair(failed[0], placed, self.member.terms.one_pod)
+
+    def _wanted(self, parts: list[PodSetChoice]) -> Wanted:
+        """Which pods need places on which flavor; what is wrong is noted with the pod set."""
+        wanted: Wanted = {}
+        pod_sets = {pod_set.name: pod_set for pod_set in self.member.gang.pod_sets}
+        wishes = {demand.name: demand.wish for demand in self.member.demands}
+        implied = self.only_topologies
+        for part in parts:
+            explicit = wishes[part.name].is_explicit
+            if part.error or not part.count or not (explicit or implied) or self._is_settled(part):
+                continue
+            flavor = self._flavor_of(part)
+            if flavor:
+                pods = pods_to_place(
+                    pod_sets[part.name], part.count, node_requests_of(pod_sets[part.name]), implied=not explicit
+                )
+                wanted.setdefault(flavor, []).append(pods)
+        return wanted
+
+    def _is_settled(self, part: PodSetChoice) -> bool:
+        """It has its places from before, and none of its nodes failed."""
+        failed = self.member.terms.unhealthy_nodes
+        return self.member.holds and part.topology is not None and not any(part.topology.has(name) for name in failed)
+
+    def _is_later(self, flavor: str) -> bool:
+        return flavor in self.record.fact.places_later and not self.member.holds
+
+    def _flavor_of(self, part: PodSetChoice) -> str:
+        flavors = sorted({choice.flavor for choice in part.choices.values()} & self.topologies.with_topology)
+        if len(flavors) > 1:
+            part.error = f"more than one TAS flavor assigned: {', '.join(flavors)}"
+        elif not flavors:
+            part.error = "no TAS flavor assigned"
+        elif self.record.fact.places_elsewhere or self._is_later(flavors[0]):
+            part.delayed = "Pending"
+        else:
+            return flavors[0]
+        return ""

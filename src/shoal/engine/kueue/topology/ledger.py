@@ -1,0 +1,156 @@
+"""All topologies, and who is where in them: nodes, pods that no topology placed, and the gangs that were placed.
+
+Owned by the queues' state and filled from facts, which may come in any order. A tree of domains is built per flavor
+when it is first asked for and kept until nodes, flavors or topologies change. What is used is counted by lowest domain;
+where that is a node, flavors that share the node share the count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shoal.api.labels import HOSTNAME
+from shoal.engine.kueue.facts import Flavor, TopologyFact
+from shoal.engine.kueue.topology.assignment import Values, add_usage
+from shoal.engine.kueue.topology.spots import fitting
+from shoal.engine.kueue.topology.tree import TopologyTree, belongs
+from shoal.engine.model import Amounts, NodeFact, PodFact, TopologyPlacement
+
+
+class TopologyUse(msgspec.Struct, frozen=True):
+    """Where the pods of one pod set are, and what one of them takes there."""
+
+    flavors: tuple[str, ...]
+    placement: TopologyPlacement
+    each: Amounts
+
+
+Uses = tuple[TopologyUse, ...]
+
+
+class TopologyLedger:
+    def __init__(self, flavors: Mapping[str, Flavor]) -> None:
+        """`flavors` is the live mapping of the state."""
+        self._flavors = flavors
+        self.topologies: dict[str, TopologyFact] = {}
+        self._nodes: dict[str, NodeFact] = {}
+        self._pods: dict[str, PodFact] = {}
+        """Pods that count: on a node, not ended, placed by no topology. By UID."""
+        self._taken: dict[str, Amounts] = {}
+        self._used: dict[object, dict[Values, Amounts]] = {}
+        self._trees: dict[str, TopologyTree] = {}
+        self.version = 0
+        """Grows when nodes or topologies change: gangs without places may have some now."""
+
+    # Facts.
+
+    def update_topology(self, fact: TopologyFact) -> bool:
+        """Is it news?"""
+        news = self.topologies.get(fact.name) != fact
+        self.topologies[fact.name] = fact
+        return self._changed(news)
+
+    def remove_topology(self, name: str) -> bool:
+        return self._changed(self.topologies.pop(name, None) is not None)
+
+    def update_node(self, node: NodeFact) -> bool:
+        news = self._nodes.get(node.name) != node
+        self._nodes[node.name] = node
+        return self._changed(news)
+
+    def remove_node(self, name: str) -> bool:
+        return self._changed(self._nodes.pop(name, None) is not None)
+
+    def update_pod(self, pod: PodFact) -> bool:
+        """True when it no longer takes what it took."""
+        counts = bool(pod.node) and not pod.is_terminal and not pod.by_topology
+        before = self._pods.get(pod.uid)
+        if counts and before is not None and (before.node, before.requests) == (pod.node, pod.requests):
+            return False
+        freed = self.remove_pod(pod.uid)
+        if counts:
+            self._pods[pod.uid] = pod
+            add_usage(self._taken.setdefault(pod.node, {}), pod.requests, 1)
+        return freed
+
+    def remove_pod(self, uid: str) -> bool:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            add_usage(self._taken[pod.node], pod.requests, -1)
+        return pod is not None and bool(self.topologies)
+
+    def adopt(self, other: TopologyLedger) -> None:
+        """See the nodes and pods of another ledger as well; gangs come as facts."""
+        for node in other._nodes.values():
+            self.update_node(node)
+        for pod in other._pods.values():
+            self.update_pod(pod)
+
+    def flavors_changed(self) -> None:
+        self._trees.clear()
+
+    def _changed(self, news: bool) -> bool:
+        if news:
+            self._trees.clear()
+            self.version += 1
+        return news and bool(self.topologies)
+
+    # Places.
+
+    def use(self, uses: Uses, sign: int = 1) -> None:
+        """Pods are placed (with -1: no longer are)."""
+        for use in uses:
+            for key in _counted_by(use.placement.levels, use.flavors):
+                used = self._used.setdefault(key, {})
+                for domain in use.placement.domains:
+                    add_usage(used.setdefault(domain.values, {}), use.each, sign * domain.count)
+
+    def tree(self, flavor: str) -> TopologyTree | None:
+        """The domains of a flavor; None where it has no topology, or one that is not known."""
+        found = self._trees.get(flavor)
+        if found is not None:
+            return found
+        fact = self._flavors.get(flavor)
+        topology = self.topologies.get(fact.topology) if fact is not None and fact.topology else None
+        if fact is None or topology is None:
+            return None
+        nodes = [node for node in self._nodes.values() if belongs(node, fact.labels, topology.levels)]
+        (key,) = _counted_by(topology.levels, (flavor,))
+        used = self._used.setdefault(key, {})
+        found = self._trees[flavor] = TopologyTree(topology.name, topology.levels, nodes, used, self._taken)
+        return found
+
+    def flavor(self, name: str) -> Flavor | None:
+        return self._flavors.get(name)
+
+    def has_topology(self, flavor: str) -> bool:
+        fact = self._flavors.get(flavor)
+        return fact is not None and bool(fact.topology)
+
+    @property
+    def with_topology(self) -> set[str]:
+        """Names of the flavors that have one which is known."""
+        return {name for name, fact in self._flavors.items() if fact.topology in self.topologies}
+
+    def fits(self, uses: Uses) -> bool:
+        """Is there room for these pods in exactly these domains?"""
+        asked: dict[str, dict[Values, Amounts]] = {}
+        for use in uses:
+            flavor = next((name for name in use.flavors if self.tree(name) is not None), "")
+            wanted = asked.setdefault(flavor, {})
+            for domain in use.placement.domains:
+                add_usage(wanted.setdefault(domain.values, {}), use.each, domain.count)
+        for flavor, wanted in asked.items():
+            tree = self.tree(flavor)
+            for values, amounts in wanted.items():
+                leaf = tree.leaves.get(values) if tree is not None else None
+                if leaf is None or not fitting(amounts, leaf.free({}, empty=False))[0]:
+                    return False
+        return True
+
+
+def _counted_by(levels: tuple[str, ...], flavors: Iterable[str]) -> list[object]:
+    """Under which names usage is counted: one for all nodes, else one for each flavor."""
+    return ["nodes"] if levels[-1:] == (HOSTNAME,) else [(levels, flavor) for flavor in flavors]
