@@ -293,8 +293,10 @@ class QuotaAllocation(Part):
     allocated: Allocated = Allocated()
     borrowed: Allocated | None = None
     """Ours: what members of this node hold above it, on quota of its ancestors."""
+    consumer_count: Int32 = 0
+    """Ours: how many gangs are charged here. Their names are for those who may read them: a Question tells."""
     consumers: tuple[str, ...] | None = None
-    """Ours: who is charged here, largest first, as `AppWrapper/namespace/name`."""
+    """Written by earlier versions, and taken away: names of gangs, in any namespace."""
 
 
 class QuotaSubtreeStatus(Part):

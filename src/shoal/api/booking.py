@@ -78,17 +78,18 @@ def owner_of(request: Mapping[str, Any]) -> str:
 
 
 def use_key(metadata: Mapping[str, Any]) -> str:
-    """Whose room a pod takes, by its metadata: `namespace/request` where it names one, else `gang/<uid>`, for requests
-    that were made for its gang; empty for pods of neither sort."""
+    """Whose room a pod takes, by its metadata: `namespace/request` where it names one, else `gang/namespace/<uid>`, for
+    requests that were made for its gang; empty for pods of neither sort. A mark without an owner opens nothing."""
     annotations = metadata.get("annotations") or {}
     name = annotations.get(CONSUME_ANNOTATION) or annotations.get(LEGACY_CONSUME_ANNOTATION)
     if name:
         return f"{metadata.get('namespace', '')}/{name}"
-    return gang_use(annotations.get(GANG_UID) or "")
+    owned = any(one.get("controller") for one in metadata.get("ownerReferences") or ())
+    return gang_use(metadata.get("namespace") or "", annotations.get(GANG_UID) or "" if owned else "")
 
 
-def gang_use(uid: str) -> str:
-    return f"gang/{uid}" if uid else ""
+def gang_use(namespace: str, uid: str) -> str:
+    return f"gang/{namespace}/{uid}" if uid else ""
 
 
 def unused(booking: Booking, taken: Iterable[tuple[str, Mapping[str, int]]]) -> list[Place]:

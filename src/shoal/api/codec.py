@@ -70,8 +70,14 @@ def merge_patch(before: Any, after: Any) -> Json:
     Lists are replaced whole, so compare raw objects (see `rewrite`), not typed views, where list elements may hold
     unknown fields.
     """
-    patch: Json = _difference(plain(before), plain(after))
+    patch: Json = difference(plain(before), plain(after))
     return patch
+
+
+def copied(value: Json) -> Json:
+    """A JSON object of one's own, all the way down."""
+    own: Json = msgspec.json.decode(msgspec.json.encode(value))
+    return own
 
 
 def _apply(raw: Any, before: Any, after: Any) -> Any:
@@ -123,11 +129,12 @@ def _names_each(elements: list[Any], key: str) -> bool:
     )
 
 
-def _difference(before: Json, after: Json) -> Json:
+def difference(before: Json, after: Json) -> Json:
+    """The same as `merge_patch` for what is plain JSON already."""
     patch: Json = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         old = before.get(name)
         if name in before and old == value:
             continue
-        patch[name] = _difference(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        patch[name] = difference(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return patch

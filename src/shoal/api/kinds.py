@@ -73,7 +73,11 @@ RAY_CLUSTER_V1ALPHA1 = Kind("ray.io", "v1alpha1", "RayCluster", "rayclusters")
 RAY_JOB = Kind("ray.io", "v1", "RayJob", "rayjobs")
 RAY_JOB_V1ALPHA1 = Kind("ray.io", "v1alpha1", "RayJob", "rayjobs")
 RAY_SERVICE = Kind("ray.io", "v1", "RayService", "rayservices")
+RAY_CRON_JOB = Kind("ray.io", "v1", "RayCronJob", "raycronjobs")
 RAY = Kind("ray.k8s.io", "v1alpha1", "Ray", "rays")
+# Gateway API, for incremental upgrades of RayServices
+GATEWAY = Kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
+HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 # Kueue's dialect
 RESOURCE_FLAVOR = Kind("kueue.x-k8s.io", "v1beta2", "ResourceFlavor", "resourceflavors", namespaced=False)
 CLUSTER_QUEUE = Kind("kueue.x-k8s.io", "v1beta2", "ClusterQueue", "clusterqueues", namespaced=False)

@@ -1,27 +1,34 @@
 """Kueue's Workload at v1beta2: what a gang asks for, what it was given, and what happened to it.
 
-Pod templates stay raw; `shoal.api.pods.template_requests` counts them.
+Pod templates are dictionaries: queues read them, compare them with those of the job, and put them back into it.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+import msgspec
+
 from shoal.api import kueue_cel
 from shoal.api.core import Toleration
 from shoal.api.fields import (
-    ABSENT,
     Conditions,
     Int32,
-    PodTemplate,
     Resources,
     Rule,
     Timestamp,
 )
 from shoal.api.kueue import CheckName, Reference
-from shoal.api.meta import Object, Part
+from shoal.api.meta import Json, Object, Part
 
 PodSetName = Annotated[str, Rule(max_length=63, pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$")]
+
+
+OpenTemplate = Annotated[
+    Json,
+    Rule(required=True, type="object", x_kubernetes_preserve_unknown_fields=True, shape="PodTemplateSpec"),
+]
+"""A PodTemplateSpec with all its fields. The CRD leaves it open; `shoal.api.strict` knows them."""
 
 
 class TopologyConstraint(Part):
@@ -55,7 +62,7 @@ class PodSet(Part):
     )
 
     name: Annotated[PodSetName, Rule(default="main")] = "main"
-    template: Annotated[PodTemplate, Rule(required=True)] = ABSENT
+    template: OpenTemplate = msgspec.field(default_factory=dict)
     count: Annotated[Int32, Rule(required=True, default=1, minimum=0)] = 1
     min_count: Annotated[Int32, Rule(minimum=1)] | None = None
     topology_request: TopologyRequest | None = None

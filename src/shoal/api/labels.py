@@ -10,6 +10,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 APP_NAME = "app.kubernetes.io/name"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 BATCH_JOB_NAME = "batch.kubernetes.io/job-name"
+BATCH_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 BATCH_CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 NODE_NOT_READY = "node.kubernetes.io/not-ready"
 NODE_UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -29,9 +30,28 @@ KUEUE_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 KUEUE_PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
 KUEUE_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+KUEUE_GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
 KUEUE_ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
 KUEUE_SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+KUEUE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_UNCONSTRAINED_TOPOLOGY = "kueue.x-k8s.io/podset-unconstrained-topology"
+KUEUE_SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_TOPOLOGIES = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+KUEUE_POD_SET_GROUP = "kueue.x-k8s.io/podset-group-name"
+KUEUE_TOPOLOGY_ANNOTATIONS = frozenset(
+    (
+        KUEUE_REQUIRED_TOPOLOGY,
+        KUEUE_PREFERRED_TOPOLOGY,
+        KUEUE_UNCONSTRAINED_TOPOLOGY,
+        KUEUE_SLICE_TOPOLOGY,
+        KUEUE_SLICE_TOPOLOGIES,
+    )
+)
+"""Annotations of pods for which a topology finds the place."""
+KUEUE_TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
 KUEUE_IN_USE = "kueue.x-k8s.io/resource-in-use"
 """Finalizer of queues, flavors and checks."""
 KUEUE_PROVISIONING = "kueue.x-k8s.io/provisioning-request"
@@ -45,6 +65,8 @@ POD_PRIORITY = "scheduling.k8s.io/priorityclass"
 """The same of a PriorityClass for pods."""
 
 # KubeRay
+RAY_CLUSTER_NAME = "ray.io/cluster"
 RAY_NODE_TYPE = "ray.io/node-type"
+RAY_FAULT_TOLERANT = "ray.io/ft-enabled"
 RAY_OPERATOR = "ray.io/kuberay-operator"
 """`managedBy` of what the operator itself looks after."""

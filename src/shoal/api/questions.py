@@ -2,19 +2,27 @@
 
 A small kind instead of an aggregated API, so that it works on every API server. The asker creates one beside the gang
 and watches it; the leader writes the answer once and removes the object a minute later. Reasons are stable words for
-programs, messages are for people. A question about a manifest that is not stored yet will stand beside `target`.
+programs, messages are for people. A question about a manifest that is not stored yet carries it beside `target`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from shoal.api.fields import Immutable, Int32, Int64, Rule, Timestamp
+import msgspec
+
+from shoal.api.fields import Embedded, Immutable, Int32, Int64, Rule, Timestamp
 from shoal.api.meta import Object, Part
 
 WHY = "Why"
 """Why does this gang run or wait, and what would help?"""
-QUESTIONS = (WHY,)
+CONSUMERS = "Consumers"
+"""Which gangs are charged at the nodes of this quota?"""
+WOULD_START = "WouldStart"
+"""Would the gang of this manifest, which is not stored, start now? Nothing is created."""
+QUESTIONS = (WHY, CONSUMERS, WOULD_START)
+VERDICTS = ("Starts", "Waits", "Never", "Unknown")
+"""Never: not even if every other gang and pod ended, as quotas and nodes are. Unknown: too large to try out."""
 
 REASONS = (
     "Quota",  # a quota does not suffice
@@ -40,7 +48,7 @@ REASONS = (
 
 
 class Target(Part):
-    """The gang that is asked about, in the namespace of the question."""
+    """The gang or quota that is asked about, in the namespace of the question."""
 
     group: Annotated[str, Rule(max_length=253)] = ""
     kind: Annotated[str, Rule(required=True, min_length=1, max_length=63)] = ""
@@ -49,8 +57,10 @@ class Target(Part):
 
 class QuestionSpec(Part):
     question: Annotated[str, Rule(enum=list(QUESTIONS), default=WHY)] = WHY
-    target: Annotated[Target, Rule(required=True)] = Target()
+    target: Target | None = None
     fresh: bool = False
+    manifest: Embedded = msgspec.Raw()
+    largest: Annotated[str, Rule(max_length=253)] = ""
 
 
 class AnswerShortfall(Part):
@@ -96,6 +106,15 @@ class UnplacedPod(Part):
     message: str = ""
 
 
+class QuotaConsumers(Part):
+    """One node of a quota. `hidden`: gangs that the asker may not read; `more`: those that are too many to list."""
+
+    node: str = ""
+    gangs: tuple[str, ...] | None = None
+    hidden: Int32 = 0
+    more: Int32 = 0
+
+
 class MadeFrom(Part):
     """What the answer knows: everything that was stored before `at`, where `at` is given."""
 
@@ -131,7 +150,10 @@ class QuestionStatus(Part):
     not_explored: bool = False
     cluster_too_small: bool = False
     pending_pods: tuple[UnplacedPod, ...] | None = None
+    consumers: tuple[QuotaConsumers, ...] | None = None
     named_by: Annotated[str, Rule(enum=["Rights", "Namespace", ""])] = ""
+    verdict: Annotated[str, Rule(enum=[*VERDICTS, ""])] = ""
+    largest: Int32 | None = None
 
 
 class Question(Object):

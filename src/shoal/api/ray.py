@@ -1,4 +1,4 @@
-"""RayCluster, RayJob, RayService (ray.io) and Ray (ray.k8s.io): the kinds that people bring from KubeRay.
+"""RayCluster, RayJob, RayService, RayCronJob (ray.io) and Ray (ray.k8s.io): the kinds that people bring from KubeRay.
 
 Only what the Ray operator and the queues compute with is typed; pod templates and container-like options stay raw.
 Absent means the documented default, never zero by accident: a field with a meaning for "unset" is None.
@@ -282,6 +282,7 @@ class RayJobStatus(Part):
     job_deployment_status: str = ""
     reason: str = ""
     message: str = ""
+    conditions: Conditions | None = None
     start_time: Timestamp | None = None
     end_time: Timestamp | None = None
     succeeded: Int32 | None = None
@@ -297,14 +298,28 @@ class RayJob(Object):
     status: RayJobStatus = RayJobStatus()
 
 
-# --- RayService: stored and shown, so that no user's manifests are refused
+# --- RayService
+
+
+class ClusterUpgradeOptions(Part):
+    """How an incremental upgrade moves: percent of capacity and of traffic at once, and seconds between two steps."""
+
+    max_surge_percent: Annotated[Int32, Rule(default=100)] = 100
+    step_size_percent: Annotated[Int32, Rule(required=True)] = 0
+    interval_seconds: Annotated[Int32, Rule(required=True)] = 0
+    gateway_class_name: Annotated[str, Rule(required=True)] = ""
+
+
+class RayServiceUpgradeStrategy(Part):
+    type: str | None = None
+    cluster_upgrade_options: ClusterUpgradeOptions | None = None
 
 
 class RayServiceSpec(Part):
     serve_config_v2: str = msgspec.field(default="", name="serveConfigV2")
-    ray_cluster_config: RayClusterSpec | None = None
+    ray_cluster_config: Annotated[RayClusterSpec, Rule(required=True)] | None = None
     serve_service: OpaqueMap = ABSENT
-    upgrade_strategy: OpaqueMap = ABSENT
+    upgrade_strategy: RayServiceUpgradeStrategy | None = None
     ray_cluster_deletion_delay_seconds: Annotated[Int32, Rule(minimum=0)] | None = None
     exclude_head_pod_from_serve_svc: bool | None = None
     service_unhealthy_second_threshold: Int32 | None = None
@@ -313,9 +328,68 @@ class RayServiceSpec(Part):
     managed_by: ManagedBy | None = None
 
 
+class ServeDeploymentStatus(Part):
+    status: str = ""
+    message: str = ""
+
+
+class ServeApplicationStatus(Part):
+    status: str = ""
+    message: str = ""
+    serve_deployment_statuses: dict[str, ServeDeploymentStatus] | None = None
+
+
+class RayServiceClusterStatus(Part):
+    """One of the two clusters of a RayService, and what Serve says there."""
+
+    ray_cluster_name: str = ""
+    ray_cluster_status: RayClusterStatus = RayClusterStatus()
+    application_statuses: dict[str, ServeApplicationStatus] | None = None
+    target_capacity: Int32 | None = None
+    traffic_routed_percent: Int32 | None = None
+    last_traffic_migrated_time: Timestamp | None = None
+
+
+class RayServiceStatus(Part):
+    conditions: Conditions | None = None
+    active_service_status: RayServiceClusterStatus = RayServiceClusterStatus()
+    pending_service_status: RayServiceClusterStatus = RayServiceClusterStatus()
+    service_status: str = ""
+    num_serve_endpoints: Int32 | None = None
+    observed_generation: Int64 = 0
+    last_update_time: Timestamp | None = None
+
+
 class RayService(Object):
     spec: RayServiceSpec = RayServiceSpec()
-    status: OpaqueMap = ABSENT
+    status: RayServiceStatus = RayServiceStatus()
+
+
+# --- RayCronJob
+
+
+class RayCronJobSpec(Part):
+    """KubeRay's fields, and those of Kubernetes' CronJob that it lacks."""
+
+    schedule: Annotated[str, Rule(required=True)] = ""
+    time_zone: Annotated[str, Rule(min_length=1)] | None = None
+    suspend: bool | None = None
+    job_template: Annotated[RayJobSpec, Rule(required=True)] | None = None
+    concurrency_policy: Annotated[str, Rule(enum=["Allow", "Forbid", "Replace"])] | None = None
+    starting_deadline_seconds: Annotated[Int64, Rule(minimum=0)] | None = None
+    successful_jobs_history_limit: Annotated[Int32, Rule(minimum=0)] | None = None
+    failed_jobs_history_limit: Annotated[Int32, Rule(minimum=0)] | None = None
+
+
+class RayCronJobStatus(Part):
+    last_schedule_time: Timestamp | None = None
+    suspended: bool | None = None
+    not_before: Timestamp | None = None
+
+
+class RayCronJob(Object):
+    spec: RayCronJobSpec = RayCronJobSpec()
+    status: RayCronJobStatus = RayCronJobStatus()
 
 
 # --- Ray: the first proposal's kind

@@ -285,6 +285,20 @@ DEFINITIONS: tuple[Definition, ...] = (
         ),
     ),
     Definition(
+        group="ray.io",
+        kind="RayCronJob",
+        plural="raycronjobs",
+        categories=("all",),
+        versions=(Version("v1", ray.RayCronJob, storage=True),),
+        columns=(
+            Column("schedule", ".spec.schedule"),
+            Column("timezone", ".spec.timeZone"),
+            Column("last schedule", ".status.lastScheduleTime", "date"),
+            Column("age", ".metadata.creationTimestamp", "date"),
+            Column("suspend", ".spec.suspend", "boolean"),
+        ),
+    ),
+    Definition(
         group="ray.k8s.io",
         kind="Ray",
         plural="rays",
