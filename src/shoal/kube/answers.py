@@ -19,7 +19,8 @@ class Malformed(Exception):
 class Answer:
     """`pieces` collects the body; a reader takes them out while it still comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0) -> None:
+        """`most` bytes of a body are taken; 0: any number."""
         self.status = 0
         self.headers: dict[str, str] = {}
         """Lower-case names; a name that came several times has its values on lines of their own."""
@@ -32,6 +33,8 @@ class Answer:
         self._read: Callable[[Answer, bytes], bytes] = Answer._head  # unbound: an answer must not hold itself
         self._rest = b""
         self._left = 0
+        self._most = most
+        self._came = 0
 
     def feed(self, data: bytes) -> None:
         """Raises `Malformed`; then the connection is worth nothing any more."""
@@ -89,7 +92,9 @@ class Answer:
             length = self.headers["content-length"]
             if not (length.isascii() and length.isdecimal()):
                 raise Malformed(f"a content-length that is no number: {length!r}")
-            self._left = int(length)
+            self._left = int(length) if len(length) < 20 else 1 << 63
+            if self._most and self._left > self._most:
+                raise self._too_large()
             self._read = Answer._sized
             self.done = self._left == 0
         else:
@@ -98,13 +103,13 @@ class Answer:
 
     def _sized(self, data: bytes) -> bytes:
         piece, rest = data[: self._left], data[self._left :]
-        self.pieces.append(piece)
+        self._keep(piece)
         self._left -= len(piece)
         self.done = self._left == 0
         return rest
 
     def _until_the_end(self, data: bytes) -> bytes:
-        self.pieces.append(data)
+        self._keep(data)
         return b""
 
     def _chunk(self, data: bytes) -> bytes:
@@ -123,7 +128,7 @@ class Answer:
 
     def _chunk_data(self, data: bytes) -> bytes:
         piece, rest = data[: self._left], data[self._left :]
-        self.pieces.append(piece)
+        self._keep(piece)
         self._left -= len(piece)
         if not self._left:
             self._read = Answer._chunk_end
@@ -143,6 +148,15 @@ class Answer:
             return self._later(data, LINE_LIMIT)
         self.done = line == 0
         return data[line + 2 :]
+
+    def _keep(self, piece: bytes) -> None:
+        self._came += len(piece)
+        if self._most and self._came > self._most:
+            raise self._too_large()
+        self.pieces.append(piece)
+
+    def _too_large(self) -> Malformed:
+        return Malformed(f"the answer has more than {self._most} bytes")
 
     def _later(self, data: bytes, limit: int) -> bytes:
         if len(data) > limit:

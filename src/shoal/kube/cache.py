@@ -18,10 +18,11 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from shoal.api.kind import Key, Kind
-from shoal.api.meta import Object
+from shoal.api.meta import Json, Object
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.compact import cutter
+from shoal.kube.errors import Overfull
 from shoal.kube.feed import Feed, FeedSettings
 from shoal.kube.revisions import RevisionMark, newer, read_mark
 from shoal.kube.selectors import label_selector as parse_labels
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 Index = Callable[[Any], Iterable[str]]
 REMEMBERED_REMOVALS = 4096
+MOST_UNDECODABLE = 4096
+"""Of a server whose objects are kept up to a limit."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -62,7 +65,7 @@ class Cache(Generic[T]):
         self,
         client: Client,
         kind: Kind,
-        type: type[T] = dict,  # type: ignore[assignment]
+        type: type[T] = dict,  # type: ignore[assignment]  # T is dict where no type is given
         *,
         namespace: str | None = None,
         label_selector: str = "",
@@ -74,18 +77,25 @@ class Cache(Generic[T]):
         report: Callable[[Trouble], None] | None = None,
         share: bool = False,
         requires: tuple[str, ...] = (),
+        view: Callable[[Json], T] | None = None,
+        most: int = 0,
     ) -> None:
-        """`share` stores equal parts of objects once: for caches that hold many and change slowly.
+        """`view` makes what is held from the whole object, for types that keep that beside what they read of it. Called
+        once for each revision.
+
+        `share` stores equal parts of objects once: for caches that hold many and change slowly.
 
         `requires` names fields without which nothing is read: what a server with an older CRD would drop.
+        `most` bytes of objects are kept, as the server sends them; beyond that nothing more is read. 0: any number.
         """
         self.kind = kind
         self.synced = asyncio.Event()
         self.undecodable: dict[Key, str] = {}
         """Objects that do not decode, with the reason; the last good state of each stays in the cache."""
         self._type = type
-        self._decoder = msgspec.json.Decoder(type)
-        self._cut = cutter(type)
+        self._view = view
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type if view is None else dict)
+        self._cut = cutter(type) if view is None else None
         self._sharer = Sharer() if share else None
         self._objects: dict[Key, T] = {}
         self._index_functions = dict(indexes or {})
@@ -96,6 +106,9 @@ class Cache(Generic[T]):
         self._selects_fields = bool(field_selector)
         self._namespace = namespace
         self._report = report
+        self._most = most
+        self._sizes: dict[Key, int] = {}
+        self._size = 0
         self.feed = Feed(
             client,
             kind,
@@ -157,7 +170,7 @@ class Cache(Generic[T]):
     def note_write(self, obj: Any) -> None:
         """Take over the answer to a write of ours, so that the next look sees it before the watch brings it."""
         try:
-            converted = self._converted(obj)
+            converted = self.as_held(obj)
             mark = self._mark_of(converted)
         except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
             log.debug("%s: a written object is left to the watch: %s", self.kind.resource, error)
@@ -178,6 +191,18 @@ class Cache(Generic[T]):
             self._remember_removed(key, _Removal(mark.uid, self._mark_of(held).resource_version, certain=True))
             self._remove(key)
 
+    def as_held(self, obj: Any) -> T:
+        """An object as it would be held had it come from the server; the caller's own stays as it is."""
+        if isinstance(obj, dict) and (self._view is not None or self._type is dict):
+            mark = self._mark_of(obj)
+            held = self._objects.get(mark.key)
+            if held is not None and self._mark_of(held) == mark:
+                return held  # the watch was faster than the answer
+            return self._filled({**obj, "metadata": {**obj["metadata"]}})
+        if isinstance(obj, self._type):
+            return obj
+        return self._filled(self._decoder.decode(msgspec.json.encode(obj)))
+
     # --- what the feed brings
 
     def take(self, raw: msgspec.Raw, *, listed_at: str = "", forced: bool = False) -> RevisionMark | None:
@@ -190,6 +215,8 @@ class Cache(Generic[T]):
             mark = self._mark_of(obj)
             if not forced and self._is_stale(mark.key, mark, self._objects.get(mark.key), listed_at):
                 return mark  # our own writes come back: held already, and not worth sharing again
+            if self._most:
+                self._weigh(mark.key, memoryview(raw).nbytes)
             obj = self._filled(obj)
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
             return self._cannot_decode(bytes(raw), error)
@@ -271,6 +298,7 @@ class Cache(Generic[T]):
 
     def _remove(self, key: Key) -> None:
         old = self._objects.pop(key)
+        self._size -= self._sizes.pop(key, 0)
         self._unindex(key, old)
         self._tell(Change("removed", key, old, None))
 
@@ -301,6 +329,15 @@ class Cache(Generic[T]):
         except Exception:  # one subscriber's mistake must not stop the watch for the others
             log.exception("%s %s: a subscriber failed", self.kind.resource, change.key)
 
+    def _weigh(self, key: Key, size: int) -> None:
+        more = size - self._sizes.get(key, 0)
+        if self._size + more > self._most:
+            raise Overfull(
+                f"{self.kind.resource}: the server has more than {self._most >> 20} MiB of them, and no more are kept"
+            )
+        self._size += more
+        self._sizes[key] = size
+
     def _cannot_decode(self, data: bytes, error: Exception) -> RevisionMark | None:
         try:
             mark = read_mark(data)
@@ -311,6 +348,8 @@ class Cache(Generic[T]):
 
     def _quarantine(self, key: Key | None, reason: str) -> None:
         known = self.undecodable.get(key) if key else None
+        if self._most and len(self.undecodable) >= MOST_UNDECODABLE:
+            raise Overfull(f"{self.kind.resource}: more than {MOST_UNDECODABLE} of the server's objects cannot be read")
         if key is not None:
             self.undecodable[key] = reason
         if known == reason:
@@ -321,15 +360,7 @@ class Cache(Generic[T]):
         if self._report is not None:
             self._report(Trouble("Undecodable", message, key))
 
-    def _converted(self, obj: Any) -> T:
-        """An object as it would have come from the server; the caller's own stays as it is."""
-        if not isinstance(obj, self._type):
-            return self._filled(self._decoder.decode(msgspec.json.encode(obj)))
-        if isinstance(obj, dict):
-            return self._filled({**obj, "metadata": {**obj["metadata"]}})  # type: ignore[arg-type]
-        return obj
-
-    def _filled(self, obj: T) -> T:
+    def _filled(self, obj: Any) -> T:
         """Items of a list come without kind and apiVersion: give every object the same texts, and bytes of its own."""
         if self._cut is not None:
             self._cut(obj)
@@ -342,7 +373,7 @@ class Cache(Generic[T]):
             obj["metadata"].pop("managedFields", None)  # a third of many objects, and read nowhere here
         if self._sharer is not None:
             self._sharer.share(obj)
-        return obj
+        return obj if self._view is None else self._view(obj)
 
     def _mark_of(self, obj: Any) -> RevisionMark:
         if isinstance(obj, dict):

@@ -89,11 +89,14 @@ class Connection(asyncio.Protocol):
 
     # --- the asker's side
 
-    def send(self, data: bytes, *, whole: bool) -> Answer:
-        """Send a request. With `whole`, `wait` returns when its answer is complete, else with every bit of it."""
+    def send(self, data: bytes, *, whole: bool, most: int = 0) -> Answer:
+        """Send a request. With `whole`, `wait` returns when its answer is complete, else with every bit of it.
+
+        `most`: bytes of its body; a longer answer breaks the connection. 0: any number.
+        """
         if self._transport is None or self.lost:
             raise Cut("the connection was closed", begun=False)
-        self._answer = answer = Answer()
+        self._answer = answer = Answer(most)
         self._whole = whole
         self._transport.write(data)
         return answer

@@ -31,6 +31,10 @@ class StaleList(KubeError):
     """A list older than what the server already told us."""
 
 
+class Overfull(KubeError):
+    """A server has more objects of a kind than are kept of it."""
+
+
 class LeaseLost(Unsent):
     """The write was kept back: its lease term has ended or may have. Do not repeat it."""
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.api.kinds import EVENT
+from shoal.api.log_text import in_one_line
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.client import Client
@@ -36,6 +37,10 @@ REFILL = 300.0
 MESSAGE_LIMIT = 1024
 PATIENCE = 10.0
 """Seconds that an event may wait while there is something more urgent to write."""
+RUSH = 200
+"""Events that a recorder with a `pace` sends as they come, after a time without any."""
+KEPT_FOR_WARNINGS = 50
+"""Of those, the last so many are for warnings alone."""
 
 
 class _Sent(msgspec.Struct):
@@ -65,12 +70,19 @@ class Recorder:
         *,
         clock: Clock | None = None,
         calm: Callable[[], Awaitable[None]] | None = None,
+        pace: float | None = None,
     ) -> None:
-        """`calm` returns when nothing more urgent is to be written; events wait for it, with patience."""
+        """`calm` returns when nothing more urgent is to be written; events wait for it, with patience.
+
+        `pace` is for what is told of thousands within a minute, in statuses too: so many events a second once a rush is
+        used up, the others are dropped.
+        """
         self._client = client
         self._component = component
         self._clock: Clock = clock or SystemClock()
         self._calm = calm
+        self._pace = pace
+        self._rush = _Allowance(self._clock.monotonic(), float(RUSH))
         self._queue: asyncio.Queue[tuple[Json, EventType, str, str, int]] = asyncio.Queue(WAITING)
         self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
@@ -81,8 +93,12 @@ class Recorder:
 
     def event(self, obj: Any, type: EventType, reason: str, message: str) -> None:
         """Tell; returns at once."""
+        if self._pace is not None and not self._in_pace(self._pace, type):
+            self.dropped += 1
+            return
+        said = in_one_line(message)[:MESSAGE_LIMIT]
         try:
-            self._queue.put_nowait((reference(obj), type, reason, message[:MESSAGE_LIMIT], self._clock.now()))
+            self._queue.put_nowait((reference(obj), type, reason, said, self._clock.now()))
         except asyncio.QueueFull:
             self.dropped += 1
             return
@@ -189,6 +205,15 @@ class Recorder:
         similar.count += 1
         _remember(self._similar, group, similar)
         return message if similar.count <= SIMILAR_UNTIL_COMBINED else "(combined from similar events)"
+
+    def _in_pace(self, pace: float, type: EventType) -> bool:
+        now, rush = self._clock.monotonic(), self._rush
+        rush.left = min(float(RUSH), rush.left + (now - rush.at) * pace)
+        rush.at = now
+        if rush.left < (1 if type == "Warning" else KEPT_FOR_WARNINGS + 1):
+            return False
+        rush.left -= 1
+        return True
 
     def _allowed(self, who: str) -> bool:
         now = self._clock.monotonic()

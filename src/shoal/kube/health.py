@@ -1,19 +1,22 @@
 """Health, readiness and metrics over HTTP, for probes and Prometheus.
 
-Alive means that the event loop answers. Ready means that every check says so; the answer names those that do not. The
+Alive means that the event loop answers. Ready means that every check says so; the answer names those that do not.
+Probes need no token; metrics name queues and what they use, and are for users that a review lets read them. The
 metrics library is loaded with the first scrape and may be missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from shoal.kube.cache import Cache
+from shoal.kube.scraping import ScrapeReview
 from shoal.kube.writes import Writes
 
+METRICS = "/metrics"
 Check = Callable[[], str | None]
 """None when all is well, else what is wrong."""
 Sample = tuple[str, str, dict[str, str], float]
@@ -27,6 +30,8 @@ class HealthServer:
         self._families: list[Callable[[], Iterable[Any]]] = []
         self._registry: Any = None
         self._runner: web.AppRunner | None = None
+        self.review: ScrapeReview | None = None
+        """Who may read metrics; None: anyone who reaches the port."""
 
     def require(self, name: str, check: Check) -> None:
         """Not ready while this check names a trouble."""
@@ -49,7 +54,7 @@ class HealthServer:
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get(METRICS, self.metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
@@ -70,12 +75,17 @@ class HealthServer:
             status=503 if troubles else 200, text="\n".join([*lines, "not ready" if troubles else "ready", ""])
         )
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
+        if self.review is not None:
+            refusal = await self.review.refusal(request.headers.get("Authorization", ""), METRICS)
+            if refusal is not None:
+                asked = {"WWW-Authenticate": "Bearer"} if refusal.code == 401 else {}
+                return web.Response(status=refusal.code, text=f"{refusal.message}\n", headers=asked)
         try:
             import prometheus_client
         except ImportError:
             return web.Response(
-                status=501, text="metrics need the prometheus-client package: pip install shoal-ray[local]\n"
+                status=501, text="metrics need the prometheus-client package: pip install shoal-ray[controller]\n"
             )
         if self._registry is None:
             self._registry = prometheus_client.CollectorRegistry()
@@ -98,13 +108,16 @@ class _Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families: dict[str, Any] = {}
+        sums: dict[tuple[str, tuple[str, ...]], float] = {}
         for source in self._sources:
             for name, help, labels, value in source():
-                family = families.get(name)
-                if family is None:
+                if name not in families:
                     make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-                    family = families[name] = make(name, help, labels=list(labels))
-                family.add_metric(list(labels.values()), value)
+                    families[name] = make(name, help, labels=list(labels))
+                series = (name, tuple(labels.values()))  # a kind may be watched twice: Prometheus takes a series once
+                sums[series] = sums.get(series, 0.0) + value
+        for (name, values), value in sums.items():
+            families[name].add_metric(list(values), value)
         yield from families.values()
         for more in self._families:
             yield from more()
@@ -126,3 +139,14 @@ def write_samples(writes: Writes) -> Iterator[Sample]:
     yield "shoal_writes_sent_total", "Writes sent.", {}, float(counts.sent)
     yield "shoal_writes_spared_total", "Writes not sent because they would change nothing.", {}, float(counts.spared)
     yield "shoal_writes_unknown_total", "Writes of unknown fate.", {}, float(counts.unknown)
+
+
+def request_samples(requests: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
+    for (verb, resource), count in sorted(requests.items()):
+        labels = {"verb": verb, "resource": resource}
+        yield "shoal_requests_total", "Requests sent to the API server.", labels, float(count)
+
+
+def lease_samples(leads: bool, term: int) -> Iterator[Sample]:
+    yield "shoal_leading", "1 in the replica that holds the lease.", {}, float(leads)
+    yield "shoal_lease_term", "Number of the term of leading; grows with every hand-over.", {}, float(term)

@@ -11,19 +11,20 @@ import asyncio
 import re
 import ssl
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from shoal import __version__
 from shoal.errors import BadInput
 from shoal.kube.answers import Answer
 from shoal.kube.connection import Connection, Cut
 from shoal.kube.errors import KubeError, Unknown, Unsent
 from shoal.kube.slots import FairSlots
 from shoal.kube.transport import Request, Response, Stream
+from shoal.version import __version__
 
 T = TypeVar("T")
 TokenSource = Callable[[], Awaitable[str]]
@@ -48,16 +49,21 @@ class HttpTransport:
         connections: int = 128,
         headers: Mapping[str, str] | None = None,
         server_name: str = "",
+        most: int = 0,
     ) -> None:
+        """`most` bytes of an answer are taken, packed or unpacked; streams have no such limit. 0: any number."""
         self.server = server.rstrip("/")
         self._address = _address(self.server)
         self._tls = tls
         self._token = token
         self._fixed_headers = {"host": self._address.netloc, "user-agent": AGENT, **_lowered(headers or {})}
         self._server_name = server_name
+        self._most = most
         self._places = FairSlots(connections)
         self._free: list[Connection] = []
         self._open: set[Connection] = set()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """By verb and resource, the subresource included; for metrics. Watches count where they are opened."""
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         try:
@@ -72,15 +78,16 @@ class HttpTransport:
 
     async def _once(self, request: Request, timeout: float | None) -> Response:
         head = await self._head(request, compressed=request.method == "GET")
+        self.requests[request.method, resource_of(request.path)] += 1
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         connection = await self._connection(until)
         try:
             if request.guard is not None:
                 request.guard()
-            answer = connection.send(head + request.body, whole=True)
+            answer = connection.send(head + request.body, whole=True, most=self._most)
             await connection.wait(until)
             self._heed(answer.status)
-            return Response(answer.status, answer.headers, _plain(answer))
+            return Response(answer.status, answer.headers, _plain(answer, self._most))
         except TimeoutError as error:
             raise self._late(request) from error
         finally:
@@ -89,6 +96,7 @@ class HttpTransport:
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         head = await self._head(request, compressed=False)
+        self.requests["WATCH", resource_of(request.path)] += 1
         connection = await self._connection(None)
         try:
             if request.guard is not None:
@@ -234,14 +242,30 @@ class HttpStream:
         await self._connection.wait(None if limit is None else asyncio.get_running_loop().time() + limit)
 
 
-def _plain(answer: Answer) -> bytes:
+def resource_of(path: str) -> str:
+    """`workloads/status` of the path of an object's status; the path itself where it names no resource."""
+    parts = path.split("/")
+    head = 3 if parts[1:2] == ["api"] else 4
+    rest = parts[head:]
+    if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
+        rest = rest[2:]
+    return "/".join(rest[::2]) if rest else path
+
+
+def _plain(answer: Answer, most: int) -> bytes:
     body = answer.body()
-    if body and answer.headers.get("content-encoding") == "gzip":
-        try:
-            return zlib.decompress(body, 16 + zlib.MAX_WBITS)
-        except zlib.error as error:
-            raise Cut(f"its answer cannot be unpacked: {error}", begun=True) from error
-    return body
+    if not body or answer.headers.get("content-encoding") != "gzip":
+        return body
+    unpacked = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        plain = unpacked.decompress(body, most)
+    except zlib.error as error:
+        raise Cut(f"its answer cannot be unpacked: {error}", begun=True) from error
+    if unpacked.unconsumed_tail:
+        raise Cut(f"its answer has more than {most} bytes when unpacked", begun=True)
+    if not unpacked.eof:
+        raise Cut("its answer cannot be unpacked: it is incomplete", begun=True)
+    return plain
 
 
 def _address(server: str) -> SplitResult:

@@ -11,7 +11,8 @@ import binascii
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,8 @@ def _resolve(files: list[tuple[Path, _File]], context: str | None) -> ClusterTar
     )
 
 
-def transport(target: ClusterTarget, *, clock: Clock | None = None) -> HttpTransport:
-    """A transport for a resolved context."""
+def transport(target: ClusterTarget, *, clock: Clock | None = None, most: int = 0) -> HttpTransport:
+    """A transport for a resolved context. `most`: bytes of an answer that are taken; 0: any number."""
     user = target.user
     if user.auth_provider is not None:
         raise BadInput(f"{target.source}: auth-provider was removed from Kubernetes; use an exec plug-in instead")
@@ -191,6 +192,7 @@ def transport(target: ClusterTarget, *, clock: Clock | None = None) -> HttpTrans
         token=token,
         headers=headers,
         server_name=target.cluster.tls_server_name,
+        most=most,
     )
 
 
@@ -294,14 +296,29 @@ def check_not_expired(certificate: bytes, source: str, clock: Clock) -> None:
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
     """Python takes a client certificate only from a file: a private one, gone before this returns."""
-    with tempfile.TemporaryDirectory() as directory:  # mode 0700
-        file = Path(directory) / "pair.pem"
-        file.touch(mode=0o600)
-        file.write_bytes(certificate + b"\n" + key)
+    with _private_file(certificate + b"\n" + key) as file:
         try:
             context.load_cert_chain(file)
         except (ssl.SSLError, OSError) as error:
             raise BadInput(f"client-certificate and client-key in {source} do not go together: {error}") from None
+
+
+@contextmanager
+def _private_file(content: bytes) -> Iterator[str]:
+    """In memory where the system can: a pod of ours has no place on disk that it may write."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.TemporaryDirectory() as directory:  # mode 0700
+            file = Path(directory) / "pair.pem"
+            file.touch(mode=0o600)
+            file.write_bytes(content)
+            yield str(file)
+        return
+    descriptor = os.memfd_create("pair.pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _checked_context(what: str, make: Any) -> ssl.SSLContext:

@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from shoal.api.kinds import LEASE
+from shoal.api.kinds import LEASE, NAMESPACE
 from shoal.api.meta import Json
 from shoal.api.times import micro_text
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
-from shoal.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
+from shoal.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, LeaseLost, NotFound
 from shoal.kube.transport import Request, Response, Stream, Transport
 
 log = logging.getLogger(__name__)
@@ -151,6 +151,8 @@ class Leadership:
     ) -> None:
         self.identity = identity
         self.term: Term | None = None
+        self.trouble: str | None = "the lease has not been read yet"
+        """Why this process neither leads nor stands by, and what to do; None while it does one of them."""
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -158,6 +160,15 @@ class Leadership:
         self._clock: Clock = clock or SystemClock()
         self._random = random or Random()
         self._seen: _Seen | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self.term is not None
+
+    @property
+    def term_number(self) -> int:
+        """Of the term in which this process leads; 0 while it stands by."""
+        return self.term.number if self.term is not None else 0
 
     def fenced(self, term: Term) -> Client:
         """A client whose writes go out only while the term lasts."""
@@ -220,13 +231,47 @@ class Leadership:
         while True:
             try:
                 taken = await self._try_to_take()
+                self._say(None)
                 if taken is not None:
                     return taken
             except (Conflict, AlreadyExists):
                 log.debug("%s: another client was faster", self._name)
+            except NotFound:
+                self._say(await self._create_namespace())
             except KubeError as error:
-                log.warning("lease %s: %s", self._name, error)
+                self._say(self._described(error))
             await self._clock.sleep(self._settings.look_every * (0.75 + 0.25 * self._random.random()))
+
+    def _say(self, trouble: str | None) -> None:
+        """Logged once for each change: what is wrong stays wrong for hours."""
+        if trouble == self.trouble:
+            return
+        before, self.trouble = self.trouble, trouble
+        if trouble is not None:
+            log.warning("%s", trouble)
+        elif before is not None:
+            log.debug("lease %s is read (was: %s)", self._name, before)
+
+    def _described(self, error: KubeError) -> str:
+        lease = f"lease {self._name} in namespace {self._namespace}"
+        if isinstance(error, Forbidden):
+            wanted = "grant get, create, update and patch on leases there, as shoal install does"
+            return f"this account may not use {lease}: {wanted}. The server says: {error}"
+        return f"{lease} cannot be read: {error}"
+
+    async def _create_namespace(self) -> str | None:
+        """Outside the cluster nothing else may have made it. Returns what to do where we cannot."""
+        body = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.kind, "metadata": {"name": self._namespace}}
+        try:
+            await self._client.create(NAMESPACE, body)
+        except AlreadyExists:
+            pass
+        except KubeError as error:
+            missing = f"namespace {self._namespace}, which holds the lease, does not exist"
+            return f"{missing}: create it, or name another with --namespace. The server says: {error}"
+        else:
+            log.info("namespace %s did not exist and was created: it holds the lease", self._namespace)
+        return None
 
     async def _try_to_take(self) -> Term | None:
         try:

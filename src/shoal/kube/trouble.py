@@ -10,6 +10,7 @@ from shoal.kube.errors import (
     Forbidden,
     KubeError,
     NotFound,
+    Overfull,
     SchemaTooOld,
     StaleList,
     TooManyRequests,
@@ -43,6 +44,8 @@ def describe(error: KubeError, kind: Kind, namespace: str | None) -> Trouble:
             return Trouble("StaleList", str(error))
         case SchemaTooOld():
             return Trouble("SchemaTooOld", str(error))
+        case Overfull():
+            return Trouble("TooMuch", str(error))
         case TooManyRequests():
             return Trouble("Throttled", f"the API server asks us to wait before reading {name}: {error}")
         case ApiError():

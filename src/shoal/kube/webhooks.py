@@ -115,6 +115,10 @@ class WebhookServer:
 
         self._app.router.add_post(path, answer)
 
+    def answer(self, path: str, handler: Callable[[web.Request], Awaitable[web.Response]]) -> None:
+        """Answer GET requests at this path, for clients other than API servers."""
+        self._app.router.add_get(path, handler)
+
     def present(self, leaf: Pair) -> None:
         """Use this certificate for connections from now on."""
         load_pair(self._tls, leaf.certificate, leaf.key, "the webhook certificate")
