@@ -7,13 +7,13 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper
-from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.intake import Intake
 from shoal.controllers.appwrapper.metrics import AppWrapperMetrics
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.caches import SharedCaches

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
+from shoal.api.codec import typed
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.caches import WrapperCaches
@@ -22,7 +25,7 @@ from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.growth import Growth
 from shoal.controllers.appwrapper.intake import Address, Intake
 from shoal.controllers.appwrapper.metrics import AppWrapperMetrics
-from shoal.controllers.appwrapper.quota import QuotaStatus
+from shoal.controllers.appwrapper.quota import QuotaStatus, consumers
 from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.store import Store
@@ -32,7 +35,7 @@ from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.loop_guard import LoopGuard
 from shoal.controllers.planning.observations import Observation, Observations
 from shoal.controllers.planning.questions.subject import QuestionSubject
-from shoal.engine.model import Amounts, Plan
+from shoal.engine.model import Amounts, Gang, Plan
 from shoal.kube.cache import Cache
 from shoal.kube.runtime import Controller
 
@@ -135,10 +138,25 @@ class AppWrapperController:
             update=lambda: self.context.intake.update(wrapper),
         )
 
+    def consumers(self, group: str, kind: str, key: Key) -> Mapping[str, Sequence[str]] | None:
+        for one, cache in self.caches.subtrees.items():
+            subtree = cache.get(key) if one.kind == kind and group in ("", one.group) else None
+            if subtree is not None:
+                return consumers(subtree, self.planning.engine.quota_use())
+        return None
+
     def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         if kind != kinds.APP_WRAPPER.kind:
             return None
         return wrapper_subject(self.caches, self.planning, group, key)
+
+    def draft(self, manifest: Json, now: int) -> Gang | None:
+        if manifest.get("kind") != kinds.APP_WRAPPER.kind:
+            return None
+        wrapper = typed(manifest, AppWrapper)
+        gang = self.context.facts.gang(wrapper, now)
+        self.context.facts.forget(wrapper.metadata.uid)
+        return gang if wrapper.spec.suspend else msgspec.structs.replace(gang, state="waiting")
 
     def collect(self) -> Iterator[Any]:
         return self.metrics.collect()

@@ -16,8 +16,8 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Kind
 from shoal.api.kinds import POD
 from shoal.api.meta import Json, Object
-from shoal.controllers.appwrapper.admission import Name, read
-from shoal.controllers.appwrapper.rights import Rights, not_allowed, refused_kind
+from shoal.controllers.appwrapper.admission.rights import Rights, not_allowed, refused_kind
+from shoal.controllers.appwrapper.status.admission import Name, read
 from shoal.controllers.appwrapper.wrapped import templates_of, wrapped_names
 from shoal.controllers.planning.creators import Creator, creator_of
 from shoal.controllers.planning.words import printable

@@ -15,11 +15,11 @@ from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect
 from shoal.api.gang import SUPPLY
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.times import parse_time
-from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.admission import Name, StoredAdmission
-from shoal.controllers.appwrapper.rights import UNSTAMPED
+from shoal.controllers.appwrapper.admission.rights import UNSTAMPED
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.status.admission import Name, StoredAdmission
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_names
 from shoal.controllers.demand.app_wrapper import UNREADABLE, component_pod_sets, pod_sets
 from shoal.controllers.demand.devices import tolerating
@@ -161,7 +161,10 @@ def admission_of(admit: Admit, wrapper: AppWrapper, now: int, added: tuple[Name,
 
 def supply_of(wrapper: AppWrapper, settings: AppWrapperSettings) -> Supply:
     chosen = (wrapper.metadata.annotations or {}).get(SUPPLY, "")
-    return chosen if chosen in ("fit", "aggregate") else settings.supply  # type: ignore[return-value]
+    match chosen:
+        case "fit" | "aggregate":
+            return chosen
+    return settings.supply
 
 
 def is_bound_whole(wrapper: AppWrapper, settings: AppWrapperSettings) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
@@ -76,9 +77,9 @@ class Intake:
         shared = self.planning.caches
         self.facts.defaults = shared.pod_defaults
         for kind, cache in self.caches.wrappers.items():
-            cache.subscribe(lambda change, kind=kind: self._wrapper_changed(kind, change))  # type: ignore[misc]
+            cache.subscribe(partial(self._wrapper_changed, kind))
         for subtree_kind, subtrees in self.caches.subtrees.items():
-            subtrees.subscribe(lambda change, kind=subtree_kind: self._subtree_changed(kind, change))  # type: ignore[misc]
+            subtrees.subscribe(partial(self._subtree_changed, subtree_kind))
         shared.stamps.subscribe(self._update_all)
         shared.limit_ranges.subscribe(self._limits_changed)
         shared.runtime_classes.subscribe(self._limits_changed)

@@ -1,7 +1,8 @@
 """MCAD's quota trees: QuotaSubtrees as facts, the labels that seat an AppWrapper in them, and what is used, published.
 
 Labels: for every tree in force that an AppWrapper does not name, `<tree>: default` is written on it, as MCAD does.
-Status: which gang holds how much of each node, written at most once in a while and only when it differs.
+Status: how much of each node is held, by how many gangs, written at most once in a while and only when it differs. A
+QuotaSubtree is read by many tenants: their gangs are not named there, but to those who ask and may read them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ log = logging.getLogger(__name__)
 
 TREE_LABEL = "tree"
 DEFAULT_LEAF = "default"
-MOST_HOLDERS = 20
-"""Holders named per node; a status never grows with the number of gangs."""
 
 
 def subtree_fact(key: str, subtree: QuotaSubtree) -> SubtreeFact:
@@ -113,7 +112,7 @@ class QuotaStatus:
 
 
 def status_of(subtree: QuotaSubtree, tree: str, use: dict[tuple[str, str], NodeUse]) -> Json:
-    """Per child: what is allocated below it, what of that is borrowed from above it, and by which gangs."""
+    """Per child: what is allocated below it, what of that is borrowed from above it, and by how many gangs."""
     children = []
     total: Amounts = {}
     for child in subtree.spec.children or ():
@@ -126,13 +125,18 @@ def status_of(subtree: QuotaSubtree, tree: str, use: dict[tuple[str, str], NodeU
         if found.borrowed:
             entry["borrowed"] = {"requests": _shown(found.borrowed)}
         if found.holders:
-            more = len(found.holders) - MOST_HOLDERS
-            entry["consumers"] = [*found.holders[:MOST_HOLDERS], *([f"and {more} more"] if more > 0 else ())]
+            entry["consumerCount"] = len(found.holders)
         children.append(entry)
     status: Json = {"children": children} if children else {}
     if total:
         status["totalAllocation"] = {"allocated": {"requests": _shown(total)}}
     return status
+
+
+def consumers(subtree: QuotaSubtree, use: dict[tuple[str, str], NodeUse]) -> dict[str, tuple[str, ...]]:
+    """Per child: keys of the gangs that are charged there, largest first."""
+    tree = (subtree.metadata.labels or {}).get(TREE_LABEL, "")
+    return {child.name: use.get((tree, child.name), NodeUse()).holders for child in subtree.spec.children or ()}
 
 
 def _shown(held: Amounts) -> dict[str, str]:

@@ -11,18 +11,18 @@ import msgspec
 from shoal.api.appwrapper import AppWrapper, dialect
 from shoal.api.kind import Kind
 from shoal.api.times import parse_time
-from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.components import Components
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
-from shoal.controllers.appwrapper.dead_ends import DeadEnds
 from shoal.controllers.appwrapper.dispatch import RefusedObject
 from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
-from shoal.controllers.appwrapper.follow import Follow
 from shoal.controllers.appwrapper.intake import Address
-from shoal.controllers.appwrapper.messages import Messages
-from shoal.controllers.appwrapper.placing import added_names, placed
 from shoal.controllers.appwrapper.quota import missing_labels
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.status.messages import Messages
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
+from shoal.controllers.appwrapper.v1beta1.dead_ends import DeadEnds
+from shoal.controllers.appwrapper.v1beta1.follow import Follow
+from shoal.controllers.appwrapper.v1beta1.placing import added_names, placed
+from shoal.controllers.appwrapper.v1beta2.components import Components
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
 from shoal.controllers.demand.templates import templates
 from shoal.controllers.planning.observations import (

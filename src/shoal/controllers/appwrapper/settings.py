@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.controllers.appwrapper.component_limits import Patience, Seconds
+from shoal.controllers.appwrapper.v1beta2.limits import Patience, Seconds
 from shoal.controllers.demand import RaySidecars
 from shoal.controllers.planning.node_health import NodeHealth
 from shoal.controllers.planning.settings import PlanningSettings
@@ -24,6 +24,9 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Let the priority of a waiting AppWrapper grow with age by its `priorityslope`, as MCAD's option."""
     preemption: bool = False
     """Stop gangs of lower priority, and borrowers of quota, for a gang that needs their room."""
+    minimal_victims: bool = False
+    """Quota trees: stop as few gangs as will do for one that reclaims its quota. Off: the oldest until it is enough, as
+    MCAD does."""
     obtain: bool = False
     """Ask for nodes that a pool can still add, where a node autoscaler publishes its pools (the embedded cluster)."""
     quota: Literal["auto", "always", "never"] = "auto"
@@ -71,6 +74,7 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
                 policy="priority-slope" if aging else self.policy,
                 preemption=self.preemption,
                 quota=self.quota != "never",
+                minimal_victims=self.minimal_victims,
                 head_hold=int(self.head_of_line_seconds * 1_000_000),
             ),
             provisioning=self.obtain,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shoal.api import kinds
 from shoal.api.kind import Key
-from shoal.controllers.appwrapper import explain
 from shoal.controllers.appwrapper.caches import WrapperCaches
-from shoal.controllers.appwrapper.status import TERMINAL
+from shoal.controllers.appwrapper.status import explain
+from shoal.controllers.appwrapper.v1beta1.status import TERMINAL
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.questions.subject import QuestionSubject

@@ -174,6 +174,6 @@ def changed_at(value: Any, path: Path, change: Any) -> Any:
     if not path:
         return change(value)
     step, rest = path[0], path[1:]
-    copied = list(value) if isinstance(value, list) else dict(value)
-    copied[step] = changed_at(copied[step], rest, change)  # type: ignore[index]
+    copied: Any = list(value) if isinstance(value, list) else dict(value)
+    copied[step] = changed_at(copied[step], rest, change)
     return copied

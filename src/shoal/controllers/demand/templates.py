@@ -123,8 +123,7 @@ def _ray_job(obj: Json, workers: Workers) -> Iterator[Template]:
 
 def _ray_service(obj: Json, workers: Workers) -> Iterator[Template]:
     config = mapping(mapping(obj.get("spec")).get("rayClusterConfig"))
-    for template in _of_ray(ray.cluster_pods(config, workers), ("spec", "rayClusterConfig")):
-        yield msgspec.structs.replace(template, role="")  # made by another operator
+    yield from _of_ray(ray.cluster_pods(config, workers), ("spec", "rayClusterConfig"))
 
 
 def _ray(obj: Json, workers: Workers) -> Iterator[Template]:

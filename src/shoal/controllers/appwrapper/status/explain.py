@@ -17,8 +17,8 @@ from shoal.api.gang import ASKED
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.api.times import micro_text
-from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper.status import TERMINAL
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.v1beta1.status import TERMINAL
 from shoal.controllers.planning.naming import KnownAs, discreet, in_plain_words, plain_key
 from shoal.controllers.planning.shortfalls import fields_of
 from shoal.controllers.planning.words import printable

@@ -9,8 +9,8 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
 from shoal.api.scheduling import POD_GROUP_LABEL
-from shoal.controllers.appwrapper.admission import Name, StoredAdmission
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.appwrapper.status.admission import Name, StoredAdmission
 from shoal.controllers.appwrapper.wrapped import changed_at, owner_reference
 from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.demand.templates import Template, templates

@@ -19,8 +19,8 @@ from shoal.api.gang import CREATED_BY, SUPPLY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.problems import FieldError, joined
+from shoal.controllers.appwrapper.admission.rights import Rights, not_allowed, refused_kind
 from shoal.controllers.appwrapper.dispatch import not_served, too_wide
-from shoal.controllers.appwrapper.rights import Rights, not_allowed, refused_kind
 from shoal.controllers.demand.app_wrapper import unreadable
 from shoal.controllers.planning.creators import Creator, stamp_of
 from shoal.kube.discovery import Discovery

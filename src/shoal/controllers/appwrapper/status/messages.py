@@ -14,9 +14,10 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
 from shoal.api.kind import Kind
-from shoal.controllers.appwrapper import component_status, explain
-from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.context import WrapperContext
+from shoal.controllers.appwrapper.status import explain
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
+from shoal.controllers.appwrapper.v1beta2 import status as component_status
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.naming import is_same_cause
 from shoal.controllers.planning.words import why_waiting

@@ -13,12 +13,12 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, wrapped_items
 from shoal.api.codec import opened
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
-from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.context import WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours
 from shoal.controllers.appwrapper.facts import supply_of
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.planning.naming import discreet, in_plain_words

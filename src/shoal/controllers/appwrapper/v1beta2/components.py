@@ -13,16 +13,16 @@ from shoal.api.appwrapper import FINALIZER, AppWrapper, AppWrapperStatus
 from shoal.api.codec import opened
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper import component_status as phases
 from shoal.controllers.appwrapper import monitor
-from shoal.controllers.appwrapper.admission import StoredAdmission
-from shoal.controllers.appwrapper.component_limits import Patience, duration_text, is_final, patience_of
-from shoal.controllers.appwrapper.component_objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours, names_of
 from shoal.controllers.appwrapper.facts import admission_of, is_bound_whole, is_managed_here, is_queued_here
-from shoal.controllers.appwrapper.messages import Messages
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.status.admission import StoredAdmission
+from shoal.controllers.appwrapper.status.messages import Messages
+from shoal.controllers.appwrapper.v1beta2 import status as phases
+from shoal.controllers.appwrapper.v1beta2.limits import Patience, duration_text, is_final, patience_of
+from shoal.controllers.appwrapper.v1beta2.objects import component_objects, expected_pods
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.caches import Followed
 from shoal.controllers.planning.node_health import flagged

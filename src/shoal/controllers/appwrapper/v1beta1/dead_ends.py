@@ -12,10 +12,10 @@ from shoal.api.appwrapper import AppWrapper, wrapped_items
 from shoal.api.codec import opened
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import admission as admissions
 from shoal.controllers.appwrapper import monitor
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import is_ours
+from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.demand.templates import templates
 from shoal.controllers.planning.observations import PodGone, RoomNeeded
 

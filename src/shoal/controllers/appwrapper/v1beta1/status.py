@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapperCondition, AppWrapperStatus
 from shoal.api.times import micro_text
-from shoal.controllers.appwrapper.admission import StoredAdmission, ended, read, write
+from shoal.controllers.appwrapper.status.admission import StoredAdmission, ended, read, write
 
 INSUFFICIENT_RESOURCES = "Insufficient resources to dispatch AppWrapper."
 INSUFFICIENT_QUOTA = "Insufficient quota and/or resources to dispatch AppWrapper."

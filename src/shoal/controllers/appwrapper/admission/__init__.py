@@ -1,0 +1,1 @@
+"""Before an AppWrapper is stored: `webhook` judges and stamps it, `rights` asks what its creator may create."""
